@@ -1,0 +1,24 @@
+"""Step methods and models for Bayesian neural networks in PyMC.
+
+Importing the package adds its step methods to those that ``pm.sample`` chooses from.
+"""
+
+from pymc.step_methods import STEP_METHODS
+
+from pymc_nnsteps.activations import PiecewiseLinear
+from pymc_nnsteps.conditionals import NotConjugate, explain
+from pymc_nnsteps.models import intermediate_noise_mlp
+from pymc_nnsteps.prediction import predict
+from pymc_nnsteps.steps import Gibbs
+
+__all__ = [
+    "Gibbs",
+    "NotConjugate",
+    "PiecewiseLinear",
+    "explain",
+    "intermediate_noise_mlp",
+    "predict",
+]
+
+if Gibbs not in STEP_METHODS:
+    STEP_METHODS.append(Gibbs)

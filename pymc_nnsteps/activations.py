@@ -1,0 +1,200 @@
+"""Activation functions: the named ones, and piecewise-linear ones with any knots.
+
+A network's activation enters a PyMC model as ordinary PyTensor operations. The functions in
+:data:`ACTIVATIONS` are the expressions one would write by hand; :class:`PiecewiseLinear`
+builds the same kind of graph from a list of knots and slopes. All of them are piecewise
+linear, which is what makes the pre-activation's full conditional a mixture of truncated
+normals (Piccioli, Troiani and Zdeborova, arXiv 2306.02729, Appendix E).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor import config
+from pytensor.tensor import TensorLike, TensorVariable
+
+__all__ = ["ACTIVATIONS", "Activation", "PiecewiseLinear", "activation_function"]
+
+
+@dataclass(frozen=True, init=False)
+class PiecewiseLinear:
+    """A function that is linear between its knots, and may jump at them.
+
+    With knots ``t_1 < ... < t_K`` it equals ``slopes[k] * z + intercepts[k]`` on piece ``k``,
+    that is for ``t_k <= z < t_{k+1}`` with ``t_0 = -inf`` and ``t_{K+1} = inf``: a knot belongs
+    to the piece on its right.
+
+    Parameters
+    ----------
+    knots : sequence of float, length K
+        Where the pieces meet, strictly increasing. May be empty: one line.
+    slopes : sequence of float, length K + 1
+        Slope of each piece, from left to right.
+    values : sequence of float, length K + 1 or K
+        Length K + 1: the intercept of each piece, which allows jumps.
+        Length K: the function's value at each knot; the function is then continuous and the
+        slopes of the inner pieces must agree with the values.
+
+    Attributes
+    ----------
+    knots : tuple of float, length K
+    slopes : tuple of float, length K + 1
+    intercepts : tuple of float, length K + 1
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong length, is not finite, if the knots do not increase, or
+        if the values at the knots contradict the slopes.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
+    arXiv 2306.02729, Appendix E.
+
+    Examples
+    --------
+    A ReLU that is capped at 6, by its values at the knots, and a unit step, by intercepts:
+
+    >>> from pymc_nnsteps.activations import PiecewiseLinear
+    >>> relu6 = PiecewiseLinear(knots=(0, 6), slopes=(0, 1, 0), values=(0, 6))
+    >>> relu6.intercepts
+    (0.0, 0.0, 6.0)
+    >>> relu6([-1.0, 2.5, 7.0]).eval()
+    array([0. , 2.5, 6. ])
+    >>> step = PiecewiseLinear(knots=[0], slopes=[0, 0], values=[0, 1])
+    >>> step([-1.0, 0.0, 2.0]).eval()
+    array([0., 1., 1.])
+    """
+
+    knots: tuple[float, ...]
+    slopes: tuple[float, ...]
+    intercepts: tuple[float, ...]
+
+    def __init__(
+        self, knots: Sequence[float], slopes: Sequence[float], values: Sequence[float]
+    ) -> None:
+        t, s, v = _floats("knots", knots), _floats("slopes", slopes), _floats("values", values)
+        if any(right <= left for left, right in pairwise(t)):
+            raise ValueError(f"knots must be strictly increasing; got {t}.")
+        if len(s) != len(t) + 1:
+            raise ValueError(
+                f"slopes must have one entry per piece, {len(t) + 1} for {len(t)} knots; "
+                f"got {len(s)}."
+            )
+        if len(v) == len(s):
+            intercepts = v
+        elif t and len(v) == len(t):
+            intercepts = _continuous_intercepts(t, s, v)
+        else:
+            raise ValueError(
+                f"values must have {len(s)} entries (the intercept of each piece) or {len(t)} "
+                f"(the value at each knot of a continuous function); got {len(v)}."
+            )
+        object.__setattr__(self, "knots", t)
+        object.__setattr__(self, "slopes", s)
+        object.__setattr__(self, "intercepts", intercepts)
+
+    def __call__(self, z: TensorLike) -> TensorVariable:
+        """Apply the function to each entry of ``z``.
+
+        Parameters
+        ----------
+        z : tensor_like, any shape
+            Pre-activations. The result has the same shape, and the same dtype if ``z`` is
+            of a floating dtype.
+
+        Returns
+        -------
+        TensorVariable
+        """
+        x = pt.as_tensor_variable(z)
+        if x.dtype not in ("float32", "float64"):
+            x = x.astype(config.floatX)
+        knots, slopes, intercepts = (
+            [pt.constant(number, dtype=x.dtype) for number in numbers]
+            for numbers in (self.knots, self.slopes, self.intercepts)
+        )
+        result = slopes[-1] * x + intercepts[-1]
+        for k in reversed(range(len(knots))):
+            result = pt.switch(x < knots[k], slopes[k] * x + intercepts[k], result)
+        return result
+
+
+Activation = str | PiecewiseLinear
+
+
+def _leaky_relu(z: TensorVariable) -> TensorVariable:
+    return pt.switch(z > 0, z, 0.01 * z)
+
+
+ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
+    "relu": lambda z: pt.maximum(z, 0),
+    "leaky_relu": _leaky_relu,
+    "abs": lambda z: pt.abs(z),
+    "sign": lambda z: pt.sign(z),
+    "hard_tanh": lambda z: pt.clip(z, -1, 1),
+    "identity": lambda z: z,
+}
+"""The activations that have a name, as plain PyTensor expressions, applied entry by entry."""
+
+
+def activation_function(activation: Activation) -> Callable[[TensorVariable], TensorVariable]:
+    """Return the function that an ``activation`` argument stands for.
+
+    Parameters
+    ----------
+    activation : str or PiecewiseLinear
+        A key of :data:`ACTIVATIONS` or a piecewise-linear function.
+
+    Returns
+    -------
+    callable
+        Maps a tensor of any shape to one of the same shape.
+
+    Raises
+    ------
+    ValueError
+        If ``activation`` is neither.
+
+    Examples
+    --------
+    >>> from pymc_nnsteps.activations import activation_function
+    >>> import pytensor.tensor as pt
+    >>> activation_function("hard_tanh")(pt.as_tensor([-3.0, 0.5])).eval()
+    array([-1. ,  0.5])
+    """
+    if isinstance(activation, PiecewiseLinear):
+        return activation
+    if isinstance(activation, str) and activation in ACTIVATIONS:
+        return ACTIVATIONS[activation]
+    known = ", ".join(f'"{name}"' for name in ACTIVATIONS)
+    raise ValueError(f"activation must be one of {known} or a PiecewiseLinear; got {activation!r}.")
+
+
+def _floats(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a sequence of numbers; got {values!r}.") from None
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be a flat sequence of finite numbers; got {values!r}.")
+    return tuple(array.tolist())
+
+
+def _continuous_intercepts(
+    knots: tuple[float, ...], slopes: tuple[float, ...], values: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Intercepts of the pieces of the continuous function with these values at its knots."""
+    t, s, v = np.array(knots), np.array(slopes), np.array(values)
+    implied = np.diff(v) / np.diff(t)
+    if not np.allclose(s[1:-1], implied):
+        raise ValueError(
+            f"values at the knots imply the inner slopes {implied.tolist()}, but slopes says "
+            f"{s[1:-1].tolist()}; for a function with jumps give the {len(s)} intercepts instead."
+        )
+    intercepts = v[[0, *range(len(t))]] - s * t[[0, *range(len(t))]]
+    return tuple(intercepts.tolist())

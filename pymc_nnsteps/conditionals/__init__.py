@@ -1,0 +1,27 @@
+"""Full conditionals as graphs, recognised from a PyMC model.
+
+:func:`match` finds the conditional of one free variable or says why there is none;
+:func:`find_conditionals` finds those of several, joined into blocks where that is exact and
+faster mixing; :func:`explain` prints what was found.
+
+==================  ==================================================================
+module              its subject
+==================  ==================================================================
+``structure``       direct children of a variable; :class:`NotConjugate`
+``affine``          affine form of an expression
+``pieces``          piecewise-linear form of an expression
+``power``           power form of an expression
+``conditional``     what a conditional is
+``gaussian``        Gaussian prior, Gaussian children with affine means
+``blocks``          the arrays and draws of a Gaussian block
+``piecewise``       Gaussian pre-activation under a piecewise-linear activation
+``probit``          utilities behind a threshold or an argmax
+``recognition``     match, find_conditionals, explain
+==================  ==================================================================
+"""
+
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw
+from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
+from pymc_nnsteps.conditionals.structure import NotConjugate
+
+__all__ = ["Conditional", "Draw", "NotConjugate", "explain", "find_conditionals", "match"]

@@ -1,0 +1,394 @@
+"""Arrays of a Gaussian block: axes (labels, dense), the children's evidence, and the draws.
+
+*Labels* are the axes that every child carries along entry by entry: given the rest, entries of
+the block at different labels are independent. *Dense* axes (flattened, size d) are the ones that
+some child sums over. Arrays here have one axis per label axis first, of length one where they do
+not vary with the label.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.affine import Length, Term
+from pymc_nnsteps.conditionals.structure import lengths, scalar_constant, stated_lengths
+from pymc_nnsteps.random.standard_normal import standard_normal
+
+
+@dataclass(frozen=True)
+class Member:
+    """A variable of the block, its prior, and its axes in the order (labels, dense)."""
+
+    rv: TensorVariable
+    mean: TensorVariable
+    precision: TensorVariable
+    labels: tuple[int, ...]
+    dense: tuple[int, ...]
+
+    @property
+    def lengths(self) -> list[Length]:
+        """Lengths of the variable's axes."""
+        return lengths(self.rv)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A Gaussian child: ``residual = sum of terms + noise``, with the noise's precision."""
+
+    child: TensorVariable
+    residual: TensorVariable
+    precision: TensorVariable
+    terms: tuple[Term, ...]
+
+    @property
+    def label_axes(self) -> list[int]:
+        """Axes of the child that carry an axis of the block's first variable, in child order."""
+        return [axis for axis, link in enumerate(self.terms[0].links) if link is not None]
+
+    @property
+    def varying_axes(self) -> list[int]:
+        """Other axes of the child, along which the design varies."""
+        return [
+            axis
+            for axis in range(self.child.ndim)
+            if axis not in self.label_axes and any(t.varies_along(axis) for t in self.terms)
+        ]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Independent Normal prior: mean (None: zero) and precision with axes (labels, d)."""
+
+    mean: TensorVariable | None
+    precision: TensorVariable
+    label_lengths: tuple[Length, ...]
+
+    @property
+    def shared(self) -> bool:
+        """Whether the precision does not vary with the label."""
+        return not _varies(self.precision, range(len(self.label_lengths)))
+
+    @property
+    def shape(self) -> tuple[Length, ...]:
+        """True shape of the block."""
+        return (*self.label_lengths, self.precision.shape[-1])
+
+    def shared_precision(self) -> TensorVariable:
+        """The precision (d,) that all labels share."""
+        return self.precision.dimshuffle(len(self.label_lengths))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one child says of the block: ``response ~ N(design v, 1 / weight)`` at each label.
+
+    Axes: design (labels, n, d), response and weight (labels, n). ``index`` holds, for a label
+    axis at which the child picks entries of the block, the entries and the block's length.
+    """
+
+    design: TensorVariable
+    response: TensorVariable
+    weight: TensorVariable
+    index: tuple[tuple[TensorVariable, Length] | None, ...]
+
+    @property
+    def n_label_axes(self) -> int:
+        """Number of label axes."""
+        return len(self.index)
+
+    @property
+    def shared_design(self) -> TensorVariable | None:
+        """Design (n, d) if it does not vary with the label."""
+        if _varies(self.design, range(self.n_label_axes)):
+            return None
+        return self.design.dimshuffle(self.n_label_axes, self.n_label_axes + 1)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the information matrix does not vary with the label."""
+        labels = range(self.n_label_axes)
+        indexed = any(index is not None for index in self.index)
+        return not (indexed or _varies(self.design, labels) or _varies(self.weight, labels))
+
+    def information(self) -> TensorVariable:
+        """``C^T P C``, with axes (labels, d, d)."""
+        design = self.shared_design
+        if design is not None and not _varies(self.weight, [self.n_label_axes]):
+            gram = pt.dot(design.T, design).dimshuffle(*["x"] * self.n_label_axes, 0, 1)
+            return self._gather(gram * self.weight[..., None])
+        return self._gather(pt.matmul((self.design * self.weight[..., None]).mT, self.design))
+
+    def information_diagonal(self) -> TensorVariable:
+        """Diagonal of :meth:`information`, with axes (labels, d)."""
+        return self._gather((pt.sqr(self.design) * self.weight[..., None]).sum(-2))
+
+    def linear(self) -> TensorVariable:
+        """``C^T P (y - o)``, with axes (labels, d)."""
+        design = self.shared_design
+        if design is None:
+            weighted = self.weight * self.response
+            return self._gather((self.design * weighted[..., None]).sum(-2))
+        if _varies(self.weight, [self.n_label_axes]):
+            return self._gather(matmul_last(self.weight * self.response, design))
+        return self._gather(self.weight * matmul_last(self.response, design))
+
+    def _gather(self, array: TensorVariable) -> TensorVariable:
+        """Sum what the child's labels say into the block's labels."""
+        for axis, index in enumerate(self.index):
+            if index is not None:
+                entries, length = index
+                spread = _expand(array, {axis: entries.shape[0]})
+                front = pt.moveaxis(spread, axis, 0)
+                zeros = pt.zeros((length, *list(front.shape)[1:]), dtype=array.dtype)
+                array = pt.moveaxis(zeros[entries].inc(front), 0, axis)
+        return array
+
+
+def prior_of(members: Sequence[Member]) -> Prior:
+    """Prior of a block."""
+    label_lengths = tuple(members[0].lengths[axis] for axis in members[0].labels)
+    zero = all(scalar_constant(member.mean) == 0 for member in members)
+    mean = None if zero else _concatenate([_flat(m, m.mean) for m in members], label_lengths)
+    precision = _concatenate([_flat(m, m.precision) for m in members], label_lengths)
+    return Prior(mean, precision, label_lengths)
+
+
+def _flat(member: Member, parameter: TensorVariable) -> TensorVariable:
+    """A prior parameter with axes (labels, d)."""
+    n = len(member.labels)
+    ordered = _align(parameter, member.rv.ndim).dimshuffle(*member.labels, *member.dense)
+    full = _expand(ordered, {n + i: member.lengths[a] for i, a in enumerate(member.dense)})
+    return _flatten(full, n, len(member.dense))
+
+
+def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
+    """Arrange what one child says by labels.
+
+    Axes of the child along which the design does not vary are averaged first: the mean,
+    weighted by the precisions, is sufficient.
+    """
+    child, links = seen.child, seen.terms[0].links
+    if len(members) == 1:
+        label_axes = sorted(
+            seen.label_axes,
+            key=lambda axis: members[0].labels.index(links[axis].axis),  # type: ignore[union-attr]
+        )
+    else:
+        label_axes = seen.label_axes
+    n = len(label_axes)
+    varying = seen.varying_axes
+    repeated = [a for a in range(child.ndim) if a not in label_axes and a not in varying]
+    order = (*label_axes, *varying, *repeated)
+    n_kept = n + len(varying)
+    weight = _align(seen.precision, child.ndim).dimshuffle(order)
+    response = seen.residual.dimshuffle(order)
+    if repeated:
+        total = weight.sum(tuple(range(n_kept, child.ndim)))
+        count = [child.shape[a] for i, a in enumerate(repeated) if not _varies(weight, [n_kept + i])]
+        total = reduce(lambda a, b: a * b, count, total).astype(weight.dtype)
+        response = (weight * response).sum(tuple(range(n_kept, child.ndim))) / total
+        weight = total
+    spread: dict[int, Length] = {}
+    stated = stated_lengths(child)
+    for i, axis in enumerate(varying):
+        [term, *_] = [term for term in seen.terms if term.varies_along(axis)]
+        length = stated[axis]
+        spread[n + i] = term.coefficient.shape[axis] if length is None else length
+    if _varies(weight, spread):
+        weight = _flatten(_expand(weight, spread), n, len(varying))
+    else:
+        weight = weight.dimshuffle(*range(n), "x")
+    designs = []
+    for member, term in zip(members, seen.terms, strict=True):
+        dense = [child.ndim + axis for axis in member.dense]
+        design = term.coefficient.dimshuffle(*label_axes, *varying, *dense)
+        full = {n_kept + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
+        design = _flatten(_expand(design, spread | full), n_kept, len(dense))
+        designs.append(_flatten(design, n, len(varying)))
+    index = []
+    for axis in label_axes:
+        link = links[axis]
+        assert link is not None
+        length = members[0].lengths[link.axis]
+        index.append(None if link.index is None else (link.index, length))
+    design = _concatenate(designs, [child.shape[axis] for axis in label_axes])
+    return Evidence(design, _flatten(response, n, len(varying)), weight, tuple(index))
+
+
+def split(
+    block: TensorVariable, members: Sequence[Member]
+) -> dict[Variable, TensorVariable]:
+    """Values of the variables of a block with axes (labels, d)."""
+    values: dict[Variable, TensorVariable] = {}
+    start: TensorVariable | int = 0
+    for member in members:
+        axes = (*member.labels, *member.dense)
+        shape = [member.lengths[axis] for axis in axes]
+        size = reduce(lambda a, b: a * b, shape[len(member.labels) :], 1)
+        part = block if len(members) == 1 else block[..., start : start + size]
+        if len(member.dense) != 1:
+            part = part.reshape(shape)
+        value = part.dimshuffle(*(axes.index(axis) for axis in range(member.rv.ndim)))
+        values[member.rv] = pt.specify_shape(value, member.rv.type.shape)
+        start = start + size
+    return values
+
+
+# --- draws ---------------------------------------------------------------------------------
+
+Drawn = tuple[Variable, TensorVariable]
+
+
+def draw_elementwise(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
+    """Draw a block whose entries are independent (d = 1)."""
+    precision = sum((seen.information_diagonal() for seen in evidence), prior.precision)
+    linear = _linear(prior, evidence)
+    rng, noise = _noise(rng, prior)
+    return rng, linear / precision + noise / pt.sqrt(precision)
+
+
+def draw_shared(
+    rng: Variable, prior: Prior, evidence: Sequence[Evidence], many_labels: bool
+) -> Drawn:
+    """Draw a block whose labels share one precision matrix, with one factorisation.
+
+    With many labels the inverse factor is formed once and applied by matrix products.
+    """
+    n = len(prior.label_lengths)
+    information = sum(
+        (seen.information().dimshuffle(n, n + 1) for seen in evidence[1:]),
+        evidence[0].information().dimshuffle(n, n + 1),
+    )
+    diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
+    factor = cholesky(information + diagonal, lower=True)
+    linear = _linear(prior, evidence)
+    rng, noise = _noise(rng, prior)
+    if many_labels:
+        inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
+        half = matmul_last(linear, inverse.T) + noise
+        return rng, matmul_last(half, inverse)
+    columns = _flatten(_expand_labels(linear, prior), 0, n).T
+    half = solve_triangular(factor, columns, lower=True) + _flatten(noise, 0, n).T
+    block = solve_triangular(factor.T, half, lower=False).T
+    return rng, block.reshape(prior.shape) if n != 1 else block
+
+
+def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
+    """Draw a block with a precision matrix per label."""
+    diagonal = prior.precision[..., None] * pt.eye(
+        prior.precision.shape[-1], dtype=prior.precision.dtype
+    )
+    precision = sum((seen.information() for seen in evidence), diagonal)
+    lengths = dict(enumerate(prior.label_lengths))
+    factor = cholesky(_expand(precision, lengths), lower=True)
+    linear = _expand_labels(_linear(prior, evidence), prior)
+    rng, noise = _noise(rng, prior)
+    half = solve_triangular(factor, linear, lower=True, b_ndim=1) + noise
+    return rng, solve_triangular(factor.mT, half, lower=False, b_ndim=1)
+
+
+def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
+    r"""Draw a block with fewer observations than entries per label, by Matheron's rule.
+
+    ``v = v0 + A (y - C v0 - e)`` with ``v0`` from the prior, ``e`` from the noise and the gain
+    ``A = S C^T (C S C^T + 1/w)^{-1}``, where ``S`` is the prior's diagonal covariance.
+    """
+    n = len(prior.label_lengths)
+    variance = pt.reciprocal(prior.shared_precision())
+    design, weight = seen.design.dimshuffle(n, n + 1), seen.weight.dimshuffle(n)
+    rng, noise = _noise(rng, prior)
+    start = noise * pt.sqrt(variance)
+    if prior.mean is not None:
+        start = start + prior.mean
+    size = (*prior.label_lengths, design.shape[0])
+    rng, error = standard_normal(rng, size, noise.dtype)
+    surprise = seen.response - matmul_last(start, design.T) - error / pt.sqrt(weight)
+    scaled = design * variance
+    if design.type.broadcastable[0]:
+        total = (scaled * design).sum() + pt.reciprocal(weight[0])
+        return rng, start + surprise * (scaled[0] / total)
+    noise_covariance = pt.eye(design.shape[0], dtype=design.dtype) * pt.reciprocal(weight)
+    covariance = pt.dot(scaled, design.T) + noise_covariance
+    factor = cholesky(covariance, lower=True)
+    half = solve_triangular(factor, scaled, lower=True)
+    gain = solve_triangular(factor.T, half, lower=False)
+    return rng, start + matmul_last(surprise, gain)
+
+
+def _linear(prior: Prior, evidence: Sequence[Evidence]) -> TensorVariable:
+    """``h``, with axes (labels, d)."""
+    parts = [seen.linear() for seen in evidence]
+    if prior.mean is not None:
+        parts.append(prior.precision * prior.mean)
+    if not parts:
+        return pt.zeros_like(prior.precision)
+    return reduce(lambda a, b: a + b, parts)
+
+
+def _noise(rng: Variable, prior: Prior) -> Drawn:
+    return standard_normal(rng, prior.shape, prior.precision.dtype)
+
+
+# --- axes ----------------------------------------------------------------------------------
+
+
+def matmul_last(array: TensorVariable, matrix: TensorVariable) -> TensorVariable:
+    """``array @ matrix`` over the last axis of ``array``, as one matrix product."""
+    if array.ndim <= 2:
+        return pt.dot(array, matrix)
+    leading = list(array.shape)[:-1]
+    product = pt.dot(_flatten(array, 0, array.ndim - 1), matrix)
+    return product.reshape((*leading, matrix.shape[1]))
+
+
+def _varies(array: TensorVariable, axes: Iterable[int]) -> bool:
+    return any(not array.type.broadcastable[axis] for axis in axes)
+
+
+def _align(array: TensorVariable, ndim: int) -> TensorVariable:
+    """Prepend axes of length one."""
+    return array.dimshuffle(*["x"] * (ndim - array.ndim), *range(array.ndim))
+
+
+def _expand(array: TensorVariable, lengths: Mapping[int, Length]) -> TensorVariable:
+    """Spread axes of length one to the given lengths."""
+    one = array.type.broadcastable
+    if not any(one[axis] for axis in lengths):
+        return array
+    shape = [lengths.get(a, 1) if one[a] else array.shape[a] for a in range(array.ndim)]
+    return pt.broadcast_to(array, shape)
+
+
+def _expand_labels(array: TensorVariable, prior: Prior) -> TensorVariable:
+    return _expand(array, dict(enumerate(prior.label_lengths)))
+
+
+def _flatten(array: TensorVariable, start: int, count: int) -> TensorVariable:
+    """Merge ``count`` axes into one; into a new axis of length one if there are none."""
+    if count == 1:
+        return array
+    if count == 0:
+        return pt.expand_dims(array, start)
+    one = array.type.broadcastable
+    shape: list[Length] = [1 if one[axis] else array.shape[axis] for axis in range(array.ndim)]
+    merged = reduce(lambda a, b: a * b, shape[start : start + count])
+    return array.reshape((*shape[:start], merged, *shape[start + count :]))
+
+
+def _concatenate(
+    arrays: Sequence[TensorVariable], label_lengths: Sequence[TensorVariable]
+) -> TensorVariable:
+    """Join along the last axis, with labels spread where only some of the arrays vary."""
+    if len(arrays) == 1:
+        return arrays[0]
+    spread = {
+        axis: length
+        for axis, length in enumerate(label_lengths)
+        if any(_varies(array, [axis]) for array in arrays)
+    }
+    return pt.concatenate([_expand(array, spread) for array in arrays], axis=-1)

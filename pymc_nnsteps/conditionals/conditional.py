@@ -1,0 +1,101 @@
+"""What a conditional is: the contract between recognisers and the Gibbs step.
+
+A conditional draws one or several free random variables of a model from their joint full
+conditional, as a PyTensor graph in terms of the model's other random variables. The Gibbs step
+chains such graphs into one compiled sweep.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    depends_on,
+    describe,
+    distribution,
+)
+
+Shapes = Mapping[Variable, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One symbolic draw: the advanced generator, the new values, and statistics of the move."""
+
+    rng: Variable
+    values: Mapping[Variable, TensorVariable]
+    stats: Mapping[str, TensorVariable] = field(default_factory=dict)
+
+
+class Conditional(ABC):
+    """The full conditional of ``draws``.
+
+    Attributes
+    ----------
+    draws : tuple of TensorVariable
+        The random variables that a draw gives new values.
+    integrates_out : tuple of TensorVariable
+        Random variables that the draw does not condition on although they stand between the
+        drawn ones and their children: they must be drawn afresh before anything else is given
+        them.
+    """
+
+    draws: tuple[Variable, ...]
+    integrates_out: tuple[Variable, ...] = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the conditional in the table of :func:`pymc_nnsteps.explain`."""
+
+    @abstractmethod
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        """One draw, as a graph in terms of the model's other random variables.
+
+        Parameters
+        ----------
+        rng : random generator variable
+        shapes : mapping from random variable to tuple of int
+            Shapes at the time of compilation: they choose between forms of the same draw and
+            never enter its law.
+        """
+
+
+def normal_prior(model: pm.Model, rv: Variable) -> tuple[TensorVariable, TensorVariable]:
+    """Mean and precision of a free variable with an untransformed Normal prior.
+
+    Raises
+    ------
+    NotConjugate
+        If the prior is not Normal, is transformed, or if a potential depends on the variable.
+    """
+    if rv not in model.free_RVs:
+        raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
+    if not isinstance(rv.owner.op, NormalRV):
+        raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
+    if model.rvs_to_transforms[rv] is not None:
+        transform = type(model.rvs_to_transforms[rv]).__name__
+        raise NotConjugate(f"it is constrained by the transform {transform}")
+    for potential in model.potentials:
+        if depends_on(potential, {rv}, model.basic_RVs):
+            raise NotConjugate(f"the potential {describe(potential)} depends on it")
+    mean, sigma = rv.owner.op.dist_params(rv.owner)
+    return mean, precision_of(rv, sigma)
+
+
+def precision_of(rv: Variable, sigma: TensorVariable) -> TensorVariable:
+    """``1 / sigma^2`` in the precision of ``rv`` (PyTensor stores literals in float32)."""
+    return pt.reciprocal(pt.sqr(sigma.astype(rv.dtype)))
+
+
+def value_of(model: pm.Model, rv: Variable) -> TensorVariable:
+    """Observed data of an observed variable; a free variable stands for its own value."""
+    return model.rvs_to_values[rv] if rv in model.observed_RVs else rv
+

@@ -1,0 +1,197 @@
+r"""Gaussian block under Gaussian children with an affine mean.
+
+Model, for a block :math:`v` of one or several Normal variables and each child :math:`y_c`:
+
+.. math::
+
+    v \sim N(\mu_0, \Lambda^{-1}), \qquad y_c \sim N(C_c v + o_c, P_c^{-1})
+
+with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
+
+.. math::
+
+    v \mid y \sim N(P^{-1} h, P^{-1}), \quad
+    P = \Lambda + \sum_c C_c^T P_c C_c, \quad
+    h = \Lambda \mu_0 + \sum_c C_c^T P_c (y_c - o_c).
+
+This one conditional draws weights, biases (as a column of the weights or alone) and
+post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
+coefficients, group effects and latent factors of ordinary models.
+
+The structure read by :mod:`.affine` is used, not multiplied out. Axes of :math:`v` that every
+child carries along entry by entry are *labels* (units of a layer, samples, groups): given the
+rest, labels are independent. The other axes are *dense* and share a precision matrix. If the
+design, the noise and the prior do not vary with the label, one factorisation serves all labels.
+If the block has more entries per label than there are observations of it, the observations are
+factorised instead of the entries (Matheron's rule; a scalar observation needs no factorisation).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_nnsteps.conditionals.affine import affine, broadcast, cut_link
+from pymc_nnsteps.conditionals.blocks import (
+    Evidence,
+    Member,
+    Observation,
+    draw_batched,
+    draw_by_observations,
+    draw_elementwise,
+    draw_shared,
+    evidence_of,
+    prior_of,
+    split,
+)
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    normal_prior,
+    precision_of,
+    value_of,
+)
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    children,
+    depends_on,
+    describe,
+    distribution,
+    parameters,
+)
+
+
+@dataclass(frozen=True)
+class Gaussian(Conditional):
+    """Joint full conditional of Normal variables whose children are Normal with affine means."""
+
+    draws: tuple[Variable, ...]
+    members: tuple[Member, ...]
+    observations: tuple[Observation, ...]
+
+    @property
+    def name(self) -> str:
+        return "Gaussian"
+
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        evidence = [evidence_of(self.members, seen) for seen in self.observations]
+        prior = prior_of(self.members)
+        if len(self.members) == 1 and not self.members[0].dense:
+            rng, block = draw_elementwise(rng, prior, evidence)
+        elif self._fewer_observations(evidence, shapes) and prior.shared:
+            rng, block = draw_by_observations(rng, prior, evidence[0])
+        elif prior.shared and all(seen.shared for seen in evidence):
+            rng, block = draw_shared(rng, prior, evidence, self._many_labels(shapes))
+        else:
+            rng, block = draw_batched(rng, prior, evidence)
+        return Draw(rng, split(block, self.members))
+
+    def _dense_size(self, shapes: Shapes) -> int:
+        return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in self.members)
+
+    def _many_labels(self, shapes: Shapes) -> bool:
+        n_labels = math.prod(shapes[self.draws[0]][axis] for axis in self.members[0].labels)
+        return n_labels >= self._dense_size(shapes)
+
+    def _fewer_observations(self, evidence: Sequence[Evidence], shapes: Shapes) -> bool:
+        if len(evidence) != 1 or not evidence[0].shared:
+            return False
+        [seen] = self.observations
+        n = math.prod(shapes[seen.child][axis] for axis in seen.varying_axes)
+        return n < self._dense_size(shapes)
+
+
+def match_gaussian(model: pm.Model, rvs: Sequence[Variable]) -> Gaussian:
+    """Recognise the joint full conditional of ``rvs`` as Gaussian.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : sequence of TensorVariable
+        One variable; or several that share a single child and the axes that it carries along.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    priors = {rv: normal_prior(model, rv) for rv in rvs}
+    direct = children(model, rvs[0])
+    observations = tuple(_observe(model, child, rvs) for child in direct)
+    if len(rvs) == 1:
+        [rv] = rvs
+        terms = [seen.terms[0] for seen in observations]
+        linked = [term.linked_axes for term in terms]
+        dense = [a for a in range(rv.ndim) if any(a not in axes for axes in linked)]
+        labels = {rv: tuple(axis for axis in range(rv.ndim) if axis not in dense)}
+        observations = tuple(_cut_dense(seen, rv, dense) for seen in observations)
+    else:
+        labels = _common_labels(model, rvs, direct, observations)
+    members = tuple(
+        Member(
+            rv,
+            *priors[rv],
+            labels[rv],
+            tuple(axis for axis in range(rv.ndim) if axis not in labels[rv]),
+        )
+        for rv in rvs
+    )
+    return Gaussian(tuple(rvs), members, observations)
+
+
+def _observe(model: pm.Model, child: Variable, rvs: Sequence[Variable]) -> Observation:
+    if not isinstance(child.owner.op, NormalRV):
+        raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
+    mean, sigma = parameters(child)
+    barriers = model.basic_RVs
+    for rv in rvs:
+        if depends_on(sigma, {rv}, barriers):
+            raise NotConjugate(f"the scale of child {describe(child)} depends on it")
+    try:
+        form = broadcast(affine(mean, set(rvs), barriers), mean, child)
+    except NotConjugate as reason:
+        message = f"the mean of child {describe(child)} is not affine in it: {reason}"
+        raise NotConjugate(message) from None
+    value = value_of(model, child)
+    residual = value if form.offset is None else value - form.offset
+    if any(rv not in form.terms for rv in rvs):
+        raise NotConjugate(f"not all of the block enter the mean of {describe(child)}")
+    terms = tuple(form.terms[rv] for rv in rvs)
+    return Observation(child, residual, precision_of(child, sigma), terms)
+
+
+def _cut_dense(seen: Observation, rv: Variable, dense: Sequence[int]) -> Observation:
+    [term] = seen.terms
+    for out_axis, link in enumerate(term.links):
+        if link is not None and link.axis in dense:
+            term = cut_link(term, out_axis, rv)
+    return Observation(seen.child, seen.residual, seen.precision, (term,))
+
+
+def _common_labels(
+    model: pm.Model,
+    rvs: Sequence[Variable],
+    direct: Sequence[Variable],
+    observations: Sequence[Observation],
+) -> dict[Variable, tuple[int, ...]]:
+    """Label axes of each variable of a block, in the order of the child's axes."""
+    names = ", ".join(describe(rv) for rv in rvs)
+    if len(direct) != 1 or any(children(model, rv) != tuple(direct) for rv in rvs):
+        raise NotConjugate(f"{names} do not share one only child")
+    [seen] = observations
+    linked = [
+        [out_axis for out_axis, link in enumerate(term.links) if link is not None]
+        for term in seen.terms
+    ]
+    indexed = any(link is not None and link.index is not None for t in seen.terms for link in t.links)
+    if indexed or any(axes != linked[0] for axes in linked):
+        raise NotConjugate(f"{names} are carried along different axes of {describe(seen.child)}")
+    return {
+        rv: tuple(link.axis for link in term.links if link is not None)
+        for rv, term in zip(rvs, seen.terms, strict=True)
+    }
+
+

@@ -1,0 +1,134 @@
+r"""Gaussian pre-activation under a noisy piecewise-linear activation.
+
+Model, entry by entry:
+
+.. math::
+
+    z \sim N(F, \Delta_Z), \qquad x \sim N(\sigma(z), \Delta_X),
+    \qquad \sigma(z) = s_k z + c_k \text{ for } z \in (t_k, t_{k+1}).
+
+Posterior, a mixture of truncated normals (Piccioli et al., eq. 10 and Appendix E):
+
+.. math::
+
+    p(z \mid x) \propto \sum_k 1[t_k < z < t_{k+1}]\, N(z \mid F, \Delta_Z)\,
+    N(x \mid s_k z + c_k, \Delta_X).
+"""
+
+from dataclasses import dataclass
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    normal_prior,
+    value_of,
+)
+from pymc_nnsteps.conditionals.pieces import Pieces, piecewise_linear
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    children,
+    depends_on,
+    describe,
+    distribution,
+    known_shape,
+    parameters,
+)
+from pymc_nnsteps.random import piecewise_normal
+
+
+@dataclass(frozen=True)
+class PiecewiseGaussian(Conditional):
+    """Full conditional of pre-activations whose only child sees them through an activation."""
+
+    draws: tuple[Variable, ...]
+    activation: Pieces
+    observed: TensorVariable
+    observed_sigma: TensorVariable
+
+    @property
+    def name(self) -> str:
+        return f"piecewise Gaussian, {len(self.activation.lines)} pieces"
+
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [z] = self.draws
+        mean, sigma = parameters(z)
+        rng, value = piecewise_normal(
+            rng,
+            mean,
+            sigma,
+            self.observed,
+            self.observed_sigma,
+            *(
+                pt.constant(values, dtype=z.dtype)
+                for values in (
+                    self.activation.knots,
+                    self.activation.slopes,
+                    self.activation.intercepts,
+                )
+            ),
+        )
+        return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
+
+
+def match_piecewise(model: pm.Model, z: Variable) -> PiecewiseGaussian:
+    """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    normal_prior(model, z)
+    direct = children(model, z)
+    if len(direct) != 1:
+        names = ", ".join(map(describe, direct)) or "none"
+        raise NotConjugate(f"a pre-activation has one child; its children are {names}")
+    [x] = direct
+    if not isinstance(x.owner.op, NormalRV):
+        raise NotConjugate(f"child {describe(x)} is {distribution(x)}, not Normal")
+    mean, sigma = parameters(x)
+    if depends_on(sigma, {z}, model.basic_RVs):
+        raise NotConjugate(f"the scale of child {describe(x)} depends on it")
+    try:
+        form = piecewise_linear(mean, z, model.basic_RVs, known_shape(model, z))
+    except NotConjugate as reason:
+        raise NotConjugate(
+            f"the mean of child {describe(x)} is not a piecewise-linear function of it: {reason}"
+        ) from None
+    value = value_of(model, x)
+    observed = value if form.offset is None else value - form.offset
+    entries = entries_like(model, observed, x, z)
+    if all(sigma.type.broadcastable):
+        scale = sigma.dimshuffle(*["x"] * z.ndim)
+    else:
+        scale = entries_like(model, pt.broadcast_to(sigma, x.shape), x, z)
+    return PiecewiseGaussian((z,), form.function, entries, scale)
+
+
+def entries_like(
+    model: pm.Model, array: TensorVariable, source: Variable, target: Variable
+) -> TensorVariable:
+    """Give an array with the axes of ``source`` those of ``target``: axes of length one differ.
+
+    Raises
+    ------
+    NotConjugate
+        If ``source`` has more entries than ``target``, as far as the graph tells.
+    """
+    long_source = [n for n in known_shape(model, source) if n != 1]
+    long_target = [n for n in known_shape(model, target) if n != 1]
+    known = zip(long_source, long_target, strict=False)
+    if len(long_source) != len(long_target) or any(
+        None not in (a, b) and a != b for a, b in known
+    ):
+        raise NotConjugate(f"child {describe(source)} repeats it along an axis")
+    if source.ndim == target.ndim:
+        return array
+    return array.reshape(target.shape)
+

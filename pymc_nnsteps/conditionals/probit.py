@@ -1,0 +1,222 @@
+r"""Latent utilities behind a hard decision: a threshold or an argmax.
+
+Binary probit, entry by entry, with posterior
+
+.. math::
+
+    z \sim N(F, \Delta), \quad y = 1[z > t]
+    \qquad\Rightarrow\qquad z \mid y \sim N(F, \Delta) \text{ truncated to its side of } t.
+
+Multinomial probit, row by row (Piccioli et al., eqs E23-E26):
+
+.. math::
+
+    z_a \sim N(F_a, \Delta), \quad y = \operatorname{argmax}_a z_a,
+
+drawn as a block scan: :math:`z_y` truncated to above the other utilities, then all others
+truncated to below :math:`z_y`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.basic import ARange
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Argmax, Max
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    normal_prior,
+    value_of,
+)
+from pymc_nnsteps.conditionals.piecewise import entries_like
+from pymc_nnsteps.conditionals.pieces import piecewise_linear
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    children,
+    describe,
+    distribution,
+    known_shape,
+    parameters,
+    scalar_constant,
+)
+from pymc_nnsteps.random import argmax_utilities, truncated_normal
+
+
+@dataclass(frozen=True)
+class Threshold(Conditional):
+    """Full conditional of utilities of which a Bernoulli child tells the side of a threshold."""
+
+    draws: tuple[Variable, ...]
+    above: TensorVariable
+    threshold: float
+
+    @property
+    def name(self) -> str:
+        return "truncated normal (binary probit)"
+
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [z] = self.draws
+        mean, sigma = parameters(z)
+        threshold, infinity = (pt.constant(v, dtype=z.dtype) for v in (self.threshold, np.inf))
+        lower = pt.switch(self.above, threshold, -infinity)
+        upper = pt.switch(self.above, infinity, threshold)
+        rng, value = truncated_normal(rng, mean, sigma, lower, upper)
+        return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
+
+
+@dataclass(frozen=True)
+class LargestUtility(Conditional):
+    """Full conditional of utilities of which a Categorical child tells the largest."""
+
+    draws: tuple[Variable, ...]
+    labels: TensorVariable
+
+    @property
+    def name(self) -> str:
+        return "truncated normals (multinomial probit)"
+
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [z] = self.draws
+        mean, sigma = parameters(z)
+        rng, value = argmax_utilities(rng, mean, sigma, self.labels, z)
+        return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
+
+
+def match_probit(model: pm.Model, z: Variable) -> Conditional:
+    """Recognise ``z`` as utilities behind a hard decision.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    normal_prior(model, z)
+    direct = children(model, z)
+    if len(direct) != 1:
+        raise NotConjugate(
+            f"utilities have one child; its children are {', '.join(map(describe, direct))}"
+        )
+    [y] = direct
+    if isinstance(y.owner.op, BernoulliRV):
+        return _match_threshold(model, z, y)
+    if isinstance(y.owner.op, CategoricalRV):
+        return _match_largest(model, z, y)
+    raise NotConjugate(f"child {describe(y)} is {distribution(y)}, not a decision")
+
+
+def _match_threshold(model: pm.Model, z: Variable, y: Variable) -> Threshold:
+    [p] = parameters(y)
+    try:
+        form = piecewise_linear(p, z, model.basic_RVs, known_shape(model, z))
+    except NotConjugate as reason:
+        raise NotConjugate(
+            f"the probability of child {describe(y)} is not a threshold of it: {reason}"
+        ) from None
+    step = form.function
+    if form.offset is not None or step.lines not in (
+        ((0.0, 0.0), (0.0, 1.0)),
+        ((0.0, 1.0), (0.0, 0.0)),
+    ):
+        raise NotConjugate(f"the probability of child {describe(y)} is not 0 or 1 by a threshold")
+    increasing = step.lines[1] == (0.0, 1.0)
+    successes = entries_like(model, value_of(model, y), y, z)
+    return Threshold((z,), pt.eq(successes, int(increasing)), step.knots[0])
+
+
+def _match_largest(model: pm.Model, z: Variable, y: Variable) -> LargestUtility:
+    [p] = parameters(y)
+    if not _is_one_hot_argmax(p, z, known_shape(model, z)):
+        raise NotConjugate(
+            f"the probabilities of child {describe(y)} are not the indicator of its largest "
+            "entry, eq(argmax(z, axis=-1, keepdims=True), arange(n_classes))"
+        )
+    return LargestUtility((z,), value_of(model, y))
+
+
+def _is_one_hot_argmax(
+    p: TensorVariable, z: TensorVariable, shape: tuple[int | None, ...]
+) -> bool:
+    """Whether ``p`` is 1 where the last axis of ``z`` has its largest entry, and 0 elsewhere."""
+    node = _strip(p).owner
+    if node is None or not isinstance(node.op, Elemwise) or p.ndim != z.ndim:
+        return False
+    if isinstance(node.op.scalar_op, scalar.Switch):
+        condition, one, zero = node.inputs
+        decides = scalar_constant(one) == 1 and scalar_constant(zero) == 0
+        return decides and _is_one_hot_argmax(condition, z, shape)
+    if not isinstance(node.op.scalar_op, scalar.EQ):
+        return False
+    first, second = ((_strip(side), *_source_axes(side)) for side in node.inputs)
+    return any(
+        _is_argmax(a, z) and _is_class_range(b, z, shape) or _is_maximum(a, z) and b[0] is z
+        for a, b in ((first, second), (second, first))
+    )
+
+
+Side = tuple[TensorVariable, TensorVariable, list[int]]
+"""An operand, what it was before it got axes of length one, and the axes it had."""
+
+
+def _strip(expression: TensorVariable) -> TensorVariable:
+    """See through names, views and casts."""
+    while expression.owner is not None and (
+        isinstance(expression.owner.op, ViewOp)
+        or (
+            isinstance(expression.owner.op, Elemwise)
+            and isinstance(expression.owner.op.scalar_op, scalar.Cast | scalar.Identity)
+        )
+    ):
+        expression = expression.owner.inputs[0]
+    return expression
+
+
+def _source_axes(side: TensorVariable) -> tuple[TensorVariable, list[int]]:
+    side = _strip(side)
+    if side.owner is not None and isinstance(side.owner.op, DimShuffle):
+        order, source = side.owner.op.new_order, side.owner.inputs[0]
+        if [axis for axis in order if axis != "x"] == list(range(source.ndim)):
+            return _strip(source), [i for i, axis in enumerate(order) if axis != "x"]
+    return side, list(range(side.ndim))
+
+
+def _reduces_last_axis(side: Side, op: type, z: TensorVariable) -> bool:
+    _, source, axes = side
+    node = source.owner
+    return (
+        node is not None
+        and isinstance(node.op, op)
+        and _strip(node.inputs[0]) is z
+        and tuple(node.op.axis) == (z.ndim - 1,)
+        and axes == list(range(z.ndim - 1))
+    )
+
+
+def _is_argmax(side: Side, z: TensorVariable) -> bool:
+    return _reduces_last_axis(side, Argmax, z)
+
+
+def _is_maximum(side: Side, z: TensorVariable) -> bool:
+    return _reduces_last_axis(side, Max, z)
+
+
+def _is_class_range(side: Side, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:
+    """Whether an operand counts the entries of the last axis of ``z``: 0, 1, ..."""
+    _, classes, axes = side
+    if axes != [z.ndim - 1]:
+        return False
+    if isinstance(classes, Constant):
+        return shape[-1] is not None and np.array_equal(classes.data, np.arange(shape[-1]))
+    if classes.owner is None or not isinstance(classes.owner.op, ARange):
+        return False
+    start, stop, step = classes.owner.inputs
+    counts_all = scalar_constant(stop) == shape[-1] or equal_computations([stop], [z.shape[-1]])
+    return scalar_constant(start) == 0 and scalar_constant(step) == 1 and counts_all

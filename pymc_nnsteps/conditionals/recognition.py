@@ -1,0 +1,243 @@
+"""Which conditional a variable has: the table of recognisers, blocks, and explanations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+
+from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
+from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, match_piecewise
+from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold, match_probit
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    children,
+    depends_on,
+    describe,
+    parameters,
+)
+
+
+def match(model: pm.Model, rv: Variable) -> Conditional:
+    """Find the full conditional of a free random variable.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rv : TensorVariable
+        A free random variable of ``model``.
+
+    Returns
+    -------
+    Conditional
+
+    Raises
+    ------
+    NotConjugate
+        With the variable, the child that stands in the way, and the reason.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.StudentT("y", nu=4, mu=mu, observed=[1.0, 2.0])
+    >>> match(model, mu)
+    Traceback (most recent call last):
+        ...
+    pymc_nnsteps.conditionals.structure.NotConjugate: mu: child y is StudentT, not Normal
+    """
+    try:
+        normal_prior(model, rv)
+        direct = children(model, rv)
+        if any(isinstance(child.owner.op, BernoulliRV | CategoricalRV) for child in direct):
+            return match_probit(model, rv)
+        try:
+            return match_gaussian(model, [rv])
+        except NotConjugate as not_gaussian:
+            if len(direct) != 1 or not isinstance(direct[0].owner.op, NormalRV):
+                raise
+            try:
+                return match_piecewise(model, rv)
+            except NotConjugate as not_piecewise:
+                raise NotConjugate(f"{not_gaussian}; {not_piecewise}") from None
+    except NotConjugate as reason:
+        raise NotConjugate(f"{describe(rv)}: {reason}") from None
+
+
+def find_conditionals(model: pm.Model, rvs: Sequence[Variable]) -> list[Conditional]:
+    """Find the full conditionals of several variables, in the model's order.
+
+    Gaussian variables that share one only child and the axes it carries along (weights and
+    biases of a layer, coefficients and intercept of a regression) are joined into one block.
+
+    Raises
+    ------
+    NotConjugate
+        For the first variable that has none.
+    """
+    conditionals: list[Conditional] = []
+    for rv in (rv for rv in model.free_RVs if rv in rvs):
+        found = match(model, rv)
+        joined = _join(model, conditionals, found) if isinstance(found, Gaussian) else None
+        if joined is None:
+            conditionals.append(found)
+        else:
+            position, block = joined
+            conditionals[position] = block
+    return conditionals
+
+
+def _join(
+    model: pm.Model, conditionals: Sequence[Conditional], found: Gaussian
+) -> tuple[int, Gaussian] | None:
+    """Position and replacement of an earlier block that ``found`` can be drawn with."""
+    if len(found.observations) != 1:
+        return None
+    [seen] = found.observations
+    for position, other in enumerate(conditionals):
+        shares_child = isinstance(other, Gaussian) and [
+            observation.child for observation in other.observations
+        ] == [seen.child]
+        if shares_child:
+            try:
+                return position, match_gaussian(model, [*other.draws, *found.draws])
+            except NotConjugate:
+                continue
+    return None
+
+
+def is_network_variable(model: pm.Model, rv: Variable) -> bool:
+    """Whether ``rv`` belongs to a network with latent layers, where NUTS is wrong or poor.
+
+    Such a network has latent layers (pre-activations under a kinked activation or behind a
+    decision, and the post-activations that see them); its variables are these, the variables
+    whose children they are, and the variables that share a child with a post-activation.
+    """
+    latent = _latent_layers(model)
+    if rv in latent:
+        return True
+    direct = children(model, rv)
+    return any(child in latent for child in direct) or any(
+        depends_on(parameter, latent, model.basic_RVs)
+        for child in direct
+        for parameter in parameters(child)
+    )
+
+
+def _latent_layers(model: pm.Model) -> set[Variable]:
+    """Pre-activations that only their own conditionals draw well, and their children."""
+    layers: set[Variable] = set()
+    for rv in model.free_RVs:
+        try:
+            found = match(model, rv)
+        except NotConjugate:
+            continue
+        if isinstance(found, Threshold | LargestUtility):
+            layers.add(rv)
+        elif isinstance(found, PiecewiseGaussian) or _is_linear_pre_activation(model, found):
+            layers.update([rv, *(c for c in children(model, rv) if c in model.free_RVs)])
+    return layers
+
+
+def _is_linear_pre_activation(model: pm.Model, found: Conditional) -> bool:
+    """Whether a Gaussian is a layer's pre-activation under the identity.
+
+    Its mean sums over an axis of a free Normal variable with coefficients, and its only child
+    is a free variable with the same axes.
+    """
+    [rv] = found.draws
+    direct = children(model, rv)
+    if not isinstance(found, Gaussian) or len(direct) != 1 or direct[0] not in model.free_RVs:
+        return False
+    [child] = direct
+    [member] = found.members
+    if member.dense or child.ndim != rv.ndim:
+        return False
+    for parent in model.free_RVs:
+        if rv not in children(model, parent):
+            continue
+        try:
+            conditional = match_gaussian(model, [parent])
+        except NotConjugate:
+            continue
+        if conditional.members[0].dense:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What :func:`explain` found: one row per free variable, printed as a table.
+
+    Attributes
+    ----------
+    rows : tuple of (str, str or None, str)
+        Variable, conditional (None if there is none), and how or why not.
+    """
+
+    rows: tuple[tuple[str, str | None, str], ...]
+
+    def __str__(self) -> str:
+        table = [("variable", "conditional", "")]
+        table += [(variable, found or "-", why) for variable, found, why in self.rows]
+        widths = [max(len(row[column]) for row in table) for column in range(2)]
+        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in table]
+        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self}</pre>"
+
+
+def explain(model: pm.Model) -> Explanation:
+    """Show which free variables of a model have a conditional that Gibbs can draw from.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    Explanation
+        Prints as a table: variable, conditional, and the variables it is drawn jointly with or
+        the reason why there is none.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope")
+    ...     noise = pm.HalfNormal("noise")
+    ...     y = pm.Normal("y", slope * np.arange(3.0), noise, observed=[0.1, 0.9, 2.1])
+    >>> print(nns.explain(model))
+    variable  conditional
+    ---------------------------------------------------
+    slope     Gaussian     children: y
+    noise     -            its prior is HalfNormal, not Normal
+    """
+    reasons: dict[Variable, str] = {}
+    for rv in model.free_RVs:
+        try:
+            match(model, rv)
+        except NotConjugate as reason:
+            reasons[rv] = str(reason).removeprefix(f"{describe(rv)}: ")
+    recognised = [rv for rv in model.free_RVs if rv not in reasons]
+    found = {rv: c for c in find_conditionals(model, recognised) for rv in c.draws}
+    return Explanation(tuple(_row(model, rv, found.get(rv), reasons.get(rv)) for rv in model.free_RVs))
+
+
+def _row(
+    model: pm.Model, rv: Variable, found: Conditional | None, reason: str | None
+) -> tuple[str, str | None, str]:
+    if found is None:
+        return describe(rv), None, reason or ""
+    notes = []
+    others = [describe(other) for other in found.draws if other is not rv]
+    if others:
+        notes.append(f"jointly with {', '.join(others)}")
+    notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")
+    return describe(rv), found.name, "; ".join(notes)

@@ -1,0 +1,72 @@
+"""The order in which a sweep draws its conditionals, and when an order is valid."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_nnsteps.conditionals.conditional import Conditional
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.structure import depends_on, describe, parameters
+
+
+def order_scan(
+    conditionals: Sequence[Conditional], scan: str, model: pm.Model
+) -> list[Conditional]:
+    """Order conditionals for a sweep.
+
+    "sequential" keeps the model's order, from input to output. "parallel" draws Gaussian
+    variables whose prior depends on other free variables first (post-activations), then the
+    other Gaussian ones (weights), then the rest (pre-activations and utilities); within a group
+    of a network no layer depends on another.
+    """
+    if scan == "sequential":
+        return list(conditionals)
+
+    def group(conditional: Conditional) -> int:
+        if not isinstance(conditional, Gaussian):
+            return 2
+        return 0 if any(_has_parents(model, rv) for rv in conditional.draws) else 1
+
+    return sorted(conditionals, key=group)
+
+
+def _has_parents(model: pm.Model, rv: Variable) -> bool:
+    others = [other for other in model.free_RVs if other is not rv]
+    return any(depends_on(parameter, others) for parameter in parameters(rv))
+
+
+def check_scan(
+    conditionals: Sequence[Conditional], given: Sequence[Collection[Variable]]
+) -> None:
+    """Check that no draw uses a variable after it was integrated out and before its fresh draw.
+
+    Parameters
+    ----------
+    conditionals : sequence of Conditional
+        In the order of the sweep, which is repeated.
+    given : sequence of collection of TensorVariable
+        What each draw conditions on.
+
+    Raises
+    ------
+    ValueError
+        If the order would not leave the posterior invariant.
+    """
+    stale: dict[Variable, Conditional] = {}
+    for conditional, conditions in 2 * list(zip(conditionals, given, strict=True)):
+        for rv in stale.keys() & set(conditions):
+            raise ValueError(
+                f"{describe(conditional.draws[0])} is drawn given {describe(rv)}, which was "
+                f"integrated out of the draw of {describe(stale[rv].draws[0])} and has not been "
+                "drawn afresh."
+            )
+        for rv in conditional.draws:
+            stale.pop(rv, None)
+        stale.update(dict.fromkeys(conditional.integrates_out, conditional))
+
+
+def given_in(model: pm.Model, expressions: Iterable[Variable]) -> set[Variable]:
+    """Free random variables that expressions are stated in terms of."""
+    free = set(model.free_RVs)
+    return {rv for rv in free if any(depends_on(e, {rv}, free) for e in expressions)}

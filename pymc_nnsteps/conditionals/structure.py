@@ -1,0 +1,150 @@
+"""Reading a model's graph: which variables depend directly on a variable, and their names.
+
+Everything the Gibbs conditionals know about a model they read from the graph that the user
+wrote: this module finds the direct children of a variable, :mod:`.affine` and :mod:`.power` read
+the form in which it enters them. A reader never guesses: what it cannot establish it declines by
+raising :class:`NotConjugate` with the reason.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+import pymc as pm
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.basic import Alloc, MakeVector
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type_other import NoneTypeT
+from pytensor.tensor.variable import TensorVariable
+
+
+class NotConjugate(ValueError):
+    """A full conditional has no form that this package knows how to draw from.
+
+    The message names the variable, the child that stands in the way, and the reason.
+    """
+
+
+def describe(variable: Variable) -> str:
+    """Name a variable as its user knows it: by its name, else by the operation that made it."""
+    if variable.name:
+        return str(variable.name)
+    if variable.owner is None:
+        return str(variable)
+    op = variable.owner.op
+    return str(type(getattr(op, "scalar_op", op)).__name__)
+
+
+def distribution(rv: Variable) -> str:
+    """Name of the distribution of ``rv``, as PyMC prints it."""
+    op = rv.owner.op
+    names = getattr(op, "_print_name", None)
+    return str(names[0]) if names else type(op).__name__.removesuffix("RV")
+
+
+def parameters(rv: Variable) -> tuple[TensorVariable, ...]:
+    """Distribution parameters of ``rv``."""
+    return tuple(rv.owner.op.dist_params(rv.owner))
+
+
+def depends_on(
+    expression: Variable, rvs: Collection[Variable], barriers: Collection[Variable] = ()
+) -> bool:
+    """Whether the value of any of ``rvs`` enters ``expression``, not through ``barriers``.
+
+    The shape of a variable is not its value.
+    """
+    seen: set[Variable] = set()
+    pending = [expression]
+    while pending:
+        variable = pending.pop()
+        if variable in rvs:
+            return True
+        if variable in seen or variable in barriers or variable.owner is None:
+            continue
+        seen.add(variable)
+        if not isinstance(variable.owner.op, Shape | Shape_i):
+            pending.extend(variable.owner.inputs)
+    return False
+
+
+def children(model: pm.Model, rv: Variable) -> tuple[Variable, ...]:
+    """Random variables of ``model`` in whose parameters ``rv`` appears directly.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rv : TensorVariable
+        A free random variable of ``model``.
+
+    Returns
+    -------
+    tuple of TensorVariable
+        In the model's order. Symbolic distributions (mixtures, truncated variables, ...) are
+        looked into through all of their inputs.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     a = pm.Normal("a")
+    ...     b = pm.Normal("b", a)
+    ...     c = pm.Normal("c", b)
+    >>> children(model, a)
+    (b,)
+    """
+    random_variables = set(model.basic_RVs)
+    return tuple(
+        child
+        for child in model.basic_RVs
+        if child is not rv
+        and any(depends_on(value, {rv}, random_variables) for value in child.owner.inputs)
+    )
+
+
+def known_shape(model: pm.Model, rv: Variable) -> tuple[int | None, ...]:
+    """Lengths of the axes of a random variable, as far as its type or the model's dims tell."""
+    size = rv.owner.op.size_param(rv.owner)
+    lengths = list(rv.type.shape)
+    if size.owner is not None and isinstance(size.owner.op, MakeVector):
+        dim_lengths = [n for n in model.dim_lengths.values() if isinstance(n, SharedVariable)]
+        for axis, length in enumerate(size.owner.inputs):
+            if lengths[axis] is None and length in dim_lengths:
+                lengths[axis] = int(length.get_value())
+    return tuple(lengths)
+
+
+def stated_lengths(rv: Variable) -> list[TensorVariable | int | None]:
+    """Lengths of the axes of a random variable, where its type or its size states them."""
+    size = rv.owner.op.size_param(rv.owner)
+    sizes = [None] * rv.ndim if isinstance(size.type, NoneTypeT) else list(size)
+    return [
+        length if static is None else static
+        for length, static in zip(sizes, rv.type.shape, strict=True)
+    ]
+
+
+def lengths(rv: Variable) -> list[TensorVariable | int]:
+    """Lengths of the axes of a random variable, stated without its value where possible."""
+    stated = stated_lengths(rv)
+    return [rv.shape[axis] if n is None else n for axis, n in enumerate(stated)]
+
+
+def scalar_constant(variable: Variable) -> float | None:
+    """Value of a constant whose entries are all equal, seen through broadcasts and casts."""
+    while variable.owner is not None and not isinstance(variable, Constant):
+        op = variable.owner.op
+        transparent = isinstance(op, DimShuffle | Alloc | ViewOp) or (
+            isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Cast | scalar.Identity)
+        )
+        if not transparent:
+            return None
+        variable = variable.owner.inputs[0]
+    if not isinstance(variable, Constant) or np.size(variable.data) == 0:
+        return None
+    values = np.asarray(variable.data)
+    first = values.flat[0]
+    return float(first) if (values == first).all() else None

@@ -1,0 +1,15 @@
+"""Bayesian neural networks as plain PyMC models. Nothing here knows of samplers.
+
+``intermediate_noise``
+    Networks with Gaussian noise on every pre- and post-activation.
+``layers``
+    Layers with their priors, and settings that are given once or per layer.
+``data``
+    What a builder accepts as inputs and targets.
+``context``
+    Finding the model to add to, its names and its dimensions.
+"""
+
+from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
+
+__all__ = ["intermediate_noise_mlp"]

@@ -1,0 +1,97 @@
+"""Finding the PyMC model to add a network to, and checking that its names and dims fit.
+
+A builder called inside ``with pm.Model(...)`` adds to that model. Everything that can go wrong
+is checked before the first variable is added, so a failed call leaves the model as it was.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pymc as pm
+
+__all__ = ["Dim", "add_dims", "check_dims", "check_names", "current_or_new_model"]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """The length of a named dimension and the labels along it, if the data carry any."""
+
+    length: int
+    labels: tuple[object, ...] | None = None
+
+
+def current_or_new_model() -> pm.Model:
+    """Return the model whose context is open, or a new one."""
+    return pm.Model.get_context(error_if_none=False) or pm.Model()
+
+
+def check_names(model: pm.Model, variables: Iterable[str], dims: Iterable[str]) -> None:
+    """Check that new variables and dimensions do not clash with names the model has.
+
+    Parameters
+    ----------
+    model : pm.Model
+    variables, dims : iterable of str
+        Names about to be added. A dimension may exist already, a variable may not.
+
+    Raises
+    ------
+    ValueError
+        Naming every clash.
+    """
+    taken = [
+        name
+        for name in variables
+        if model.named_vars.tree_contains(model.name_for(name))
+        or model.name_for(name) in model.coords
+    ]
+    taken += [name for name in dims if model.named_vars.tree_contains(name)]
+    if taken:
+        raise ValueError(
+            f"The model already has the names {taken}; "
+            'build this network in its own model or inside pm.Model(name="...").'
+        )
+
+
+def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
+    """Check that dimensions the model already has agree with those of the data.
+
+    Parameters
+    ----------
+    model : pm.Model
+    dims : mapping of str to Dim
+
+    Raises
+    ------
+    ValueError
+        If a dimension of that name has another length or other labels.
+    """
+    for name, dim in dims.items():
+        if name not in model.dim_lengths:
+            continue
+        length = int(model.dim_lengths[name].eval())
+        if length != dim.length:
+            raise ValueError(
+                f'coords "{name}" of the model has length {length}, but this network needs '
+                f"{dim.length}; pass coords of that length or rename the dimension."
+            )
+        given = model.coords[name]
+        if given is not None and dim.labels is not None and tuple(given) != dim.labels:
+            raise ValueError(
+                f'coords "{name}" of the model is {list(given)}, but the data say '
+                f"{list(dim.labels)}; make them equal or leave one out."
+            )
+
+
+def add_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
+    """Add the dimensions that the model does not have yet.
+
+    Parameters
+    ----------
+    model : pm.Model
+    dims : mapping of str to Dim
+        Dimensions without labels are numbered by ArviZ.
+    """
+    for name, dim in dims.items():
+        if name not in model.dim_lengths:
+            model.add_coord(name, dim.labels, length=dim.length)

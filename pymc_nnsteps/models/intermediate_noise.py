@@ -1,0 +1,258 @@
+"""The intermediate-noise network: Gaussian noise on every pre- and post-activation.
+
+The model of Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*
+(arXiv 2306.02729). With widths ``d_1`` (inputs), ..., ``d_{L+1}`` (outputs) and ``X^(1)`` the
+inputs, for ``l = 1, ..., L``::
+
+    W^(l)_ai ~ N(0, 1/lambda_W^(l)),   b^(l)_a ~ N(0, 1/lambda_b^(l))
+    Z^(l+1) ~ N(X^(l) W^(l)T + b^(l), Delta_Z^(l+1))       pre-activations
+    X^(l+1) ~ N(sigma(Z^(l+1)), Delta_X^(l+1))             post-activations, l < L
+
+Regression observes ``Z^(L+1)``; probit models observe its sign or its argmax. Because every
+conditional distribution is then known, the posterior can be sampled exactly, layer by layer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pandas as pd
+import pymc as pm
+from numpy.typing import ArrayLike
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.models import data, layers, likelihoods
+from pymc_nnsteps.models.context import (
+    Dim,
+    add_dims,
+    check_dims,
+    check_names,
+    current_or_new_model,
+)
+from pymc_nnsteps.models.likelihoods import Start
+
+__all__ = ["intermediate_noise_mlp"]
+
+Likelihood = Literal["normal", "probit", "multinomial_probit"]
+Noise = float | Mapping[str, float | Sequence[float]]
+
+_READ_TARGETS = {
+    "normal": data.regression_targets,
+    "probit": data.binary_targets,
+    "multinomial_probit": data.class_targets,
+}
+
+
+def intermediate_noise_mlp(
+    X: ArrayLike | pd.DataFrame,
+    y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
+    *,
+    hidden: Sequence[int] = (10,),
+    activation: Activation = "relu",
+    noise: Noise = 1e-2,
+    weight_precision: float | Sequence[float] | None = None,
+    bias_precision: float | Sequence[float] | None = None,
+    bias: bool = True,
+    likelihood: Likelihood = "normal",
+    start: Start = "support_point",
+) -> pm.Model:
+    """Build a fully connected network with intermediate noise as a plain PyMC model.
+
+    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
+    where they name one of the network's dimensions; otherwise a new model is made.
+
+    Parameters
+    ----------
+    X : array_like or DataFrame, shape (n_obs, n_features)
+        Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
+    y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
+        Targets. ``"normal"``: real numbers, one or several outputs. ``"probit"``: 0 and 1.
+        ``"multinomial_probit"``: integers 0, ..., K-1 or labels of another kind, which become
+        the coordinates of ``"output"``.
+    hidden : sequence of int
+        Widths of the hidden layers. ``()`` is a linear model.
+    activation : str or PiecewiseLinear
+        ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"`` or a
+        :class:`~pymc_nnsteps.activations.PiecewiseLinear`.
+    noise : float or dict
+        Variance ``Delta``: one for all, or ``{"pre": ..., "post": ..., "output": ...}`` for
+        ``Delta_Z`` and ``Delta_X`` of the hidden layers (each a float, or one per hidden layer)
+        and for ``Delta_Z^(L+1)``. A pre- or post-activation without noise is a
+        ``pm.Deterministic``: ``"post": 0`` is a stochastic feed-forward network, and
+        ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive.
+    weight_precision, bias_precision : float, sequence of float (one per layer) or None
+        Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
+    bias : bool
+        Whether layers have biases.
+    likelihood : {"normal", "probit", "multinomial_probit"}
+        What is observed of the last pre-activations: their values, which side of zero they
+        are on, or which of them is the largest. The probit models have no noise after that:
+        their ``Z{L+1}`` is a free variable under a hard constraint.
+    start : {"support_point", "prior"}
+        Initial values of the chains: zero weights, or a draw from the prior, another one for
+        each chain, whose latent variables follow from its weights. In probit models the last
+        pre-activations start on the side that ``y`` demands.
+
+    Returns
+    -------
+    pm.Model
+        With free variables ``W1``, ``b1``, ``Z2``, ``X2``, ``W2``, ... (``W{l}`` of shape
+        (fan_out, fan_in), ``b{l}`` (fan_out,), ``Z{l}`` and ``X{l}`` (n_obs, units)), observed
+        ``y``, data containers ``inputs`` and ``targets``, and dimensions ``"obs"``,
+        ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or clashes with the names or coordinates of the model
+        around it. Nothing has been added to that model then.
+
+    Notes
+    -----
+    To predict at new inputs, store the weights only, exchange the inputs and sample forward;
+    the targets may stay as they are. In a model with ``coords={"obs": ...}`` of your own also
+    pass ``coords={"obs": ...}`` to ``pm.set_data``::
+
+        with model:
+            idata = pm.sample(var_names=["W1", "b1", "W2", "b2"])
+            pm.set_data({"inputs": X_new})
+            predictions = pm.sample_posterior_predictive(idata, predictions=True)
+
+    Latent variables that were stored belong to the old rows; since PyMC 6.4
+    ``sample_vars=["Z2", "X2"], var_names=["y"]`` has them drawn anew.
+
+    The probit models and ``start="prior"`` set initial values, which PyMC's model
+    transformations (``pm.do``, ``pm.observe``, ``pm.compute_log_likelihood``) refuse: call
+    ``model.set_initval(variable, None)`` for each free variable before these.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
+    arXiv 2306.02729, Section II (model) and Appendix E (multinomial probit, eqs. E23-E26).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_nnsteps.models import intermediate_noise_mlp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20, 3))
+    >>> model = intermediate_noise_mlp(X, np.abs(X[:, 0]), hidden=(4,), activation="abs")
+    >>> [variable.name for variable in model.free_RVs]
+    ['W1', 'b1', 'Z2', 'X2', 'W2', 'b2']
+    >>> model.named_vars_to_dims["W1"]
+    ('hidden1', 'feature')
+    """
+    _require_choice("likelihood", likelihood, get_args(Likelihood))
+    _require_choice("start", start, get_args(Start))
+    sigma = activation_function(activation)
+    inputs = data.inputs(X)
+    n_obs, n_features = inputs.values.shape
+    targets = _READ_TARGETS[likelihood](y, n_obs)
+    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
+    n_layers = len(units) - 1
+    delta = _variances(noise, n_layers - 1)
+    lambda_w = layers.precisions("weight_precision", weight_precision, units[:-1])
+    lambda_b = _bias_precisions(bias, bias_precision, units[:-1])
+
+    unit_dims = ("feature", *(f"hidden{i}" for i in range(1, n_layers)), "output")
+    labels = (inputs.features, *(None,) * (n_layers - 1), targets.outputs)
+    dims = dict(zip(unit_dims, map(Dim, units, labels), strict=True))
+    model = current_or_new_model()
+    check_names(model, _variable_names(n_layers, bias, likelihood), ["obs", *dims])
+    check_dims(model, {"obs": Dim(n_obs), **dims})
+
+    initval = "prior" if start == "prior" else None
+    with model:
+        add_dims(model, dims)
+        x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
+        observed = pm.Data("targets", targets.values, dims=("obs", "output")[: targets.values.ndim])
+
+        def linear_map(layer: int, x: TensorVariable) -> TensorVariable:
+            return layers.dense(
+                layer,
+                x,
+                shape=(units[layer], units[layer - 1]),
+                dims=(unit_dims[layer], unit_dims[layer - 1]),
+                weight_precision=lambda_w[layer - 1],
+                bias_precision=lambda_b[layer - 1],
+                initval=initval,
+            )
+
+        for layer in range(1, n_layers):
+            row_dims = ("obs", unit_dims[layer])
+            z = layers.noisy(
+                f"Z{layer + 1}", linear_map(layer, x), delta.pre[layer - 1], row_dims, initval
+            )
+            x = layers.noisy(f"X{layer + 1}", sigma(z), delta.post[layer - 1], row_dims, initval)
+
+        mean, latent = linear_map(n_layers, x), f"Z{n_layers + 1}"
+        if likelihood == "normal":
+            likelihoods.normal(mean, delta.output, observed)
+        elif likelihood == "probit":
+            likelihoods.probit(latent, mean, delta.output, observed, start)
+        else:
+            likelihoods.multinomial_probit(
+                latent, mean, delta.output, observed, targets.n_outputs, start
+            )
+    return model
+
+
+@dataclass(frozen=True)
+class _Variances:
+    """``Delta_Z`` and ``Delta_X`` of the hidden layers, and ``Delta_Z^(L+1)``."""
+
+    pre: tuple[float, ...]
+    post: tuple[float, ...]
+    output: float
+
+
+def _variances(noise: Noise, n_hidden: int) -> _Variances:
+    kinds = ("pre", "post", "output")
+    if isinstance(noise, Mapping):
+        if set(noise) != set(kinds):
+            raise ValueError(
+                f'noise must have exactly the keys "pre", "post" and "output"; got {list(noise)}.'
+            )
+        pre, post = (
+            layers.per_layer(f'noise["{kind}"]', noise[kind], n_hidden, "hidden layer")
+            for kind in kinds[:2]
+        )
+        (output,) = layers.per_layer('noise["output"]', noise["output"], 1, "network")
+    else:
+        (output,) = layers.per_layer("noise", noise, 1, "network")
+        pre = post = (output,) * n_hidden
+    if min((*pre, *post, output)) < 0:
+        raise ValueError(f"noise is a variance and must not be negative; got {noise!r}.")
+    if output == 0:
+        raise ValueError(
+            "noise of the output must be positive; for hidden layers without noise pass "
+            'noise={"pre": 0, "post": 0, "output": 0.1}.'
+        )
+    return _Variances(pre, post, output)
+
+
+def _bias_precisions(
+    bias: bool, bias_precision: float | Sequence[float] | None, fan_in: Sequence[int]
+) -> tuple[float | None, ...]:
+    if bias:
+        return layers.precisions("bias_precision", bias_precision, fan_in)
+    if bias_precision is not None:
+        raise ValueError("bias_precision has no meaning with bias=False; leave one of them out.")
+    return (None,) * len(fan_in)
+
+
+def _variable_names(n_layers: int, bias: bool, likelihood: Likelihood) -> list[str]:
+    """Every variable the model will have, in the paper's indices."""
+    names = ["inputs", "targets", "y"]
+    for layer in range(1, n_layers + 1):
+        names += [f"W{layer}"] + [f"b{layer}"] * bias
+    for layer in range(2, n_layers + 1):
+        names += [f"Z{layer}", f"X{layer}"]
+    return names if likelihood == "normal" else [*names, f"Z{n_layers + 1}"]
+
+
+def _require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        known = ", ".join(f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be one of {known}; got {value!r}.")

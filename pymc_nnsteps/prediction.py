@@ -1,0 +1,223 @@
+"""Noise-free forward pass of a posterior on new inputs."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor
+import xarray as xr
+from numpy.typing import ArrayLike
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import depends_on, describe, distribution, parameters
+
+BLOCK_BYTES = 2**26
+"""Memory that the hidden layers of one block of draws and inputs may take."""
+
+
+def predict(
+    idata: Any,
+    X_new: ArrayLike | pd.DataFrame,
+    *,
+    model: pm.Model,
+    inputs: str | None = None,
+) -> xr.DataArray:
+    """Pass new inputs through the network without noise, for each posterior draw.
+
+    Variables that depend on the inputs (pre- and post-activations, utilities) are replaced by
+    their means given the layer before; the others are taken from the posterior.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior. Latent layers need not be stored.
+    X_new : array_like or DataFrame, shape (n_obs, n_features)
+    model : pm.Model
+        The model that was sampled, with one observed variable: Normal, or a decision (Bernoulli
+        or Categorical) on latent utilities.
+    inputs : str, optional
+        Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only container
+        with a column axis, if not given.
+
+    Returns
+    -------
+    DataArray, dims (chain, draw, obs, output)
+        Means of the observed variable; for a decision, the utilities, whose sign or
+        ``.idxmax("output")`` is the predicted class. With ``y`` of one axis ``output`` has
+        length one.
+
+    Raises
+    ------
+    ValueError
+        If ``X_new`` has another number of columns than the model's inputs or is not finite, if
+        there is no such container, or if the posterior lacks a variable that is needed.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(30, 2))
+    >>> model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
+    >>> with model:
+    ...     idata = pm.sample(
+    ...         20, tune=20, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         var_names=["W1", "b1", "W2", "b2"],
+    ...     )
+    >>> nns.predict(idata, X[:5], model=model).sizes
+    Frozen({'chain': 1, 'draw': 20, 'obs': 5, 'output': 1})
+    """
+    container = _container(model, inputs)
+    X = _checked(X_new, container)
+    output = forward_mean(model, container)
+    posterior = idata["posterior"].to_dataset() if hasattr(idata, "children") else idata
+    weights = [rv for rv in model.free_RVs if depends_on(output, {rv}, model.free_RVs)]
+    missing = [describe(rv) for rv in weights if rv.name not in posterior]
+    if missing:
+        raise ValueError(
+            f"idata lacks {', '.join(missing)}; store what the prediction needs, with "
+            f"pm.sample(var_names={[rv.name for rv in weights]})."
+        )
+    draws = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in weights]
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    flat = [
+        np.asarray(value, rv.dtype).reshape((n_chains * n_draws, *value.shape[2:]))
+        for rv, value in zip(weights, draws, strict=True)
+    ]
+    values = _evaluate(output, container, weights, flat, X)
+    values = values.reshape((n_chains, n_draws, *values.shape[1:]))
+    if values.ndim == 3:
+        values = values[..., None]
+    coords: dict[Hashable, Any] = {
+        "chain": posterior["chain"].values,
+        "draw": posterior["draw"].values,
+    }
+    if isinstance(X_new, pd.DataFrame):
+        coords["obs"] = X_new.index
+    labels = model.coords.get("output")
+    if labels is not None and len(labels) == values.shape[-1]:
+        coords["output"] = list(labels)
+    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
+
+
+def forward_mean(model: pm.Model, container: Variable) -> TensorVariable:
+    """Mean of the observed variable with all latent layers at their means.
+
+    Parameters
+    ----------
+    model : pm.Model
+    container : TensorVariable
+        The data container of the inputs.
+
+    Returns
+    -------
+    TensorVariable
+        In terms of the variables that do not depend on the inputs.
+    """
+    observed = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
+    if len(observed) != 1:
+        names = ", ".join(map(describe, observed)) or "none"
+        raise ValueError(
+            f"predict needs one observed variable that depends on {describe(container)}; "
+            f"the model has {names}."
+        )
+    [y] = observed
+    if isinstance(y.owner.op, BernoulliRV | CategoricalRV):
+        y = _utilities(model, y)
+    output = _mean(y)
+    means: dict[Variable, Variable] = {}
+    for rv in model.free_RVs:
+        if depends_on(rv, {container}):
+            [mean] = graph_replace([_mean(rv)], means, strict=False)
+            means[rv] = mean
+    [output] = graph_replace([output], means, strict=False)
+    return output
+
+
+def _mean(rv: Variable) -> TensorVariable:
+    if not isinstance(rv.owner.op, NormalRV):
+        raise ValueError(
+            f"{describe(rv)} depends on the inputs and is {distribution(rv)}; predict knows the "
+            "forward mean of Normal layers only."
+        )
+    return parameters(rv)[0].astype(rv.dtype)
+
+
+def _utilities(model: pm.Model, y: Variable) -> Variable:
+    """The latent variable that a decision is taken on."""
+    parents = [rv for rv in model.free_RVs if depends_on(parameters(y)[0], {rv}, model.free_RVs)]
+    if len(parents) != 1:
+        raise ValueError(f"{describe(y)} is not a decision on one latent variable.")
+    return parents[0]
+
+
+def _container(model: pm.Model, name: str | None) -> SharedVariable:
+    containers = {data.name: data for data in model.data_vars}
+    if name is None:
+        tables = [data.name for data in model.data_vars if data.ndim == 2]
+        name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
+    if name not in containers:
+        known = ", ".join(containers) or "none"
+        raise ValueError(
+            f"inputs must name the pm.Data container that X_new stands for; the model has {known}."
+        )
+    return containers[name]
+
+
+def _checked(X_new: ArrayLike | pd.DataFrame, container: SharedVariable) -> np.ndarray:
+    try:
+        X = np.asarray(X_new, dtype=container.dtype)
+    except (TypeError, ValueError):
+        raise ValueError("X_new must be numeric.") from None
+    old = container.get_value(borrow=True)
+    if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
+        raise ValueError(
+            f"X_new must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
+            f"model's {container.name}; got {X.shape}."
+        )
+    if not np.isfinite(X).all():
+        raise ValueError("X_new must be finite.")
+    return X
+
+
+def _evaluate(
+    output: TensorVariable,
+    container: SharedVariable,
+    weights: list[Variable],
+    draws: list[np.ndarray],
+    X: np.ndarray,
+) -> np.ndarray:
+    """``output`` for all draws and inputs, in blocks of bounded memory."""
+    new_inputs = container.type()
+    batched = [
+        pytensor.tensor.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape)) for rv in weights
+    ]
+    [single] = graph_replace([output], {container: new_inputs}, strict=False)
+    many = vectorize_graph(single, dict(zip(weights, batched, strict=True)))
+    backend = "c" if pytensor.config.cxx else "numba"
+    function = pytensor.function(
+        [new_inputs, *batched], many, **resolve_backend_compile_kwargs(backend, None)
+    )
+    n_obs, n_draws = len(X), len(draws[0])
+    width = max(1, X.shape[-1], *(max(value.shape[1:], default=1) for value in draws))
+    rows = max(1, min(n_obs, BLOCK_BYTES // (8 * width)))
+    step = max(1, BLOCK_BYTES // (8 * width * rows))
+    blocks = [
+        np.concatenate(
+            [
+                function(X[i : i + rows], *(value[start : start + step] for value in draws))
+                for i in range(0, n_obs, rows)
+            ],
+            axis=1,
+        )
+        for start in range(0, n_draws, step)
+    ]
+    return np.concatenate(blocks)
+
+

@@ -1,0 +1,18 @@
+"""Random variables that a Gibbs sampler of a neural network needs and PyTensor lacks.
+
+Each function takes a symbolic generator first and returns ``(next_rng, draw)``, as the
+methods of ``pytensor.tensor.random.rng()`` do. Draws are exact at any distance from the
+mean, cost tens of nanoseconds each, and are the same bits in C, Numba and FAST_COMPILE mode.
+
+- `truncated_normal`: a normal restricted to an interval;
+- `piecewise_normal`: a normal seen through a noisy piecewise-linear activation;
+- `argmax_utilities`: normals whose largest element is known.
+
+`kernels` holds the numerics, `op` turns a kernel into an Op.
+"""
+
+from pymc_nnsteps.random.piecewise_normal import piecewise_normal
+from pymc_nnsteps.random.truncated_normal import truncated_normal
+from pymc_nnsteps.random.utilities import argmax_utilities
+
+__all__ = ["argmax_utilities", "piecewise_normal", "truncated_normal"]

@@ -1,0 +1,302 @@
+r"""The numerical core of this room: exact, fast draws as Numba kernels.
+
+Every draw here is a rejection from a normal restricted to an interval. Let
+:math:`z \sim N(m, s^2)` given :math:`l \le z \le u`. In standard units the interval runs
+from ``below`` :math:`= (l - m)/s` to ``above`` :math:`= (u - m)/s` and has a ``width``
+:math:`= (u - l)/s`, which is passed along because ``above - below`` would lose it far from
+the mean. Relative to the density at the mode (the mean, or the bound nearest to it), the
+cheapest of three envelopes is used:
+
+=====  ==========================================  =======================
+kind   proposal                                    mass
+=====  ==========================================  =======================
+BULK   the normal itself                           :math:`\sqrt{2\pi}`
+FLAT   uniform on the interval                     ``width``
+TAIL   exponential of mean ``r`` beyond the bound  :math:`r \exp(r^2/2)`
+=====  ==========================================  =======================
+
+TAIL is Robert's (1995) proposal for a bound at a distance :math:`a > 0` from the mean: the
+rate that accepts most is :math:`1/r = (a + \sqrt{a^2 + 4})/2`, and since
+:math:`1/r - a = r` a proposal :math:`r E`, E standard exponential, is accepted with
+probability :math:`\exp(-r^2 (E - 1)^2/2)`.
+
+The least acceptance is 0.49, at an interval from the mean to 2.5 sds beside it. There is no
+distribution function and no special function, hence no distance from the mean at which
+accuracy ends. An excess over a bound is generated as such, so that draws beside a distant
+bound keep their relative precision. Because the masses are known, a *mixture* of restricted
+normals is drawn with the same three proposals.
+
+Conventions: arithmetic is in float64 whatever the arrays hold; a parameter has one element
+or one for each draw; the last argument is filled and returned; tests are phrased as
+rejections, so that a NaN is returned and does not loop. All kernels stand in one file
+because Numba's cache stamps a kernel with the text of its own file, not with those of the
+functions it calls.
+
+References
+----------
+Robert, C. P. (1995). Simulation of truncated normal variables. Statistics and Computing 5.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.random import Generator
+
+Array = np.ndarray
+
+inline = numba.njit(error_model="numpy", fastmath=False, forceinline=True)
+
+
+def jit(function: Callable) -> Any:
+    """Compile with Numba, and keep the result on disk where there is a directory to write to.
+
+    ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
+    it, and its draws would differ from backend to backend.
+    """
+    kernel = numba.njit(error_model="numpy", fastmath=False)(function)
+    with contextlib.suppress(RuntimeError):
+        kernel.enable_caching()
+    return kernel
+
+
+BULK, FLAT, TAIL = 0, 1, 2
+SQRT_2PI = math.sqrt(2 * math.pi)
+WIDEST_TAIL = math.exp(0.5)
+NEGLIGIBLE = -100.0
+
+
+@jit
+def step(length: int, n: int) -> int:
+    """Step of the index into a parameter along n draws: 1, or 0 if it has one element."""
+    if length == n:
+        return 1
+    if length == 1:
+        return 0
+    raise ValueError("a parameter has neither one element nor one for each draw")
+
+
+@inline
+def envelope(below: float, above: float, width: float) -> tuple[int, float, float]:
+    """Cheapest envelope: its kind, and its mass as ``size * exp(gain)``."""
+    if below <= 0.0 and above >= 0.0:
+        if width < SQRT_2PI:
+            return FLAT, width, 0.0
+        return BULK, SQRT_2PI, 0.0
+    distance = max(below, -above)
+    r = 2.0 / (distance + math.sqrt(distance * distance + 4.0))
+    gain = 0.5 * r * r
+    if width < WIDEST_TAIL and width < r * math.exp(gain):
+        return FLAT, width, 0.0
+    return TAIL, r, gain
+
+
+@inline
+def propose(
+    rng: Generator, kind: int, size: float, mean: float, sd: float, lower: float, upper: float
+) -> tuple[bool, float]:
+    """One proposal from an envelope: (accepted, z)."""
+    if kind == BULK:
+        z = mean + sd * rng.standard_normal()
+        return not (z < lower or z > upper), z
+    if upper < mean:
+        bound, direction, distance = upper, -sd, (mean - upper) / sd
+    else:
+        bound, direction, distance = lower, sd, (lower - mean) / sd
+    if kind == TAIL:
+        exponential = rng.standard_exponential()
+        excess = size * exponential
+        slack = size * (exponential - 1.0)
+        accepted = not (slack * slack > 2.0 * rng.standard_exponential())
+    else:
+        excess = size * rng.random()
+        beyond = distance > 0.0
+        drop = excess * (2.0 * distance + excess) if beyond else (distance + excess) ** 2
+        accepted = not (drop > 2.0 * rng.standard_exponential())
+    z = bound + direction * excess
+    return accepted and not (z < lower or z > upper), z
+
+
+@inline
+def truncated_normal(rng: Generator, mu: float, sigma: float, lower: float, upper: float) -> float:
+    """One draw; NaN where the bounds are in the wrong order or sigma is not positive."""
+    if not (lower <= upper and sigma > 0.0):
+        return math.nan
+    kind, size, _ = envelope((lower - mu) / sigma, (upper - mu) / sigma, (upper - lower) / sigma)
+    while True:
+        accepted, z = propose(rng, kind, size, mu, sigma, lower, upper)
+        if accepted:
+            return z
+
+
+@jit
+def truncated_normal_kernel(
+    rng: Generator, mu: Array, sigma: Array, lower: Array, upper: Array, out: Array
+) -> Array:
+    """Independent truncated normals."""
+    n = out.size
+    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
+    i_lower, i_upper = step(lower.size, n), step(upper.size, n)
+    for i in range(n):
+        out[i] = truncated_normal(
+            rng,
+            np.float64(mu[i * i_mu]),
+            np.float64(sigma[i * i_sigma]),
+            np.float64(lower[i * i_lower]),
+            np.float64(upper[i * i_upper]),
+        )
+    return out
+
+
+@jit
+def set_pieces(
+    sigma: float, tau: float, edges: Array, slopes: Array, intercepts: Array, table: Array
+) -> None:
+    """Fill what does not depend on mu and x.
+
+    Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its
+    lower edge upwards changes the log density by ``jump[k] (x - middle[k])``.
+    """
+    from_mu, from_x, sd, inv_sd, width, jump, middle = table
+    for k in range(slopes.size):
+        spread = math.hypot(tau, slopes[k] * sigma)
+        from_mu[k] = (tau / spread) ** 2
+        from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
+        sd[k] = sigma * (tau / spread)
+        inv_sd[k] = 1.0 / sd[k]
+        width[k] = (edges[k + 1] - edges[k]) / sd[k]
+        if k > 0:
+            left = slopes[k - 1] * edges[k] + intercepts[k - 1]
+            right = slopes[k] * edges[k] + intercepts[k]
+            jump[k] = (right - left) / tau / tau
+            middle[k] = 0.5 * (left + right)
+
+
+@jit
+def piecewise_normal_kernel(
+    rng: Generator,
+    mu: Array,
+    sigma: Array,
+    x: Array,
+    tau: Array,
+    knots: Array,
+    slopes: Array,
+    intercepts: Array,
+    out: Array,
+) -> Array:
+    """Independent normals seen through a piecewise-linear activation."""
+    pieces = slopes.size
+    if knots.size != pieces - 1 or intercepts.size != pieces:
+        raise ValueError("K knots need K + 1 slopes and K + 1 intercepts")
+    n = out.size
+    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
+    i_x, i_tau = step(x.size, n), step(tau.size, n)
+    edges = np.empty(pieces + 1)
+    edges[0], edges[pieces] = -math.inf, math.inf
+    for k in range(1, pieces):
+        edges[k] = knots[k - 1]
+    table = np.empty((7, pieces))
+    from_mu, from_x, sd, inv_sd, width, jump, middle = table
+    mean, log_density, size, cumulative = np.empty((4, pieces))
+    kind = np.empty(pieces, np.int64)
+
+    for i in range(n):
+        mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
+        if i == 0 or i_sigma + i_tau > 0:
+            sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
+            set_pieces(sigma_i, tau_i, edges, slopes, intercepts, table)
+
+        mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
+        reach = max((edges[1] - mean[0]) * inv_sd[0], 0.0)
+        largest = 0.5 * reach * reach
+        log_density[0] = largest
+        second = -math.inf
+        best = 0
+        at_lower = at_upper = 0.0
+        for k in range(1, pieces):
+            at_lower = at_upper + jump[k] * (x_i - middle[k])
+            mean[k] = from_mu[k] * mu_i + from_x[k] * (x_i - intercepts[k])
+            below = (edges[k] - mean[k]) * inv_sd[k]
+            above = (edges[k + 1] - mean[k]) * inv_sd[k]
+            at_upper = at_lower - 0.5 * width[k] * (below + above)
+            if above < 0.0:
+                density = at_upper
+            else:
+                reach = min(below, 0.0)
+                density = at_lower + 0.5 * reach * reach
+            log_density[k] = density
+            second = max(second, min(density, largest))
+            best = k if density > largest else best
+            largest = max(density, largest)
+
+        if second - largest < NEGLIGIBLE:
+            out[i] = truncated_normal(rng, mean[best], sd[best], edges[best], edges[best + 1])
+            continue
+
+        total = reference = 0.0
+        for k in range(pieces):
+            if log_density[k] - largest > NEGLIGIBLE:
+                below = (edges[k] - mean[k]) * inv_sd[k]
+                above = (edges[k + 1] - mean[k]) * inv_sd[k]
+                kind[k], size[k], gain = envelope(below, above, width[k])
+                weight = size[k] * sd[k]
+                if total > 0.0:
+                    weight *= math.exp(log_density[k] - reference + gain)
+                else:
+                    reference = log_density[k] + gain
+                total += weight
+            cumulative[k] = total
+        if not 0.0 < total < math.inf:
+            out[i] = math.nan
+            continue
+
+        accepted = False
+        while not accepted:
+            k = 0
+            u = total * rng.random()
+            for j in range(pieces - 1):
+                k += u >= cumulative[j]
+            accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
+        out[i] = z
+    return out
+
+
+@jit
+def argmax_utilities_kernel(
+    rng: Generator, mu: Array, sigma: Array, labels: Array, current: Array, out: Array
+) -> Array:
+    """Rows of normals whose largest element stands at the row's label, never tied."""
+    rows, classes = out.shape
+    if labels.size != rows or current.shape != out.shape:
+        raise ValueError("mu, labels and current do not have the same number of rows or classes")
+    i_sigma, a_sigma = step(sigma.shape[0], rows), step(sigma.shape[1], classes)
+    infinity = out.dtype.type(math.inf)
+    for i in range(rows):
+        y = labels[i]
+        if y < 0 or y >= classes:
+            raise ValueError("a label is not the index of a class")
+        runner_up = -infinity
+        for a in range(classes):
+            if a != y:
+                runner_up = max(runner_up, out.dtype.type(current[i, a]))
+        out[i, y] = truncated_normal(
+            rng,
+            np.float64(mu[i, y]),
+            np.float64(sigma[i * i_sigma, y * a_sigma]),
+            np.float64(np.nextafter(runner_up, infinity)),
+            math.inf,
+        )
+        upper = np.float64(np.nextafter(out[i, y], -infinity))
+        for a in range(classes):
+            if a != y:
+                out[i, a] = truncated_normal(
+                    rng,
+                    np.float64(mu[i, a]),
+                    np.float64(sigma[i * i_sigma, a * a_sigma]),
+                    -math.inf,
+                    upper,
+                )
+    return out

@@ -1,0 +1,82 @@
+"""What the random variables of this room share: one kernel, every backend.
+
+A draw here is a loop over a whole array with branches and rejections in it, so it is
+written once, as a Numba kernel that consumes a NumPy ``Generator`` (`kernels`). `KernelRV`
+turns such a kernel into a PyTensor `RandomVariable` Op:
+
+- in C and FAST_COMPILE mode the Op's ``perform`` calls the compiled kernel;
+- in Numba mode the compiled graph calls it without leaving compiled code.
+
+Both consume the generator in the same order and do the same arithmetic, so that a seed
+gives the same bits everywhere. The kernel sees whole arrays (they are *core* dimensions of
+the Op): there is no Python, and no broadcasting, inside the loop. `draw_elementwise` is the
+symbolic side of that: it ravels what is as large as the draw and leaves what is constant at
+length one.
+"""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.scalar import upcast
+from pytensor.tensor import TensorLike
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.random import kernels
+
+_KERNELS_VERSION = zlib.crc32(Path(kernels.__file__).read_bytes())
+
+
+class KernelRV(RandomVariable):
+    """A `RandomVariable` drawn by a Numba kernel ``kernel(rng, *params, out)``.
+
+    The kernel fills ``out``, which has the shape of the first parameter and the Op's dtype,
+    and returns it. Subclasses set ``name``, ``signature`` and ``kernel``.
+    """
+
+    dtype = "floatX"
+    kernel: ClassVar[Any]
+
+    def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
+        """Draw by the kernel; the last argument, ``size``, is None."""
+        params = [np.ascontiguousarray(param) for param in params_and_size[:-1]]
+        return self.kernel(rng, *params, np.empty(params[0].shape, self.dtype))
+
+
+@numba_core_rv_funcify.register(KernelRV)
+def _kernel_for_numba(op: KernelRV, node: Apply) -> tuple[Any, int]:
+    """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
+    op.kernel.handles_out = True
+    return op.kernel, _KERNELS_VERSION
+
+
+def float_dtype(*params: TensorVariable) -> str:
+    """The floating-point type that holds all parameters."""
+    return upcast(*(param.type.dtype for param in params), "float32")
+
+
+def draw_elementwise(
+    op: KernelRV, rng: Variable, params: Sequence[TensorLike], *shared: TensorVariable
+) -> tuple[Variable, TensorVariable]:
+    """Draw ``op`` over the broadcast shape of ``params``; the ``shared`` go in as they are."""
+    tensors = [pt.as_tensor(param) for param in params]
+    shape = pt.broadcast_shape(*tensors)
+    full = pt.broadcast_arrays(*tensors)[0].type.broadcastable
+
+    def ravel(param: TensorVariable) -> TensorVariable:
+        if param.type.broadcastable != full:
+            param = pt.broadcast_to(param, shape)
+        return param.ravel()
+
+    first, *others = tensors
+    others = [p.reshape((1,)) if all(p.type.broadcastable) else ravel(p) for p in others]
+    next_rng, draw = op(
+        ravel(first), *others, *shared, rng=rng, dtype=float_dtype(*tensors), return_next_rng=True
+    )
+    return next_rng, draw.reshape(shape, ndim=len(full))

@@ -1,0 +1,78 @@
+r"""Latent utilities behind a class label: the multinomial probit.
+
+Row by row, utilities :math:`Z_a \sim N(\mu_a, \sigma_a^2)` are given to have their largest
+element at the label y (Piccioli, Troiani and Zdeborova, arXiv:2306.02729, eqs. E23-E26). One
+Gibbs scan of a row draws
+
+.. math:: Z_y \sim N(\mu_y, \sigma_y^2) \text{ given } Z_y > \max_{a \ne y} Z_a, \qquad
+          Z_a \sim N(\mu_a, \sigma_a^2) \text{ given } Z_a < Z_y \text{ for all } a \ne y,
+
+the others all at once, since they are independent given :math:`Z_y`.
+"""
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor import TensorLike
+from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.op import KernelRV, float_dtype
+
+
+class ArgmaxUtilitiesRV(KernelRV):
+    """One scan of all rows; used through `argmax_utilities`."""
+
+    name = "argmax_utilities"
+    signature = "(n,k),(s,t),(n),(n,k)->(n,k)"
+    kernel = staticmethod(kernels.argmax_utilities_kernel)
+
+
+_argmax_utilities = ArgmaxUtilitiesRV()
+
+
+def argmax_utilities(
+    rng: Variable, mu: TensorLike, sigma: TensorLike, labels: TensorLike, current: TensorLike
+) -> tuple[Variable, TensorVariable]:
+    """Draw utilities whose argmax is the label: one Gibbs scan of each row.
+
+    Parameters
+    ----------
+    rng : RandomGeneratorVariable
+        The generator to draw with.
+    mu : tensor_like, shape (n, K)
+        Means of the utilities.
+    sigma : tensor_like, shape (), (K,) or (n, K)
+        Standard deviations of the utilities.
+    labels : tensor_like of integers, shape (n,)
+        The class of each row, in ``0 .. K - 1``.
+    current : tensor_like, shape (n, K)
+        The utilities before the scan. Those of the labels are not read.
+
+    Returns
+    -------
+    next_rng : RandomGeneratorVariable
+        The generator after the draw.
+    draw : TensorVariable, shape (n, K)
+        The utilities after the scan, of the common dtype of mu, sigma and current. The one
+        of the label is greater than all others of its row, without ties.
+
+    Raises
+    ------
+    TypeError
+        If the labels are not integers.
+    ValueError
+        At run time, if a label is not in ``0 .. K - 1``.
+    """
+    mu, sigma, labels, current = map(pt.as_tensor, (mu, sigma, labels, current))
+    if labels.type.dtype not in discrete_dtypes:
+        raise TypeError(f"labels must be integers, not {labels.type.dtype}")
+    return _argmax_utilities(
+        mu,
+        pt.atleast_2d(sigma),
+        pt.cast(labels, "int64"),
+        current,
+        rng=rng,
+        dtype=float_dtype(mu, sigma, current),
+        return_next_rng=True,
+    )

@@ -1,0 +1,218 @@
+"""The Gibbs step: exact draws from full conditionals read off the model's graph."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.initial_point import PointType
+from pymc.model import modelcontext
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_nnsteps.conditionals.conditional import Shapes
+from pymc_nnsteps.conditionals.recognition import (
+    explain,
+    find_conditionals,
+    is_network_variable,
+    match,
+)
+from pymc_nnsteps.conditionals.scan import order_scan
+from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.steps.sweep import Sweep
+
+Scan = Literal["sequential", "parallel"]
+
+
+@dataclass_state
+class GibbsState(StepMethodState):
+    """Sampling state of :class:`Gibbs`."""
+
+    n_sweeps: int
+
+
+class Gibbs(BlockedStep):
+    """Draw variables from their full conditionals, one compiled function per sweep.
+
+    Parameters
+    ----------
+    vars : variable or list of variables, optional
+        Random variables (or their names) of the model. None: all that have a full conditional
+        with a known form, see :func:`pymc_nnsteps.explain`.
+    sweeps : int
+        Sweeps per draw: thinning without storing.
+    scan : {"sequential", "parallel"}
+        Order of a sweep. "sequential" follows the model from input to output (Piccioli et al.,
+        Algorithm 1); "parallel" draws all post-activations, then all weights, then all
+        pre-activations (Algorithm 2). Both leave the posterior invariant.
+    model : pm.Model, optional
+        Taken from the context if not given.
+    rng : RandomGenerator, optional
+    blocked : bool
+        PyMC's; a Gibbs step takes all its variables as one block of work.
+    initial_point : dict, optional
+        A point with the shapes of the variables. PyMC passes it.
+    compile_kwargs : dict, optional
+        Options of :func:`pymc.pytensorf.compile`, such as ``{"mode": "NUMBA"}``. By default the
+        sweep is compiled to C, and with numba where PyTensor finds no C++ compiler.
+
+    Raises
+    ------
+    NotConjugate
+        If a variable's full conditional is not of a known form; the message names the variable,
+        the child in the way, and the reason.
+    ValueError
+        If ``sweeps`` or ``scan`` is not as above.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 10)
+    ...     y = pm.Normal("y", slope * np.arange(4.0), 0.1, observed=[0.0, 1.1, 1.9, 3.0])
+    ...     step = nns.Gibbs([slope])
+    >>> point, stats = step.step(model.initial_point())
+    >>> bool(0.8 < point["slope"] < 1.2)
+    True
+    """
+
+    name = "gibbs"
+    stats_dtypes_shapes = {"n_sweeps": (np.int64, [])}
+    _state_class = GibbsState
+
+    def __init__(
+        self,
+        vars: Variable | str | Sequence[Variable | str] | None = None,
+        *,
+        sweeps: int = 1,
+        scan: Scan = "sequential",
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+        initial_point: PointType | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if isinstance(sweeps, bool) or not isinstance(sweeps, int | np.integer) or sweeps < 1:
+            raise ValueError(f"sweeps must be a positive integer; got {sweeps!r}.")
+        if scan not in ("sequential", "parallel"):
+            raise ValueError(f'scan must be "sequential" or "parallel"; got {scan!r}.')
+        model = modelcontext(model)
+        if initial_point is None:
+            initial_point = model.initial_point()
+        conditionals = order_scan(find_conditionals(model, _chosen(model, vars)), scan, model)
+        self.sweeps = int(sweeps)
+        self.vars = [model.rvs_to_values[rv] for c in conditionals for rv in c.draws]
+        self.rng = get_random_generator(rng)
+        self.n_sweeps = 0
+        self._sweep = Sweep(
+            model,
+            conditionals,
+            _shapes(model, initial_point),
+            _in_c_by_default(compile_kwargs),
+        )
+        self._sweep(np.random.default_rng(0), initial_point, 1)
+
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Prepare for a chain: the generator, and what depends on the model's data."""
+        super().setup_chain(rng, tune, draws)
+        self.n_sweeps = 0
+        self._sweep.refresh()
+
+    def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
+        """Perform ``sweeps`` sweeps from ``point``."""
+        self.rng, values, stats = self._sweep(self.rng, point, self.sweeps)
+        self.n_sweeps += self.sweeps
+        new_point = point.copy()
+        new_point.update(values)
+        return new_point, [{"n_sweeps": self.n_sweeps, **stats}]
+
+    @staticmethod
+    def competence(var: Variable, has_grad: bool) -> Competence:
+        """IDEAL for the variables of a network with latent layers, and for nothing else."""
+        model = _sampled_model()
+        if model is None or var not in model.free_RVs or not is_network_variable(model, var):
+            return Competence.INCOMPATIBLE
+        try:
+            match(model, var)
+        except NotConjugate:
+            return Competence.INCOMPATIBLE
+        return Competence.IDEAL
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[int]]]:
+        columns = [TextColumn("{task.fields[n_sweeps]}", table_column=Column("Sweeps", ratio=1))]
+        return columns, {"n_sweeps": [0] * n_chains}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Any, ...]:
+        def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
+            return {"n_sweeps": stats["n_sweeps"]}
+
+        return (update_stats,)
+
+
+def _chosen(
+    model: pm.Model, vars: Variable | str | Sequence[Variable | str] | None
+) -> list[Variable]:
+    """Random variables that the step is asked to draw."""
+    if vars is not None:
+        given = vars if isinstance(vars, list | tuple) else [vars]
+        named = [model[var] if isinstance(var, str) else var for var in given]
+        return [model.values_to_rvs[v] for v in get_value_vars_from_user_vars(named, model)]
+    recognised = []
+    for rv in model.free_RVs:
+        try:
+            match(model, rv)
+        except NotConjugate:
+            continue
+        recognised.append(rv)
+    if not recognised:
+        raise NotConjugate(
+            f"No variable of the model has a full conditional of a known form:\n{explain(model)}"
+        )
+    return recognised
+
+
+def _shapes(model: pm.Model, initial_point: PointType) -> Shapes:
+    """Shapes of the model's variables; of free ones with a transform, that of their value."""
+    shapes: dict[Variable, tuple[int, ...]] = {
+        rv: np.shape(initial_point[model.rvs_to_values[rv].name]) for rv in model.free_RVs
+    }
+    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
+    evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
+    shapes.update(
+        (rv, tuple(int(n) for n in shape))
+        for rv, shape in zip(model.observed_RVs, evaluated, strict=True)
+    )
+    return shapes
+
+
+def _in_c_by_default(compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    if compile_kwargs is not None and "mode" in compile_kwargs:
+        return compile_kwargs
+    backend = "c" if pytensor.config.cxx else "numba"
+    return resolve_backend_compile_kwargs(backend, compile_kwargs)
+
+
+def _sampled_model() -> pm.Model | None:
+    """Model that PyMC assigns steps for.
+
+    PyMC asks for a competence without saying for which model. Outside a model context, as in
+    ``pm.sample(model=model)``, the model is a local variable of the caller.
+    """
+    try:
+        return modelcontext(None)
+    except TypeError:
+        frame = inspect.currentframe()
+        while frame is not None:
+            if frame.f_code.co_name == "assign_step_methods":
+                return frame.f_locals.get("model")
+            frame = frame.f_back
+        return None

@@ -1,0 +1,93 @@
+"""One seed, one stream: the same bits from C, Numba and FAST_COMPILE, and an RNG that advances."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor import function
+from pytensor.compile.io import In
+from pytensor.tensor.random import rng as symbolic_rng
+
+from pymc_nnsteps.random import argmax_utilities, kernels, piecewise_normal, truncated_normal
+from tests.random.oracles import ACTIVATIONS
+
+MODES = {
+    "c": resolve_backend_compile_kwargs("c", None)["mode"],
+    "numba": "NUMBA",
+    "fast_compile": "FAST_COMPILE",
+}
+
+
+def draw_all(mode, dtype, sigma_ndim, seed=0):
+    """All three draws in one graph, over all shapes of sigma that the ops broadcast."""
+    rng = symbolic_rng()
+    mu, x = pt.matrix("mu", dtype=dtype), pt.matrix("x", dtype=dtype)
+    sigma = pt.tensor("sigma", dtype=dtype, shape=(None,) * sigma_ndim)
+    labels = pt.vector("labels", dtype="int8")
+    next_rng, truncated = truncated_normal(rng, mu, sigma, 0.0, np.inf)
+    next_rng, piecewise = piecewise_normal(next_rng, mu, sigma, x, 0.5, *ACTIVATIONS["hard_tanh"])
+    next_rng, utilities = argmax_utilities(next_rng, mu, sigma, labels, x)
+    inputs = [In(rng, mutable=True), mu, x, sigma, labels]
+    compiled = function(inputs, [next_rng, truncated, piecewise, utilities], mode=mode)
+
+    data = np.random.default_rng(1)
+    values = [*data.normal(size=(2, 300, 5)), np.full((5,) * sigma_ndim, 0.3)]
+    values = [np.asarray(value, dtype) for value in values]
+    generator = np.random.default_rng(seed)
+    first = compiled(generator, *values, data.integers(0, 5, 300).astype("int8"))
+    second = compiled(first[0], *values, data.integers(0, 5, 300).astype("int8"))
+    return generator, first, second
+
+
+@pytest.mark.parametrize(("dtype", "sigma_ndim"), [("float64", 0), ("float32", 1)])
+def test_backends_draw_the_same_bits(dtype, sigma_ndim):
+    """Another stream, other arithmetic (fastmath above all) or another dtype in some backend."""
+    draws = {name: draw_all(mode, dtype, sigma_ndim) for name, mode in MODES.items()}
+    for name, (_, first, second) in draws.items():
+        for call in (1, 2):
+            mine, reference = draws[name][call], draws["c"][call]
+            for value, expected in zip(mine[1:], reference[1:], strict=True):
+                assert value.dtype == dtype
+                np.testing.assert_array_equal(value, expected, err_msg=name)
+            assert mine[0].bit_generator.state == reference[0].bit_generator.state
+        for one, other in zip(first[1:], second[1:], strict=True):
+            assert not np.any(one == other), "two successive draws repeat"
+
+
+@pytest.mark.parametrize("mode", ["c", "numba"])
+def test_mutable_generator_is_advanced_in_place(mode):
+    """An op that the in-place rewrite passes by: a copy of the generator for each draw."""
+    generator, first, second = draw_all(MODES[mode], "float64", 0)
+    assert first[0] is generator
+    assert second[0] is generator
+
+
+def test_generator_is_left_alone_unless_mutable():
+    """A caller's generator advanced behind its back."""
+    rng = symbolic_rng()
+    _, z = truncated_normal(rng, np.zeros(4), 1.0, 0.0, 1.0)
+    compiled = function([rng], z, mode=MODES["c"])
+    generator = np.random.default_rng(0)
+    state = generator.bit_generator.state
+    np.testing.assert_array_equal(compiled(generator), compiled(generator))
+    assert generator.bit_generator.state == state
+
+
+def test_shapes_that_do_not_broadcast():
+    """Two parameters of equal size and different shape, paired element by element."""
+    rng = symbolic_rng()
+    mu, lower = pt.matrix("mu"), pt.matrix("lower")
+    _, z = truncated_normal(rng, mu, 1.0, lower, np.inf)
+    compiled = function([rng, mu, lower], z, mode=MODES["c"])
+    with pytest.raises((AssertionError, ValueError)):
+        compiled(np.random.default_rng(0), np.zeros((2, 3), mu.dtype), np.zeros((3, 2), mu.dtype))
+
+
+def test_kernels_work_where_no_cache_can_be_written(monkeypatch):
+    """An import error on a read-only installation."""
+
+    def refuse(self):
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr("numba.core.dispatcher.Dispatcher.enable_caching", refuse)
+    assert kernels.jit(lambda x: x + 1)(1) == 2

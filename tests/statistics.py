@@ -1,0 +1,55 @@
+"""Is a sample from the distribution it claims? Thresholds shared by the exactness tests.
+
+Seeds are fixed, so a check that passes once passes always; the limits are set so that a
+correct sampler fails one check in a million. What an error must exceed to be seen is then a
+matter of the sample's size: with 400 000 draws a variance that is off by 2 % has a z-score
+of 9.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+Z_LIMIT = 5.0
+P_LIMIT = 1e-6
+
+
+def moment_z_scores(
+    draws: ArrayLike, mean: ArrayLike, variance: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """z-scores of the sample's mean and of its variance about ``mean``, along axis 0.
+
+    The standard error of the variance is estimated from the sample, so that the draws need
+    not be normal.
+    """
+    draws, n = np.asarray(draws), len(np.asarray(draws))
+    squares = (draws - mean) ** 2
+    z_mean = (draws.mean(0) - mean) / np.sqrt(np.asarray(variance) / n)
+    z_variance = (squares.mean(0) - variance) / (squares.std(0) / np.sqrt(n))
+    return z_mean, z_variance
+
+
+def assert_moments(draws: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> None:
+    """Fail unless independent draws have this mean and this variance, along axis 0."""
+    z_mean, z_variance = moment_z_scores(draws, mean, variance)
+    assert np.all(np.abs(z_mean) < Z_LIMIT), f"z-scores of the mean: {z_mean}"
+    assert np.all(np.abs(z_variance) < Z_LIMIT), f"z-scores of the variance: {z_variance}"
+
+
+def assert_proportion(hits: ArrayLike, probability: float) -> None:
+    """Fail unless independent events happened with this probability."""
+    p = stats.binomtest(int(np.sum(hits)), np.size(hits), min(probability, 1.0)).pvalue
+    assert p > P_LIMIT, (
+        f"proportion {np.mean(hits):.5g}, probability {probability:.5g}, p = {p:.1e}"
+    )
+
+
+def assert_uniform(probabilities: ArrayLike) -> None:
+    """Fail unless independent draws, transformed by their own CDF, are uniform.
+
+    Beside the Kolmogorov-Smirnov test this compares the moments of the normal scores, which
+    see an error of scale that is spread too thinly over the CDF for the former.
+    """
+    p = stats.kstest(np.asarray(probabilities, float), "uniform").pvalue
+    assert p > P_LIMIT, f"Kolmogorov-Smirnov p = {p:.1e}"
+    assert_moments(special.ndtri(np.clip(probabilities, 1e-16, 1 - 1e-16)), 0.0, 1.0)

@@ -1,0 +1,108 @@
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear, activation_function
+
+Z = np.array([-3.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5])
+NAMED = {
+    "relu": np.maximum(Z, 0),
+    "leaky_relu": np.where(Z > 0, Z, 0.01 * Z),
+    "abs": np.abs(Z),
+    "sign": np.sign(Z),
+    "hard_tanh": np.clip(Z, -1, 1),
+    "identity": Z,
+}
+AS_PIECES = {
+    "relu": PiecewiseLinear([0], [0, 1], [0]),
+    "leaky_relu": PiecewiseLinear([0], [0.01, 1], [0, 0]),
+    "abs": PiecewiseLinear([0], [-1, 1], [0]),
+    "hard_tanh": PiecewiseLinear([-1, 1], [0, 1, 0], [-1, 1]),
+    "identity": PiecewiseLinear([], [1], [0]),
+}
+
+
+def test_every_named_activation_is_tested():
+    assert ACTIVATIONS.keys() == NAMED.keys()
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_activations(name):
+    z = pt.matrix("z")
+    result = activation_function(name)(z)
+    assert result.ndim == 2
+    np.testing.assert_array_equal(result.eval({z: Z[None]}), NAMED[name][None])
+
+
+@pytest.mark.parametrize("name", AS_PIECES)
+def test_pieces_reproduce_the_named_activation(name):
+    np.testing.assert_allclose(AS_PIECES[name](Z).eval(), NAMED[name])
+
+
+def test_knot_belongs_to_the_piece_on_its_right():
+    jump = PiecewiseLinear([0.0, 1.0], [0, 2, 0], [-1, 5, 7])
+    np.testing.assert_array_equal(jump([-1.0, 0.0, 0.5, 1.0, 9.0]).eval(), [-1, 5, 6, 7, 7])
+
+
+def test_values_at_knots_give_a_continuous_function():
+    knots, slopes = (-2.0, 0.5, 3.0), (-1.0, 0.4, 1.2, 0.0)
+    values = (1.0, 2.0, 5.0)
+    function = PiecewiseLinear(knots, slopes, values)
+    np.testing.assert_allclose(function(knots).eval(), values)
+    below = np.nextafter(knots, -np.inf)
+    np.testing.assert_allclose(function(below).eval(), values)
+    assert function == PiecewiseLinear(knots, slopes, function.intercepts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("floatx", ["float32", "float64"])
+def test_piecewise_keeps_the_dtype(dtype, floatx):
+    with pytensor.config.change_flags(floatX=floatx):
+        assert AS_PIECES["leaky_relu"](pt.vector(dtype=dtype)).dtype == dtype
+        assert AS_PIECES["leaky_relu"](pt.ivector()).dtype == floatx
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_activations_keep_float32_under_floatx_float32(name):
+    with pytensor.config.change_flags(floatX="float32"):
+        assert ACTIVATIONS[name](pt.matrix(dtype="float32")).dtype == "float32"
+
+
+def test_piecewise_is_a_value():
+    function = PiecewiseLinear(np.array([0]), [0, 1], [0])
+    assert function == AS_PIECES["relu"]
+    assert hash(function) == hash(AS_PIECES["relu"])
+    assert pickle.loads(pickle.dumps(function)) == function
+    with pytest.raises(AttributeError):
+        function.knots = ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1, 1], [0, 1, 0], [0, 0]), "knots must be strictly increasing"),
+        (([2, 1], [0, 1, 0], [0, 0]), "knots must be strictly increasing"),
+        (([np.nan], [0, 1], [0]), "knots must be a flat sequence of finite numbers"),
+        ((0.0, [0, 1], [0]), "knots must be a flat sequence of finite numbers"),
+        ((["a"], [0, 1], [0]), "knots must be a sequence of numbers"),
+        (([0], [0], [0]), "slopes must have one entry per piece, 2 for 1 knots; got 1"),
+        (([0], [0, np.inf], [0]), "slopes must be a flat sequence of finite numbers"),
+        (([0], [0, 1], [0, 1, 2]), "values must have 2 entries .* or 1 .*; got 3"),
+        (([], [1], []), "values must have 1 entries"),
+        (([0], [0, 1], [np.nan]), "values must be a flat sequence of finite numbers"),
+        (([-1, 1], [0, 2, 0], [-1, 1]), r"values at the knots imply the inner slopes \[1.0\]"),
+    ],
+)
+def test_wrong_pieces(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PiecewiseLinear(*arguments)
+
+
+@pytest.mark.parametrize("unknown", ["tanh", "ReLU", np.tanh, None])
+def test_unknown_activation_lists_the_known_ones(unknown):
+    with pytest.raises(ValueError, match="activation must be one of") as caught:
+        activation_function(unknown)
+    assert all(name in str(caught.value) for name in NAMED)
