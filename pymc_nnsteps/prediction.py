@@ -1,6 +1,6 @@
 """Noise-free forward pass of a posterior on new inputs."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,19 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from numpy.typing import ArrayLike
-from pymc.pytensorf import resolve_backend_compile_kwargs
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import depends_on, describe, distribution, parameters
+from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.conditionals.structure import (
+    depends_on,
+    describe,
+    distribution,
+    parameters,
+    substitute,
+)
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""
@@ -106,7 +111,7 @@ def predict(
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
 
 
-def forward_mean(model: pm.Model, container: Variable) -> TensorVariable:
+def forward_mean(model: pm.Model, container: TensorVariable) -> TensorVariable:
     """Mean of the observed variable with all latent layers at their means.
 
     Parameters
@@ -131,16 +136,16 @@ def forward_mean(model: pm.Model, container: Variable) -> TensorVariable:
     if isinstance(y.owner.op, BernoulliRV | CategoricalRV):
         y = _utilities(model, y)
     output = _mean(y)
-    means: dict[Variable, Variable] = {}
+    means: dict[TensorVariable, TensorVariable] = {}
     for rv in model.free_RVs:
         if depends_on(rv, {container}):
-            [mean] = graph_replace([_mean(rv)], means, strict=False)
+            [mean] = substitute([_mean(rv)], means)
             means[rv] = mean
-    [output] = graph_replace([output], means, strict=False)
+    [output] = substitute([output], means)
     return output
 
 
-def _mean(rv: Variable) -> TensorVariable:
+def _mean(rv: TensorVariable) -> TensorVariable:
     if not isinstance(rv.owner.op, NormalRV):
         raise ValueError(
             f"{describe(rv)} depends on the inputs and is {distribution(rv)}; predict knows the "
@@ -149,7 +154,7 @@ def _mean(rv: Variable) -> TensorVariable:
     return parameters(rv)[0].astype(rv.dtype)
 
 
-def _utilities(model: pm.Model, y: Variable) -> Variable:
+def _utilities(model: pm.Model, y: TensorVariable) -> TensorVariable:
     """The latent variable that a decision is taken on."""
     parents = [rv for rv in model.free_RVs if depends_on(parameters(y)[0], {rv}, model.free_RVs)]
     if len(parents) != 1:
@@ -157,7 +162,7 @@ def _utilities(model: pm.Model, y: Variable) -> Variable:
     return parents[0]
 
 
-def _container(model: pm.Model, name: str | None) -> SharedVariable:
+def _container(model: pm.Model, name: str | None) -> TensorSharedVariable:
     containers = {data.name: data for data in model.data_vars}
     if name is None:
         tables = [data.name for data in model.data_vars if data.ndim == 2]
@@ -170,7 +175,7 @@ def _container(model: pm.Model, name: str | None) -> SharedVariable:
     return containers[name]
 
 
-def _checked(X_new: ArrayLike | pd.DataFrame, container: SharedVariable) -> np.ndarray:
+def _checked(X_new: ArrayLike | pd.DataFrame, container: TensorSharedVariable) -> np.ndarray:
     try:
         X = np.asarray(X_new, dtype=container.dtype)
     except (TypeError, ValueError):
@@ -188,8 +193,8 @@ def _checked(X_new: ArrayLike | pd.DataFrame, container: SharedVariable) -> np.n
 
 def _evaluate(
     output: TensorVariable,
-    container: SharedVariable,
-    weights: list[Variable],
+    container: TensorSharedVariable,
+    weights: list[TensorVariable],
     draws: list[np.ndarray],
     X: np.ndarray,
 ) -> np.ndarray:
@@ -198,12 +203,10 @@ def _evaluate(
     batched = [
         pytensor.tensor.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape)) for rv in weights
     ]
-    [single] = graph_replace([output], {container: new_inputs}, strict=False)
+    [single] = substitute([output], {container: new_inputs})
     many = vectorize_graph(single, dict(zip(weights, batched, strict=True)))
-    backend = "c" if pytensor.config.cxx else "numba"
-    function = pytensor.function(
-        [new_inputs, *batched], many, **resolve_backend_compile_kwargs(backend, None)
-    )
+    with without_blas_notice():
+        function = pytensor.function([new_inputs, *batched], many, **c_by_default())
     n_obs, n_draws = len(X), len(draws[0])
     width = max(1, X.shape[-1], *(max(value.shape[1:], default=1) for value in draws))
     rows = max(1, min(n_obs, BLOCK_BYTES // (8 * width)))
@@ -219,5 +222,3 @@ def _evaluate(
         for start in range(0, n_draws, step)
     ]
     return np.concatenate(blocks)
-
-

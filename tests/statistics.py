@@ -38,10 +38,10 @@ def assert_moments(draws: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> No
 
 def assert_proportion(hits: ArrayLike, probability: float) -> None:
     """Fail unless independent events happened with this probability."""
-    p = stats.binomtest(int(np.sum(hits)), np.size(hits), min(probability, 1.0)).pvalue
-    assert p > P_LIMIT, (
-        f"proportion {np.mean(hits):.5g}, probability {probability:.5g}, p = {p:.1e}"
-    )
+    n, count = np.size(hits), np.sum(hits)
+    law = stats.binom(n, np.clip(probability, 1e-12, 1 - 1e-12))
+    p = min(law.cdf(count), law.sf(count - 1))
+    assert p > P_LIMIT / 2, f"{count / n:.5g} of the draws, not {probability:.5g}; p = {p:.1e}"
 
 
 def assert_uniform(probabilities: ArrayLike) -> None:
@@ -53,3 +53,21 @@ def assert_uniform(probabilities: ArrayLike) -> None:
     p = stats.kstest(np.asarray(probabilities, float), "uniform").pvalue
     assert p > P_LIMIT, f"Kolmogorov-Smirnov p = {p:.1e}"
     assert_moments(special.ndtri(np.clip(probabilities, 1e-16, 1 - 1e-16)), 0.0, 1.0)
+
+
+def batch_means_z_scores(statistics: ArrayLike, n_batches: int = 50) -> np.ndarray:
+    """z-scores of the means of a Markov chain's statistics about zero, along axis 0.
+
+    The standard error is that of the means of ``n_batches`` stretches of the chain; the scores
+    of its Student distribution are returned as those of a normal.
+    """
+    values = np.asarray(statistics, float)
+    n = len(values) // n_batches * n_batches
+    means = values[:n].reshape((n_batches, n // n_batches, *values.shape[1:])).mean(1)
+    t = means.mean(0) / (means.std(0, ddof=1) / np.sqrt(n_batches))
+    return -np.sign(t) * special.ndtri(stats.t.sf(np.abs(t), n_batches - 1))
+
+
+def bonferroni_limit(n_tests: int, level: float) -> float:
+    """Limit on ``n_tests`` z-scores that correct ones exceed with probability ``level``."""
+    return float(-special.ndtri(level / n_tests / 2))

@@ -9,6 +9,7 @@ module              its subject
 ==================  ==================================================================
 ``structure``       direct children of a variable; :class:`NotConjugate`
 ``affine``          affine form of an expression
+``terms``           the linear part of an affine form
 ``pieces``          piecewise-linear form of an expression
 ``power``           power form of an expression
 ``conditional``     what a conditional is

@@ -15,8 +15,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.affine import Length, Term
 from pymc_nnsteps.conditionals.structure import lengths, scalar_constant, stated_lengths
+from pymc_nnsteps.conditionals.terms import Length, Term
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -121,7 +121,8 @@ class Evidence:
         if design is not None and not _varies(self.weight, [self.n_label_axes]):
             gram = pt.dot(design.T, design).dimshuffle(*["x"] * self.n_label_axes, 0, 1)
             return self._gather(gram * self.weight[..., None])
-        return self._gather(pt.matmul((self.design * self.weight[..., None]).mT, self.design))
+        weighted = self.design * self.weight[..., None]
+        return self._gather(weighted.mT @ self.design)
 
     def information_diagonal(self) -> TensorVariable:
         """Diagonal of :meth:`information`, with axes (labels, d)."""
@@ -189,7 +190,9 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
     response = seen.residual.dimshuffle(order)
     if repeated:
         total = weight.sum(tuple(range(n_kept, child.ndim)))
-        count = [child.shape[a] for i, a in enumerate(repeated) if not _varies(weight, [n_kept + i])]
+        count = [
+            child.shape[a] for i, a in enumerate(repeated) if not _varies(weight, [n_kept + i])
+        ]
         total = reduce(lambda a, b: a * b, count, total).astype(weight.dtype)
         response = (weight * response).sum(tuple(range(n_kept, child.ndim))) / total
         weight = total
@@ -220,11 +223,9 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
     return Evidence(design, _flatten(response, n, len(varying)), weight, tuple(index))
 
 
-def split(
-    block: TensorVariable, members: Sequence[Member]
-) -> dict[Variable, TensorVariable]:
+def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariable, TensorVariable]:
     """Values of the variables of a block with axes (labels, d)."""
-    values: dict[Variable, TensorVariable] = {}
+    values: dict[TensorVariable, TensorVariable] = {}
     start: TensorVariable | int = 0
     for member in members:
         axes = (*member.labels, *member.dense)
@@ -381,7 +382,7 @@ def _flatten(array: TensorVariable, start: int, count: int) -> TensorVariable:
 
 
 def _concatenate(
-    arrays: Sequence[TensorVariable], label_lengths: Sequence[TensorVariable]
+    arrays: Sequence[TensorVariable], label_lengths: Sequence[Length]
 ) -> TensorVariable:
     """Join along the last axis, with labels spread where only some of the arrays vary."""
     if len(arrays) == 1:

@@ -20,9 +20,10 @@ from pymc_nnsteps.conditionals.structure import (
     depends_on,
     describe,
     distribution,
+    parameters,
 )
 
-Shapes = Mapping[Variable, tuple[int, ...]]
+Shapes = Mapping[TensorVariable, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Draw:
     """One symbolic draw: the advanced generator, the new values, and statistics of the move."""
 
     rng: Variable
-    values: Mapping[Variable, TensorVariable]
+    values: Mapping[TensorVariable, TensorVariable]
     stats: Mapping[str, TensorVariable] = field(default_factory=dict)
 
 
@@ -47,8 +48,8 @@ class Conditional(ABC):
         them.
     """
 
-    draws: tuple[Variable, ...]
-    integrates_out: tuple[Variable, ...] = ()
+    draws: tuple[TensorVariable, ...]
+    integrates_out: tuple[TensorVariable, ...] = ()
 
     @property
     @abstractmethod
@@ -68,7 +69,7 @@ class Conditional(ABC):
         """
 
 
-def normal_prior(model: pm.Model, rv: Variable) -> tuple[TensorVariable, TensorVariable]:
+def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Mean and precision of a free variable with an untransformed Normal prior.
 
     Raises
@@ -86,16 +87,15 @@ def normal_prior(model: pm.Model, rv: Variable) -> tuple[TensorVariable, TensorV
     for potential in model.potentials:
         if depends_on(potential, {rv}, model.basic_RVs):
             raise NotConjugate(f"the potential {describe(potential)} depends on it")
-    mean, sigma = rv.owner.op.dist_params(rv.owner)
+    mean, sigma = parameters(rv)
     return mean, precision_of(rv, sigma)
 
 
-def precision_of(rv: Variable, sigma: TensorVariable) -> TensorVariable:
+def precision_of(rv: TensorVariable, sigma: TensorVariable) -> TensorVariable:
     """``1 / sigma^2`` in the precision of ``rv`` (PyTensor stores literals in float32)."""
     return pt.reciprocal(pt.sqr(sigma.astype(rv.dtype)))
 
 
-def value_of(model: pm.Model, rv: Variable) -> TensorVariable:
+def value_of(model: pm.Model, rv: TensorVariable) -> TensorVariable:
     """Observed data of an observed variable; a free variable stands for its own value."""
     return model.rvs_to_values[rv] if rv in model.observed_RVs else rv
-

@@ -29,12 +29,14 @@ factorised instead of the entries (Matheron's rule; a scalar observation needs n
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import override
 
 import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.affine import affine, broadcast, cut_link
+from pymc_nnsteps.conditionals.affine import affine, broadcast
 from pymc_nnsteps.conditionals.blocks import (
     Evidence,
     Member,
@@ -63,20 +65,23 @@ from pymc_nnsteps.conditionals.structure import (
     distribution,
     parameters,
 )
+from pymc_nnsteps.conditionals.terms import cut_link
 
 
 @dataclass(frozen=True)
 class Gaussian(Conditional):
     """Joint full conditional of Normal variables whose children are Normal with affine means."""
 
-    draws: tuple[Variable, ...]
+    draws: tuple[TensorVariable, ...]
     members: tuple[Member, ...]
     observations: tuple[Observation, ...]
 
     @property
+    @override
     def name(self) -> str:
         return "Gaussian"
 
+    @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         evidence = [evidence_of(self.members, seen) for seen in self.observations]
         prior = prior_of(self.members)
@@ -105,7 +110,7 @@ class Gaussian(Conditional):
         return n < self._dense_size(shapes)
 
 
-def match_gaussian(model: pm.Model, rvs: Sequence[Variable]) -> Gaussian:
+def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     """Recognise the joint full conditional of ``rvs`` as Gaussian.
 
     Parameters
@@ -142,7 +147,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[Variable]) -> Gaussian:
     return Gaussian(tuple(rvs), members, observations)
 
 
-def _observe(model: pm.Model, child: Variable, rvs: Sequence[Variable]) -> Observation:
+def _observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Observation:
     if not isinstance(child.owner.op, NormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
@@ -163,7 +168,7 @@ def _observe(model: pm.Model, child: Variable, rvs: Sequence[Variable]) -> Obser
     return Observation(child, residual, precision_of(child, sigma), terms)
 
 
-def _cut_dense(seen: Observation, rv: Variable, dense: Sequence[int]) -> Observation:
+def _cut_dense(seen: Observation, rv: TensorVariable, dense: Sequence[int]) -> Observation:
     [term] = seen.terms
     for out_axis, link in enumerate(term.links):
         if link is not None and link.axis in dense:
@@ -173,10 +178,10 @@ def _cut_dense(seen: Observation, rv: Variable, dense: Sequence[int]) -> Observa
 
 def _common_labels(
     model: pm.Model,
-    rvs: Sequence[Variable],
-    direct: Sequence[Variable],
+    rvs: Sequence[TensorVariable],
+    direct: Sequence[TensorVariable],
     observations: Sequence[Observation],
-) -> dict[Variable, tuple[int, ...]]:
+) -> dict[TensorVariable, tuple[int, ...]]:
     """Label axes of each variable of a block, in the order of the child's axes."""
     names = ", ".join(describe(rv) for rv in rvs)
     if len(direct) != 1 or any(children(model, rv) != tuple(direct) for rv in rvs):
@@ -186,12 +191,12 @@ def _common_labels(
         [out_axis for out_axis, link in enumerate(term.links) if link is not None]
         for term in seen.terms
     ]
-    indexed = any(link is not None and link.index is not None for t in seen.terms for link in t.links)
+    indexed = any(
+        link is not None and link.index is not None for t in seen.terms for link in t.links
+    )
     if indexed or any(axes != linked[0] for axes in linked):
         raise NotConjugate(f"{names} are carried along different axes of {describe(seen.child)}")
     return {
         rv: tuple(link.axis for link in term.links if link is not None)
         for rv, term in zip(rvs, seen.terms, strict=True)
     }
-
-

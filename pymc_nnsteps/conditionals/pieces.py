@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from itertools import pairwise
+from typing import Any
 
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
@@ -71,7 +71,9 @@ def constant(value: float) -> Pieces:
     return Pieces((), ((0.0, value),))
 
 
-def combine(operation: Callable[..., Line], *functions: Pieces, cuts: Collection[float] = ()) -> Pieces:
+def combine(
+    operation: Callable[..., Line], *functions: Pieces, cuts: Collection[float] = ()
+) -> Pieces:
     """Apply an operation on lines piece by piece, and merge equal neighbours.
 
     ``cuts`` are further knots, where the operation changes from one line to another.
@@ -174,8 +176,8 @@ OPERATIONS: dict[type, Callable[..., Pieces]] = {
 
 def piecewise_linear(
     expression: TensorVariable,
-    rv: Variable,
-    barriers: Collection[Variable] = (),
+    rv: TensorVariable,
+    barriers: Collection[TensorVariable] = (),
     shape: Sequence[int | None] | None = None,
 ) -> PiecewiseForm:
     """Read ``expression`` as a piecewise-linear function of each entry of ``rv``, plus an offset.
@@ -217,11 +219,12 @@ def piecewise_linear(
 class Reader:
     """Reads the operands of a node."""
 
-    rv: Variable
+    rv: TensorVariable
     shape: tuple[int | None, ...]
-    barriers: frozenset[Variable]
+    barriers: frozenset[TensorVariable]
 
     def __call__(self, operand: TensorVariable) -> PiecewiseForm:
+        """Form of one operand."""
         return piecewise_linear(operand, self.rv, self.barriers, self.shape)
 
     def shape_of(self, operand: TensorVariable) -> tuple[int | None, ...]:
@@ -230,19 +233,19 @@ class Reader:
 
 
 @singledispatch
-def _read(op: Op, node: Apply, read: Reader) -> PiecewiseForm:
+def _read(op: Op, node: Any, read: Reader) -> PiecewiseForm:
     raise NotConjugate(f"{describe(node.outputs[0])} is not an elementwise operation")
 
 
 @_read.register(ViewOp)
 @_read.register(CheckAndRaise)
 @_read.register(SpecifyShape)
-def _read_view(op: Op, node: Apply, read: Reader) -> PiecewiseForm:
+def _read_view(op: Op, node: Any, read: Reader) -> PiecewiseForm:
     return read(node.inputs[0])
 
 
 @_read.register(Elemwise)
-def _read_elemwise(op: Elemwise, node: Apply, read: Reader) -> PiecewiseForm:
+def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     [out] = node.outputs
     forms = [read(operand) for operand in node.inputs]
     repeats = [
@@ -265,7 +268,7 @@ def _read_elemwise(op: Elemwise, node: Apply, read: Reader) -> PiecewiseForm:
 
 
 @_read.register(DimShuffle)
-def _read_dimshuffle(op: DimShuffle, node: Apply, read: Reader) -> PiecewiseForm:
+def _read_dimshuffle(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     kept = [axis for axis in op.new_order if axis != "x"]
     if kept != sorted(kept):
         raise NotConjugate("its axes are transposed")
@@ -273,14 +276,14 @@ def _read_dimshuffle(op: DimShuffle, node: Apply, read: Reader) -> PiecewiseForm
 
 
 @_read.register(Reshape)
-def _read_reshape(op: Reshape, node: Apply, read: Reader) -> PiecewiseForm:
+def _read_reshape(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     if trivial_reshape(node) is None:
         raise NotConjugate("a reshape mixes its axes")
     return _reshaped(read(node.inputs[0]), lambda offset: op(offset, *node.inputs[1:]))
 
 
 @_read.register(Subtensor)
-def _read_subtensor(op: Subtensor, node: Apply, read: Reader) -> PiecewiseForm:
+def _read_subtensor(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     source, *index_inputs = node.inputs
     for axis, index in enumerate(indices_from_subtensor(index_inputs, op.idx_list)):
         if index != slice(None) and read.shape_of(source)[axis] != 1:

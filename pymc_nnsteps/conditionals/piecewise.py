@@ -16,6 +16,7 @@ Posterior, a mixture of truncated normals (Piccioli et al., eq. 10 and Appendix 
 """
 
 from dataclasses import dataclass
+from typing import override
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -47,15 +48,17 @@ from pymc_nnsteps.random import piecewise_normal
 class PiecewiseGaussian(Conditional):
     """Full conditional of pre-activations whose only child sees them through an activation."""
 
-    draws: tuple[Variable, ...]
+    draws: tuple[TensorVariable, ...]
     activation: Pieces
     observed: TensorVariable
     observed_sigma: TensorVariable
 
     @property
+    @override
     def name(self) -> str:
         return f"piecewise Gaussian, {len(self.activation.lines)} pieces"
 
+    @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [z] = self.draws
         mean, sigma = parameters(z)
@@ -77,7 +80,7 @@ class PiecewiseGaussian(Conditional):
         return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
 
 
-def match_piecewise(model: pm.Model, z: Variable) -> PiecewiseGaussian:
+def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation.
 
     Raises
@@ -112,7 +115,7 @@ def match_piecewise(model: pm.Model, z: Variable) -> PiecewiseGaussian:
 
 
 def entries_like(
-    model: pm.Model, array: TensorVariable, source: Variable, target: Variable
+    model: pm.Model, array: TensorVariable, source: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
     """Give an array with the axes of ``source`` those of ``target``: axes of length one differ.
 
@@ -124,11 +127,8 @@ def entries_like(
     long_source = [n for n in known_shape(model, source) if n != 1]
     long_target = [n for n in known_shape(model, target) if n != 1]
     known = zip(long_source, long_target, strict=False)
-    if len(long_source) != len(long_target) or any(
-        None not in (a, b) and a != b for a, b in known
-    ):
+    if len(long_source) != len(long_target) or any(None not in (a, b) and a != b for a, b in known):
         raise NotConjugate(f"child {describe(source)} repeats it along an axis")
     if source.ndim == target.ndim:
         return array
     return array.reshape(target.shape)
-

@@ -18,6 +18,7 @@ truncated to below :math:`z_y`.
 """
 
 from dataclasses import dataclass
+from typing import override
 
 import numpy as np
 import pymc as pm
@@ -38,8 +39,8 @@ from pymc_nnsteps.conditionals.conditional import (
     normal_prior,
     value_of,
 )
-from pymc_nnsteps.conditionals.piecewise import entries_like
 from pymc_nnsteps.conditionals.pieces import piecewise_linear
+from pymc_nnsteps.conditionals.piecewise import entries_like
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -56,14 +57,16 @@ from pymc_nnsteps.random import argmax_utilities, truncated_normal
 class Threshold(Conditional):
     """Full conditional of utilities of which a Bernoulli child tells the side of a threshold."""
 
-    draws: tuple[Variable, ...]
+    draws: tuple[TensorVariable, ...]
     above: TensorVariable
     threshold: float
 
     @property
+    @override
     def name(self) -> str:
         return "truncated normal (binary probit)"
 
+    @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [z] = self.draws
         mean, sigma = parameters(z)
@@ -78,13 +81,15 @@ class Threshold(Conditional):
 class LargestUtility(Conditional):
     """Full conditional of utilities of which a Categorical child tells the largest."""
 
-    draws: tuple[Variable, ...]
+    draws: tuple[TensorVariable, ...]
     labels: TensorVariable
 
     @property
+    @override
     def name(self) -> str:
         return "truncated normals (multinomial probit)"
 
+    @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [z] = self.draws
         mean, sigma = parameters(z)
@@ -92,7 +97,7 @@ class LargestUtility(Conditional):
         return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
 
 
-def match_probit(model: pm.Model, z: Variable) -> Conditional:
+def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
     """Recognise ``z`` as utilities behind a hard decision.
 
     Raises
@@ -113,7 +118,7 @@ def match_probit(model: pm.Model, z: Variable) -> Conditional:
     raise NotConjugate(f"child {describe(y)} is {distribution(y)}, not a decision")
 
 
-def _match_threshold(model: pm.Model, z: Variable, y: Variable) -> Threshold:
+def _match_threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Threshold:
     [p] = parameters(y)
     try:
         form = piecewise_linear(p, z, model.basic_RVs, known_shape(model, z))
@@ -132,7 +137,7 @@ def _match_threshold(model: pm.Model, z: Variable, y: Variable) -> Threshold:
     return Threshold((z,), pt.eq(successes, int(increasing)), step.knots[0])
 
 
-def _match_largest(model: pm.Model, z: Variable, y: Variable) -> LargestUtility:
+def _match_largest(model: pm.Model, z: TensorVariable, y: TensorVariable) -> LargestUtility:
     [p] = parameters(y)
     if not _is_one_hot_argmax(p, z, known_shape(model, z)):
         raise NotConjugate(
@@ -142,9 +147,7 @@ def _match_largest(model: pm.Model, z: Variable, y: Variable) -> LargestUtility:
     return LargestUtility((z,), value_of(model, y))
 
 
-def _is_one_hot_argmax(
-    p: TensorVariable, z: TensorVariable, shape: tuple[int | None, ...]
-) -> bool:
+def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:
     """Whether ``p`` is 1 where the last axis of ``z`` has its largest entry, and 0 elsewhere."""
     node = _strip(p).owner
     if node is None or not isinstance(node.op, Elemwise) or p.ndim != z.ndim:
@@ -157,7 +160,7 @@ def _is_one_hot_argmax(
         return False
     first, second = ((_strip(side), *_source_axes(side)) for side in node.inputs)
     return any(
-        _is_argmax(a, z) and _is_class_range(b, z, shape) or _is_maximum(a, z) and b[0] is z
+        (_is_argmax(a, z) and _is_class_range(b, z, shape)) or (_is_maximum(a, z) and b[0] is z)
         for a, b in ((first, second), (second, first))
     )
 
@@ -188,14 +191,14 @@ def _source_axes(side: TensorVariable) -> tuple[TensorVariable, list[int]]:
     return side, list(range(side.ndim))
 
 
-def _reduces_last_axis(side: Side, op: type, z: TensorVariable) -> bool:
+def _reduces_last_axis(side: Side, op: type[Argmax | Max], z: TensorVariable) -> bool:
     _, source, axes = side
     node = source.owner
     return (
         node is not None
         and isinstance(node.op, op)
         and _strip(node.inputs[0]) is z
-        and tuple(node.op.axis) == (z.ndim - 1,)
+        and node.op.axis == (z.ndim - 1,)
         and axes == list(range(z.ndim - 1))
     )
 

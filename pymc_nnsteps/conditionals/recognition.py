@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import override
 
 import pymc as pm
-from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
@@ -20,7 +21,7 @@ from pymc_nnsteps.conditionals.structure import (
 )
 
 
-def match(model: pm.Model, rv: Variable) -> Conditional:
+def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     """Find the full conditional of a free random variable.
 
     Parameters
@@ -67,7 +68,7 @@ def match(model: pm.Model, rv: Variable) -> Conditional:
         raise NotConjugate(f"{describe(rv)}: {reason}") from None
 
 
-def find_conditionals(model: pm.Model, rvs: Sequence[Variable]) -> list[Conditional]:
+def find_conditionals(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Conditional]:
     """Find the full conditionals of several variables, in the model's order.
 
     Gaussian variables that share one only child and the axes it carries along (weights and
@@ -109,7 +110,7 @@ def _join(
     return None
 
 
-def is_network_variable(model: pm.Model, rv: Variable) -> bool:
+def is_network_variable(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether ``rv`` belongs to a network with latent layers, where NUTS is wrong or poor.
 
     Such a network has latent layers (pre-activations under a kinked activation or behind a
@@ -127,9 +128,9 @@ def is_network_variable(model: pm.Model, rv: Variable) -> bool:
     )
 
 
-def _latent_layers(model: pm.Model) -> set[Variable]:
+def _latent_layers(model: pm.Model) -> set[TensorVariable]:
     """Pre-activations that only their own conditionals draw well, and their children."""
-    layers: set[Variable] = set()
+    layers: set[TensorVariable] = set()
     for rv in model.free_RVs:
         try:
             found = match(model, rv)
@@ -175,11 +176,12 @@ class Explanation:
     Attributes
     ----------
     rows : tuple of (str, str or None, str)
-        Variable, conditional (None if there is none), and how or why not.
+        TensorVariable, conditional (None if there is none), and how or why not.
     """
 
     rows: tuple[tuple[str, str | None, str], ...]
 
+    @override
     def __str__(self) -> str:
         table = [("variable", "conditional", "")]
         table += [(variable, found or "-", why) for variable, found, why in self.rows]
@@ -215,11 +217,11 @@ def explain(model: pm.Model) -> Explanation:
     ...     y = pm.Normal("y", slope * np.arange(3.0), noise, observed=[0.1, 0.9, 2.1])
     >>> print(nns.explain(model))
     variable  conditional
-    ---------------------------------------------------
+    ----------------------------------------------------------
     slope     Gaussian     children: y
     noise     -            its prior is HalfNormal, not Normal
     """
-    reasons: dict[Variable, str] = {}
+    reasons: dict[TensorVariable, str] = {}
     for rv in model.free_RVs:
         try:
             match(model, rv)
@@ -227,11 +229,13 @@ def explain(model: pm.Model) -> Explanation:
             reasons[rv] = str(reason).removeprefix(f"{describe(rv)}: ")
     recognised = [rv for rv in model.free_RVs if rv not in reasons]
     found = {rv: c for c in find_conditionals(model, recognised) for rv in c.draws}
-    return Explanation(tuple(_row(model, rv, found.get(rv), reasons.get(rv)) for rv in model.free_RVs))
+    return Explanation(
+        tuple(_row(model, rv, found.get(rv), reasons.get(rv)) for rv in model.free_RVs)
+    )
 
 
 def _row(
-    model: pm.Model, rv: Variable, found: Conditional | None, reason: str | None
+    model: pm.Model, rv: TensorVariable, found: Conditional | None, reason: str | None
 ) -> tuple[str, str | None, str]:
     if found is None:
         return describe(rv), None, reason or ""

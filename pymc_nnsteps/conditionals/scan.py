@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 import pymc as pm
-from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional
 from pymc_nnsteps.conditionals.gaussian import Gaussian
@@ -31,13 +31,13 @@ def order_scan(
     return sorted(conditionals, key=group)
 
 
-def _has_parents(model: pm.Model, rv: Variable) -> bool:
+def _has_parents(model: pm.Model, rv: TensorVariable) -> bool:
     others = [other for other in model.free_RVs if other is not rv]
     return any(depends_on(parameter, others) for parameter in parameters(rv))
 
 
 def check_scan(
-    conditionals: Sequence[Conditional], given: Sequence[Collection[Variable]]
+    conditionals: Sequence[Conditional], given: Sequence[Collection[TensorVariable]]
 ) -> None:
     """Check that no draw uses a variable after it was integrated out and before its fresh draw.
 
@@ -53,7 +53,7 @@ def check_scan(
     ValueError
         If the order would not leave the posterior invariant.
     """
-    stale: dict[Variable, Conditional] = {}
+    stale: dict[TensorVariable, Conditional] = {}
     for conditional, conditions in 2 * list(zip(conditionals, given, strict=True)):
         for rv in stale.keys() & set(conditions):
             raise ValueError(
@@ -66,7 +66,7 @@ def check_scan(
         stale.update(dict.fromkeys(conditional.integrates_out, conditional))
 
 
-def given_in(model: pm.Model, expressions: Iterable[Variable]) -> set[Variable]:
+def given_in(model: pm.Model, expressions: Iterable[TensorVariable]) -> set[TensorVariable]:
     """Free random variables that expressions are stated in terms of."""
     free = set(model.free_RVs)
     return {rv for rv in free if any(depends_on(e, {rv}, free) for e in expressions)}

@@ -6,13 +6,15 @@ the form in which it enters them. A reader never guesses: what it cannot establi
 raising :class:`NotConjugate` with the reason.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -21,7 +23,7 @@ from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
 
-class NotConjugate(ValueError):
+class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more than an error)
     """A full conditional has no form that this package knows how to draw from.
 
     The message names the variable, the child that stands in the way, and the reason.
@@ -38,14 +40,14 @@ def describe(variable: Variable) -> str:
     return str(type(getattr(op, "scalar_op", op)).__name__)
 
 
-def distribution(rv: Variable) -> str:
+def distribution(rv: TensorVariable) -> str:
     """Name of the distribution of ``rv``, as PyMC prints it."""
     op = rv.owner.op
     names = getattr(op, "_print_name", None)
     return str(names[0]) if names else type(op).__name__.removesuffix("RV")
 
 
-def parameters(rv: Variable) -> tuple[TensorVariable, ...]:
+def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
     """Distribution parameters of ``rv``."""
     return tuple(rv.owner.op.dist_params(rv.owner))
 
@@ -58,7 +60,7 @@ def depends_on(
     The shape of a variable is not its value.
     """
     seen: set[Variable] = set()
-    pending = [expression]
+    pending: list[Variable] = [expression]
     while pending:
         variable = pending.pop()
         if variable in rvs:
@@ -71,7 +73,7 @@ def depends_on(
     return False
 
 
-def children(model: pm.Model, rv: Variable) -> tuple[Variable, ...]:
+def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
     """Random variables of ``model`` in whose parameters ``rv`` appears directly.
 
     Parameters
@@ -105,7 +107,7 @@ def children(model: pm.Model, rv: Variable) -> tuple[Variable, ...]:
     )
 
 
-def known_shape(model: pm.Model, rv: Variable) -> tuple[int | None, ...]:
+def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
     """Lengths of the axes of a random variable, as far as its type or the model's dims tell."""
     size = rv.owner.op.size_param(rv.owner)
     lengths = list(rv.type.shape)
@@ -117,7 +119,7 @@ def known_shape(model: pm.Model, rv: Variable) -> tuple[int | None, ...]:
     return tuple(lengths)
 
 
-def stated_lengths(rv: Variable) -> list[TensorVariable | int | None]:
+def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
     """Lengths of the axes of a random variable, where its type or its size states them."""
     size = rv.owner.op.size_param(rv.owner)
     sizes = [None] * rv.ndim if isinstance(size.type, NoneTypeT) else list(size)
@@ -127,10 +129,15 @@ def stated_lengths(rv: Variable) -> list[TensorVariable | int | None]:
     ]
 
 
-def lengths(rv: Variable) -> list[TensorVariable | int]:
+def lengths(rv: TensorVariable) -> list[TensorVariable | int]:
     """Lengths of the axes of a random variable, stated without its value where possible."""
     stated = stated_lengths(rv)
     return [rv.shape[axis] if n is None else n for axis, n in enumerate(stated)]
+
+
+def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Variable]) -> list[Any]:
+    """Expressions with variables replaced, where they occur."""
+    return graph_replace(list(expressions), dict(replacements), strict=False)
 
 
 def scalar_constant(variable: Variable) -> float | None:

@@ -5,7 +5,7 @@ Every draw here is a rejection from a normal restricted to an interval. Let
 from ``below`` :math:`= (l - m)/s` to ``above`` :math:`= (u - m)/s` and has a ``width``
 :math:`= (u - l)/s`, which is passed along because ``above - below`` would lose it far from
 the mean. Relative to the density at the mode (the mean, or the bound nearest to it), the
-cheapest of three envelopes is used:
+lightest of three envelopes is used:
 
 =====  ==========================================  =======================
 kind   proposal                                    mass
@@ -81,7 +81,7 @@ def step(length: int, n: int) -> int:
 
 @inline
 def envelope(below: float, above: float, width: float) -> tuple[int, float, float]:
-    """Cheapest envelope: its kind, and its mass as ``size * exp(gain)``."""
+    """Lightest envelope: its kind, and its mass as ``size * exp(gain)``."""
     if below <= 0.0 and above >= 0.0:
         if width < SQRT_2PI:
             return FLAT, width, 0.0

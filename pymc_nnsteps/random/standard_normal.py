@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -12,7 +12,7 @@ from pymc_nnsteps.random.kernels import jit
 
 
 @jit
-def standard_normal_kernel(rng, out):
+def standard_normal_kernel(rng: np.random.Generator, out: np.ndarray) -> None:
     """Fill ``out``, of one axis."""
     for i in range(out.size):
         out[i] = rng.standard_normal()
@@ -33,9 +33,18 @@ class StandardNormalRV(NormalRV):
 _standard_normal = StandardNormalRV()
 
 
-def standard_normal(
-    rng: Variable, size: Any, dtype: str
-) -> tuple[Variable, TensorVariable]:
+@jit
+def _entry(rng: np.random.Generator, mean: float, sigma: float) -> float:
+    return rng.standard_normal()
+
+
+@numba_core_rv_funcify.register(StandardNormalRV)
+def _entry_for_numba(op: StandardNormalRV, node: Apply) -> Any:
+    """One entry of the draw: Numba mode loops over it."""
+    return _entry
+
+
+def standard_normal(rng: Variable, size: Any, dtype: str) -> tuple[Variable, TensorVariable]:
     """Draw standard normals.
 
     Parameters

@@ -2,21 +2,21 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pymc as pm
 import pytensor
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.pytensorf import resolve_backend_compile_kwargs
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
-from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_nnsteps.compiling import c_by_default
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.recognition import (
     explain,
@@ -84,12 +84,12 @@ class Gibbs(BlockedStep):
     """
 
     name = "gibbs"
-    stats_dtypes_shapes = {"n_sweeps": (np.int64, [])}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {"n_sweeps": (np.int64, [])}
     _state_class = GibbsState
 
     def __init__(
         self,
-        vars: Variable | str | Sequence[Variable | str] | None = None,
+        vars: TensorVariable | str | Sequence[TensorVariable | str] | None = None,
         *,
         sweeps: int = 1,
         scan: Scan = "sequential",
@@ -115,7 +115,7 @@ class Gibbs(BlockedStep):
             model,
             conditionals,
             _shapes(model, initial_point),
-            _in_c_by_default(compile_kwargs),
+            c_by_default(compile_kwargs),
         )
         self._sweep(np.random.default_rng(0), initial_point, 1)
 
@@ -134,7 +134,7 @@ class Gibbs(BlockedStep):
         return new_point, [{"n_sweeps": self.n_sweeps, **stats}]
 
     @staticmethod
-    def competence(var: Variable, has_grad: bool) -> Competence:
+    def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the variables of a network with latent layers, and for nothing else."""
         model = _sampled_model()
         if model is None or var not in model.free_RVs or not is_network_variable(model, var):
@@ -159,8 +159,8 @@ class Gibbs(BlockedStep):
 
 
 def _chosen(
-    model: pm.Model, vars: Variable | str | Sequence[Variable | str] | None
-) -> list[Variable]:
+    model: pm.Model, vars: TensorVariable | str | Sequence[TensorVariable | str] | None
+) -> list[TensorVariable]:
     """Random variables that the step is asked to draw."""
     if vars is not None:
         given = vars if isinstance(vars, list | tuple) else [vars]
@@ -182,7 +182,7 @@ def _chosen(
 
 def _shapes(model: pm.Model, initial_point: PointType) -> Shapes:
     """Shapes of the model's variables; of free ones with a transform, that of their value."""
-    shapes: dict[Variable, tuple[int, ...]] = {
+    shapes: dict[TensorVariable, tuple[int, ...]] = {
         rv: np.shape(initial_point[model.rvs_to_values[rv].name]) for rv in model.free_RVs
     }
     observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
@@ -192,13 +192,6 @@ def _shapes(model: pm.Model, initial_point: PointType) -> Shapes:
         for rv, shape in zip(model.observed_RVs, evaluated, strict=True)
     )
     return shapes
-
-
-def _in_c_by_default(compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    if compile_kwargs is not None and "mode" in compile_kwargs:
-        return compile_kwargs
-    backend = "c" if pytensor.config.cxx else "numba"
-    return resolve_backend_compile_kwargs(backend, compile_kwargs)
 
 
 def _sampled_model() -> pm.Model | None:

@@ -19,13 +19,14 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle
 
+from pymc_nnsteps.compiling import without_blas_notice
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.conditionals.scan import check_scan, given_in
+from pymc_nnsteps.conditionals.structure import substitute
 
 
 class Sweep:
@@ -59,25 +60,26 @@ class Sweep:
     ) -> None:
         rng = pt.random.rng("rng")
         next_rng, drawn, stats = chain_draws(model, conditionals, rng, shapes)
-        values = [model.rvs_to_values[rv] for rv in model.free_RVs]
+        values: list[Any] = [model.rvs_to_values[rv] for rv in model.free_RVs]
         results = [next_rng, *drawn.values(), *stats.values()]
         used = set(ancestors(results))
         read = [value for value in values if value in used or value in drawn]
         results, invariants = take_out_invariants(results, [rng, *read])
-        self.inputs = [value.name for value in read]
-        self.outputs = [value.name for value in drawn]
+        self.inputs: list[str] = [value.name for value in read]
+        self.outputs: list[str] = [value.name for value in drawn]
         self.stats = list(stats)
         self._constants = list(invariants.values())
         self._invariants = pytensor.function(
             [], list(invariants), mode=Mode(linker="py", optimizer="fast_compile")
         )
         self.refresh()
-        self._function = pymc_compile(
-            [pytensor.In(rng, mutable=True), *read],
-            results,
-            on_unused_input="ignore",
-            **compile_kwargs,
-        )
+        with without_blas_notice():
+            self._function = pymc_compile(
+                [pytensor.In(rng, mutable=True), *read],
+                results,
+                on_unused_input="ignore",
+                **compile_kwargs,
+            )
         self._function.trust_input = True
         self._dtypes = [value.dtype for value in read]
         self._fed_back = [self.inputs.index(name) for name in self.outputs]
@@ -109,7 +111,7 @@ class Sweep:
 
 def chain_draws(
     model: pm.Model, conditionals: Sequence[Conditional], rng: Variable, shapes: Shapes
-) -> tuple[Variable, dict[Variable, Variable], dict[str, Variable]]:
+) -> tuple[Variable, dict[Any, Variable], dict[str, Variable]]:
     """Chain the draws of conditionals.
 
     Returns
@@ -128,7 +130,7 @@ def chain_draws(
         draw = conditional.draw(rng, shapes)
         given.append(given_in(model, draw.values.values()))
         symbolic = [draw.rng, *draw.values.values(), *draw.stats.values()]
-        rng, *results = graph_replace(symbolic, current, strict=False)
+        rng, *results = substitute(symbolic, current)
         stats.update(zip(draw.stats, results[len(draw.values) :], strict=True))
         current.update(zip(draw.values, results, strict=False))
         drawn.update((rv, current[rv]) for rv in draw.values)
@@ -137,7 +139,7 @@ def chain_draws(
     for rv, value in drawn.items():
         transform = model.rvs_to_transforms[rv]
         if transform is not None:
-            inputs = graph_replace(rv.owner.inputs, current, strict=False)
+            inputs = substitute(rv.owner.inputs, current)
             value = transform.forward(value, *inputs)
         values[model.rvs_to_values[rv]] = value
     return rng, values, stats
@@ -150,7 +152,7 @@ def natural_values(model: pm.Model) -> dict[Variable, Variable]:
         value = model.rvs_to_values[rv]
         transform = model.rvs_to_transforms[rv]
         if transform is not None:
-            inputs = graph_replace(rv.owner.inputs, current, strict=False)
+            inputs = substitute(rv.owner.inputs, current)
             value = transform.backward(value, *inputs)
         current[rv] = value
     return current
@@ -182,17 +184,17 @@ def take_out_invariants(
             if part not in varying and part not in found and _is_worth_keeping(part):
                 empty = np.empty([n or 0 for n in part.type.shape], dtype=part.dtype)
                 found[part] = pytensor.shared(empty, shape=part.type.shape, borrow=True)
-    return graph_replace(outputs, found, strict=False) if found else list(outputs), found
+    return substitute(outputs, found) if found else list(outputs), found
 
 
-def _behind_views(variable: Variable) -> Variable:
+def _behind_views(variable: Variable) -> Any:
     """What a variable is a view of: views cost nothing inside the sweep."""
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle | ViewOp):
         variable = variable.owner.inputs[0]
     return variable
 
 
-def _is_worth_keeping(part: Variable) -> bool:
+def _is_worth_keeping(part: Any) -> bool:
     """Whether a part is computed from data; the compiler folds the rest itself."""
     computed = part.owner is not None and part.dtype.startswith("float")
     return computed and any(

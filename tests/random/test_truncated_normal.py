@@ -31,12 +31,12 @@ def test_one_sided_tail_has_its_cdf(a):
     assert_uniform(truncated_normal_cdf(z, -a, 1.0, 0.0, np.inf))
 
 
-@pytest.mark.parametrize("a", DISTANCES)
+@pytest.mark.parametrize("a", [1e-8, 0.7, 3.0, 1e3, 1e6])
 @pytest.mark.parametrize("relative_width", [1e-8, 0.3, 1.0, 1.8, 6.0])
 def test_interval_in_the_tail_has_its_cdf(a, relative_width):
     """A wrong choice between uniform and exponential proposals, or of their acceptance."""
     width = relative_width / (1 + a)
-    z = draw(-a, 1.0, 0.0, width, n=100_000)
+    z = draw(-a, 1.0, 0.0, width, n=250_000)
     assert z.min() >= 0
     assert z.max() <= width
     assert_uniform(truncated_normal_cdf(z, -a, 1.0, 0.0, width))

@@ -1,0 +1,115 @@
+"""How this package compiles PyTensor functions: to C by default, fast, and without false alarms.
+
+The C compiler takes most of a second for each operation that a machine meets for the first time.
+Operations that only rearrange or describe arrays gain nothing from C: they run in Python, which
+halves the start of a first chain and costs a sweep microseconds.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, override
+
+import pytensor
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import graph_rewriter
+from pytensor.raise_op import Assert
+from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor
+
+_BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
+
+
+def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Options of :func:`pymc.pytensorf.compile` with a mode.
+
+    Parameters
+    ----------
+    compile_kwargs : dict, optional
+        A ``"mode"`` in it is kept.
+
+    Returns
+    -------
+    dict
+        With the C linker's mode, or numba's where PyTensor finds no C++ compiler.
+    """
+    if compile_kwargs is not None and "mode" in compile_kwargs:
+        return compile_kwargs
+    options = resolve_backend_compile_kwargs(
+        "c" if pytensor.config.cxx else "numba", compile_kwargs
+    )
+    if pytensor.config.cxx:
+        options["mode"] = options["mode"].register((run_views_in_python, 200))
+    return options
+
+
+class InPython(Op):
+    """An Op without C code that does what ``op`` does in Python."""
+
+    __props__ = ("op",)
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.view_map = op.view_map
+        self.destroy_map = op.destroy_map
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        node = self.op.make_node(*inputs)
+        return Apply(self, node.inputs, [output.type() for output in node.outputs])
+
+    @override
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        self.op.perform(node, inputs, output_storage)
+
+
+VIEWS = (
+    Alloc,
+    AllocEmpty,
+    Assert,
+    DeepCopyOp,
+    DimShuffle,
+    Join,
+    MakeVector,
+    Reshape,
+    ScalarFromTensor,
+    Shape_i,
+    SpecifyShape,
+    Subtensor,
+)
+"""Operations that rearrange or describe arrays."""
+
+
+@graph_rewriter
+def run_views_in_python(fgraph: FunctionGraph) -> None:
+    """Replace the Ops of :data:`VIEWS` by ones without C code."""
+    for node in fgraph.toposort():
+        if isinstance(node.op, VIEWS):
+            outputs = InPython(node.op).make_node(*node.inputs).outputs
+            fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
+
+
+@contextmanager
+def without_blas_notice() -> Iterator[None]:
+    """Compile without being told that PyTensor links no BLAS of its own.
+
+    Installed by pip it uses NumPy's, which is as fast.
+    """
+
+    def is_not_about_blas(record: logging.LogRecord) -> bool:
+        return "NumPy C-API based implementation for BLAS" not in record.getMessage()
+
+    _BLAS_LOGGER.addFilter(is_not_about_blas)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS")
+            yield
+    finally:
+        _BLAS_LOGGER.removeFilter(is_not_about_blas)
