@@ -13,6 +13,7 @@ from functools import reduce, singledispatch
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
@@ -89,7 +90,7 @@ def _inner_points(knots: list[float]) -> list[float]:
     if not knots:
         return [0.0]
     middle = [(left + right) / 2 for left, right in pairwise(knots)]
-    return [knots[0] - 1.0, *middle, knots[-1] + 1.0]
+    return [knots[0] - 1.0 - abs(knots[0]), *middle, knots[-1] + 1.0 + abs(knots[-1])]
 
 
 def add(f: Pieces, g: Pieces) -> Pieces:
@@ -110,7 +111,7 @@ def multiply(f: Pieces, g: Pieces) -> Pieces:
 
 def scale(f: Pieces, factor: float) -> Pieces:
     """``factor * f``."""
-    return multiply(f, constant(factor))
+    return combine(lambda z, line: (factor * line[0], factor * line[1]), f)
 
 
 def positive(f: Pieces) -> Pieces:
@@ -257,14 +258,25 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     operation = OPERATIONS.get(type(op.scalar_op))
     if operation is None:
         raise NotConjugate(f"{describe(out)} is not piecewise linear")
+    function = operation(*(form.function for form in forms))
     offsets = [form.offset for form in forms]
+    if not _is_exact(function, out.dtype):
+        raise NotConjugate(f"{describe(out)} rounds it to {out.dtype}")
     if all(offset is None for offset in offsets):
-        return PiecewiseForm(operation(*(form.function for form in forms)))
-    if not isinstance(op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast):
+        return PiecewiseForm(function)
+    if not out.dtype.startswith("float") or not isinstance(op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast):
         raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
     zero = 0.0
     offset = op(*(zero if offset is None else offset for offset in offsets))
-    return PiecewiseForm(operation(*(form.function for form in forms)), offset)
+    return PiecewiseForm(function, offset)
+
+
+def _is_exact(function: Pieces, dtype: str) -> bool:
+    """Whether the values of a function are the same in a number type: integers are few."""
+    if dtype.startswith("float"):
+        return True
+    low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return all(s == 0 and low <= c <= high and c == round(c) for s, c in function.lines)
 
 
 @_read.register(DimShuffle)

@@ -142,8 +142,10 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
 
 def scalar_constant(variable: Variable) -> float | None:
     """Value of a constant whose entries are all equal, seen through broadcasts and casts."""
+    dtypes = []
     while variable.owner is not None and not isinstance(variable, Constant):
         op = variable.owner.op
+        dtypes.append(variable.type.dtype)
         transparent = isinstance(op, DimShuffle | Alloc | ViewOp) or (
             isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Cast | scalar.Identity)
         )
@@ -153,5 +155,7 @@ def scalar_constant(variable: Variable) -> float | None:
     if not isinstance(variable, Constant) or np.size(variable.data) == 0:
         return None
     values = np.asarray(variable.data)
+    for dtype in reversed(dtypes):
+        values = values.astype(dtype)
     first = values.flat[0]
     return float(first) if (values == first).all() else None
