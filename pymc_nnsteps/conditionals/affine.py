@@ -14,7 +14,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
@@ -29,7 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
-    depends_on,
+    dependents,
     describe,
 )
 from pymc_nnsteps.conditionals.terms import (
@@ -92,22 +92,29 @@ def affine(
     >>> term.links, term.coefficient.type.shape
     ((None, Link(axis=0, index=None)), (5, 1, 1, 3))
     """
+    return _affine(expression, rvs, dependents(expression, rvs, barriers))
+
+
+def _affine(
+    expression: TensorVariable, rvs: Collection[TensorVariable], dependent: set[Variable]
+) -> AffineMap:
     if expression in rvs:
         links = tuple(Link(axis) for axis in range(expression.ndim))
         one = pt.ones((1,) * (2 * expression.ndim), dtype=expression.dtype)
         return AffineMap(None, {expression: Term(links, one)})
-    if not depends_on(expression, rvs, barriers):
+    if expression not in dependent:
         return AffineMap(expression, {})
     node = expression.owner
     if isinstance(node.op, MakeVector):
-        node = pt.join(0, *(entry[None] for entry in node.inputs)).owner
+        joined = pt.join(0, *(entry[None] for entry in node.inputs))
+        return _affine(joined, rvs, dependent | dependents(joined, dependent))
     if isinstance(node.op, RandomVariable):
         raise NotConjugate(f"it passes through the random variable {describe(expression)}")
     operands = []
     for operand in node.inputs:
         if isinstance(operand, TensorVariable):
-            operands.append(affine(operand, rvs, barriers))
-        elif depends_on(operand, rvs, barriers):
+            operands.append(_affine(operand, rvs, dependent))
+        elif operand in dependent:
             raise NotConjugate("it is used as an index")
         else:
             operands.append(AffineMap(operand, {}))

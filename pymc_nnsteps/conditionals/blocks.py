@@ -235,7 +235,7 @@ def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariab
         if len(member.dense) != 1:
             part = part.reshape(shape)
         value = part.dimshuffle(*(axes.index(axis) for axis in range(member.rv.ndim)))
-        values[member.rv] = pt.specify_shape(value, member.rv.type.shape)
+        values[member.rv] = pt.specify_shape(value.astype(member.rv.dtype), member.rv.type.shape)
         start = start + size
     return values
 

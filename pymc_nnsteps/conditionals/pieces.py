@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
@@ -26,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.affine import trivial_reshape
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
-    depends_on,
+    dependents,
     describe,
     scalar_constant,
 )
@@ -205,28 +206,28 @@ def piecewise_linear(
     >>> piecewise_linear(pt.clip(2 * z, -1, 1), z).function
     Pieces(knots=(-0.5, 0.5), lines=((0.0, -1.0), (2.0, 0.0), (0.0, 1.0)))
     """
-    if expression is rv:
-        return PiecewiseForm(IDENTITY)
-    if not depends_on(expression, {rv}, barriers):
-        value = scalar_constant(expression)
-        if value is None:
-            return PiecewiseForm(constant(0.0), expression)
-        return PiecewiseForm(constant(value))
-    node = expression.owner
-    return _read(node.op, node, Reader(rv, tuple(shape or rv.type.shape), frozenset(barriers)))
+    known = tuple(rv.type.shape if shape is None else shape)
+    return Reader(rv, known, dependents(expression, {rv}, barriers))(expression)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the operands of a node."""
+    """Reads an expression and its operands."""
 
     rv: TensorVariable
     shape: tuple[int | None, ...]
-    barriers: frozenset[TensorVariable]
+    dependent: set[Variable]
 
-    def __call__(self, operand: TensorVariable) -> PiecewiseForm:
-        """Form of one operand."""
-        return piecewise_linear(operand, self.rv, self.barriers, self.shape)
+    def __call__(self, expression: TensorVariable) -> PiecewiseForm:
+        """Form of an expression."""
+        if expression is self.rv:
+            return PiecewiseForm(IDENTITY)
+        if expression not in self.dependent:
+            value = scalar_constant(expression)
+            if value is None:
+                return PiecewiseForm(constant(0.0), expression)
+            return PiecewiseForm(constant(value))
+        return _read(expression.owner.op, expression.owner, self)
 
     def shape_of(self, operand: TensorVariable) -> tuple[int | None, ...]:
         """Lengths of an operand's axes, as far as they are known."""
@@ -264,7 +265,9 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
         raise NotConjugate(f"{describe(out)} rounds it to {out.dtype}")
     if all(offset is None for offset in offsets):
         return PiecewiseForm(function)
-    if not out.dtype.startswith("float") or not isinstance(op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast):
+    if not out.dtype.startswith("float") or not isinstance(
+        op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast
+    ):
         raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
     zero = 0.0
     offset = op(*(zero if offset is None else offset for offset in offsets))

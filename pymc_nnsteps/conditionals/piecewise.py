@@ -77,7 +77,7 @@ class PiecewiseGaussian(Conditional):
                 )
             ),
         )
-        return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
+        return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
 
 
 def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
@@ -124,11 +124,12 @@ def entries_like(
     NotConjugate
         If ``source`` has more entries than ``target``, as far as the graph tells.
     """
-    long_source = [n for n in known_shape(model, source) if n != 1]
-    long_target = [n for n in known_shape(model, target) if n != 1]
+    shapes = known_shape(model, source), known_shape(model, target)
+    long_source, long_target = ([n for n in shape if n != 1] for shape in shapes)
     known = zip(long_source, long_target, strict=False)
     if len(long_source) != len(long_target) or any(None not in (a, b) and a != b for a, b in known):
         raise NotConjugate(f"child {describe(source)} repeats it along an axis")
-    if source.ndim == target.ndim:
+    one_source, one_target = ([n == 1 for n in shape] for shape in shapes)
+    if one_source == one_target:
         return array
     return array.reshape(target.shape)

@@ -74,7 +74,7 @@ class Threshold(Conditional):
         lower = pt.switch(self.above, threshold, -infinity)
         upper = pt.switch(self.above, infinity, threshold)
         rng, value = truncated_normal(rng, mean, sigma, lower, upper)
-        return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
+        return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,10 @@ class LargestUtility(Conditional):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [z] = self.draws
         mean, sigma = parameters(z)
+        if mean.type.broadcastable != z.type.broadcastable:
+            mean = pt.broadcast_to(mean, z.shape)
         rng, value = argmax_utilities(rng, mean, sigma, self.labels, z)
-        return Draw(rng, {z: pt.specify_shape(value, z.type.shape)})
+        return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
 
 
 def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:

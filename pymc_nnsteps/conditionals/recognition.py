@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
+from weakref import WeakKeyDictionary
 
 import pymc as pm
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
@@ -10,14 +11,13 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
-from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, match_piecewise
-from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold, match_probit
+from pymc_nnsteps.conditionals.piecewise import match_piecewise
+from pymc_nnsteps.conditionals.probit import match_probit
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
-    depends_on,
     describe,
-    parameters,
+    stated_in,
 )
 
 
@@ -110,6 +110,12 @@ def _join(
     return None
 
 
+_networks: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], frozenset[TensorVariable]]] = (
+    WeakKeyDictionary()
+)
+"""Network variables of the models seen last, with the numbers of variables they had then."""
+
+
 def is_network_variable(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether ``rv`` belongs to a network with latent layers, where NUTS is wrong or poor.
 
@@ -117,55 +123,54 @@ def is_network_variable(model: pm.Model, rv: TensorVariable) -> bool:
     decision, and the post-activations that see them); its variables are these, the variables
     whose children they are, and the variables that share a child with a post-activation.
     """
-    latent = _latent_layers(model)
-    if rv in latent:
-        return True
-    direct = children(model, rv)
-    return any(child in latent for child in direct) or any(
-        depends_on(parameter, latent, model.basic_RVs)
-        for child in direct
-        for parameter in parameters(child)
-    )
+    size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
+    if model not in _networks or _networks[model][0] != size:
+        _networks[model] = (size, _network_variables(model))
+    return rv in _networks[model][1]
+
+
+def _network_variables(model: pm.Model) -> frozenset[TensorVariable]:
+    layers = _latent_layers(model)
+    free = set(model.free_RVs)
+    variables = set(layers)
+    for child in model.basic_RVs:
+        parents = stated_in(child.owner.inputs, model.basic_RVs) & free
+        if child in layers or not parents.isdisjoint(layers):
+            variables |= parents
+    return frozenset(variables)
 
 
 def _latent_layers(model: pm.Model) -> set[TensorVariable]:
     """Pre-activations that only their own conditionals draw well, and their children."""
     layers: set[TensorVariable] = set()
-    for rv in model.free_RVs:
+    for z in model.free_RVs:
+        direct = children(model, z)
+        if len(direct) != 1 or not isinstance(z.owner.op, NormalRV):
+            continue
+        [child] = direct
         try:
-            found = match(model, rv)
+            if isinstance(child.owner.op, BernoulliRV | CategoricalRV):
+                match_probit(model, z)
+                layers.add(z)
+            elif match_piecewise(model, z).activation.knots or (
+                child in model.free_RVs and _sums_weights(model, z)
+            ):
+                layers.update({z, child}.intersection(model.free_RVs))
         except NotConjugate:
             continue
-        if isinstance(found, Threshold | LargestUtility):
-            layers.add(rv)
-        elif isinstance(found, PiecewiseGaussian) or _is_linear_pre_activation(model, found):
-            layers.update([rv, *(c for c in children(model, rv) if c in model.free_RVs)])
     return layers
 
 
-def _is_linear_pre_activation(model: pm.Model, found: Conditional) -> bool:
-    """Whether a Gaussian is a layer's pre-activation under the identity.
-
-    Its mean sums over an axis of a free Normal variable with coefficients, and its only child
-    is a free variable with the same axes.
-    """
-    [rv] = found.draws
-    direct = children(model, rv)
-    if not isinstance(found, Gaussian) or len(direct) != 1 or direct[0] not in model.free_RVs:
-        return False
-    [child] = direct
-    [member] = found.members
-    if member.dense or child.ndim != rv.ndim:
-        return False
-    for parent in model.free_RVs:
-        if rv not in children(model, parent):
-            continue
-        try:
-            conditional = match_gaussian(model, [parent])
-        except NotConjugate:
-            continue
-        if conditional.members[0].dense:
-            return True
+def _sums_weights(model: pm.Model, z: TensorVariable) -> bool:
+    """Whether the mean of ``z`` sums over an axis of a free Normal variable, as a layer does."""
+    for weights in model.free_RVs:
+        if z in children(model, weights):
+            try:
+                conditional = match_gaussian(model, [weights])
+            except NotConjugate:
+                continue
+            if conditional.members[0].dense:
+                return True
     return False
 
 

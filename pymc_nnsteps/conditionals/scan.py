@@ -1,6 +1,6 @@
 """The order in which a sweep draws its conditionals, and when an order is valid."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
@@ -64,9 +64,3 @@ def check_scan(
         for rv in conditional.draws:
             stale.pop(rv, None)
         stale.update(dict.fromkeys(conditional.integrates_out, conditional))
-
-
-def given_in(model: pm.Model, expressions: Iterable[TensorVariable]) -> set[TensorVariable]:
-    """Free random variables that expressions are stated in terms of."""
-    free = set(model.free_RVs)
-    return {rv for rv in free if any(depends_on(e, {rv}, free) for e in expressions)}

@@ -52,25 +52,54 @@ def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
     return tuple(rv.owner.op.dist_params(rv.owner))
 
 
+def dependents(
+    expression: Variable, rvs: Collection[Variable], barriers: Collection[Variable] = ()
+) -> set[Variable]:
+    """Variables in the graph of ``expression`` that the values of ``rvs`` enter.
+
+    The search stops at ``barriers``. The shape of a variable is not its value.
+    """
+    blocked = set(barriers).difference(rvs)
+    found: set[Variable] = set()
+    seen: set[Variable] = set()
+    pending: list[tuple[Variable, bool]] = [(expression, False)]
+    while pending:
+        variable, inputs_are_done = pending.pop()
+        if inputs_are_done:
+            if not found.isdisjoint(variable.owner.inputs):
+                found.add(variable)
+        elif variable in rvs:
+            found.add(variable)
+        elif variable not in seen and variable not in blocked and variable.owner is not None:
+            seen.add(variable)
+            if not isinstance(variable.owner.op, Shape | Shape_i):
+                pending.append((variable, True))
+                pending.extend((operand, False) for operand in variable.owner.inputs)
+    return found
+
+
 def depends_on(
     expression: Variable, rvs: Collection[Variable], barriers: Collection[Variable] = ()
 ) -> bool:
-    """Whether the value of any of ``rvs`` enters ``expression``, not through ``barriers``.
+    """Whether the value of any of ``rvs`` enters ``expression``, not through ``barriers``."""
+    return expression in dependents(expression, rvs, barriers)
 
-    The shape of a variable is not its value.
-    """
+
+def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set[TensorVariable]:
+    """Those of ``rvs`` whose values enter expressions with no other of them between."""
+    blocked = set(rvs)
+    found: set[Any] = set()
     seen: set[Variable] = set()
-    pending: list[Variable] = [expression]
+    pending = list(expressions)
     while pending:
         variable = pending.pop()
-        if variable in rvs:
-            return True
-        if variable in seen or variable in barriers or variable.owner is None:
-            continue
-        seen.add(variable)
-        if not isinstance(variable.owner.op, Shape | Shape_i):
-            pending.extend(variable.owner.inputs)
-    return False
+        if variable in blocked:
+            found.add(variable)
+        elif variable not in seen and variable.owner is not None:
+            seen.add(variable)
+            if not isinstance(variable.owner.op, Shape | Shape_i):
+                pending.extend(variable.owner.inputs)
+    return found
 
 
 def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
@@ -98,12 +127,9 @@ def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
     >>> children(model, a)
     (b,)
     """
-    random_variables = set(model.basic_RVs)
+    random_variables = model.basic_RVs
     return tuple(
-        child
-        for child in model.basic_RVs
-        if child is not rv
-        and any(depends_on(value, {rv}, random_variables) for value in child.owner.inputs)
+        child for child in random_variables if rv in stated_in(child.owner.inputs, random_variables)
     )
 
 

@@ -164,6 +164,10 @@ def _chosen(
     """Random variables that the step is asked to draw."""
     if vars is not None:
         given = vars if isinstance(vars, list | tuple) else [vars]
+        for var in given:
+            if not (var in model.named_vars if isinstance(var, str) else hasattr(var, "owner")):
+                known = ", ".join(rv.name for rv in model.free_RVs)
+                raise ValueError(f"vars must be free variables of the model ({known}); got {var!r}.")
         named = [model[var] if isinstance(var, str) else var for var in given]
         return [model.values_to_rvs[v] for v in get_value_vars_from_user_vars(named, model)]
     recognised = []
@@ -197,15 +201,15 @@ def _shapes(model: pm.Model, initial_point: PointType) -> Shapes:
 def _sampled_model() -> pm.Model | None:
     """Model that PyMC assigns steps for.
 
-    PyMC asks for a competence without saying for which model. Outside a model context, as in
-    ``pm.sample(model=model)``, the model is a local variable of the caller.
+    PyMC asks for a competence without saying for which model: it is a local variable of the
+    caller, and need not be the model of the context (``pm.sample(model=model)``).
     """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "assign_step_methods":
+            return frame.f_locals.get("model")
+        frame = frame.f_back
     try:
         return modelcontext(None)
     except TypeError:
-        frame = inspect.currentframe()
-        while frame is not None:
-            if frame.f_code.co_name == "assign_step_methods":
-                return frame.f_locals.get("model")
-            frame = frame.f_back
         return None

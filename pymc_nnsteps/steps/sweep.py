@@ -25,8 +25,8 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_nnsteps.compiling import without_blas_notice
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
-from pymc_nnsteps.conditionals.scan import check_scan, given_in
-from pymc_nnsteps.conditionals.structure import substitute
+from pymc_nnsteps.conditionals.scan import check_scan
+from pymc_nnsteps.conditionals.structure import stated_in, substitute
 
 
 class Sweep:
@@ -128,7 +128,7 @@ def chain_draws(
     given = []
     for conditional in conditionals:
         draw = conditional.draw(rng, shapes)
-        given.append(given_in(model, draw.values.values()))
+        given.append(stated_in(draw.values.values(), model.free_RVs))
         symbolic = [draw.rng, *draw.values.values(), *draw.stats.values()]
         rng, *results = substitute(symbolic, current)
         stats.update(zip(draw.stats, results[len(draw.values) :], strict=True))
