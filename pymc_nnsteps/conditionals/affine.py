@@ -118,7 +118,7 @@ def _affine(
             raise NotConjugate("it is used as an index")
         else:
             operands.append(AffineMap(operand, {}))
-    return _read(node.op, node, operands)
+    return read_operation(node, operands)
 
 
 def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -> AffineMap:
@@ -157,6 +157,11 @@ def _linear(
     if form.offset is not None:
         offset = node.op(_full(form.offset, source), *given)
     return AffineMap(offset, {rv: on_term(rv, term) for rv, term in form.terms.items()})
+
+
+def read_operation(node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    """Affine map of the output of an operation, from those of its inputs."""
+    return _read(node.op, node, operands)
 
 
 @singledispatch

@@ -167,7 +167,8 @@ def _chosen(
         for var in given:
             if not (var in model.named_vars if isinstance(var, str) else hasattr(var, "owner")):
                 known = ", ".join(rv.name for rv in model.free_RVs)
-                raise ValueError(f"vars must be free variables of the model ({known}); got {var!r}.")
+                message = f"vars must be free variables of the model ({known}); got {var!r}."
+                raise ValueError(message)
         named = [model[var] if isinstance(var, str) else var for var in given]
         return [model.values_to_rvs[v] for v in get_value_vars_from_user_vars(named, model)]
     recognised = []
