@@ -44,6 +44,7 @@ def predict(
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior. Latent layers need not be stored.
     X_new : array_like or DataFrame, shape (n_obs, n_features)
+        Columns of a table are found by their names where the model's inputs have names.
     model : pm.Model
         The model that was sampled, with one observed variable: Normal, or a decision (Bernoulli
         or Categorical) on latent utilities.
@@ -61,8 +62,8 @@ def predict(
     Raises
     ------
     ValueError
-        If ``X_new`` has another number of columns than the model's inputs or is not finite, if
-        there is no such container, or if the posterior lacks a variable that is needed.
+        If ``X_new`` has other columns than the model's inputs or is not finite, if there is no
+        such container, or if the posterior lacks a variable that is needed.
 
     Examples
     --------
@@ -79,9 +80,9 @@ def predict(
     Frozen({'chain': 1, 'draw': 20, 'obs': 5, 'output': 1})
     """
     container = _container(model, inputs)
-    X = _checked(X_new, container)
+    X = _checked(_in_order(X_new, model, container), container)
     output = forward_mean(model, container)
-    posterior = idata["posterior"].to_dataset() if hasattr(idata, "children") else idata
+    posterior = _posterior(idata)
     weights = [rv for rv in model.free_RVs if depends_on(output, {rv}, model.free_RVs)]
     missing = [describe(rv) for rv in weights if rv.name not in posterior]
     if missing:
@@ -90,6 +91,12 @@ def predict(
             f"pm.sample(var_names={[rv.name for rv in weights]})."
         )
     draws = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in weights]
+    for rv, value in zip(weights, draws, strict=True):
+        if not rv.type.is_super(pytensor.tensor.tensor(dtype=rv.dtype, shape=value.shape[2:]).type):
+            raise ValueError(
+                f"idata has {describe(rv)} of shape {value.shape[2:]}, but the model of shape "
+                f"{rv.type.shape}; pass the model that was sampled."
+            )
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     flat = [
         np.asarray(value, rv.dtype).reshape((n_chains * n_draws, *value.shape[2:]))
@@ -175,9 +182,41 @@ def _container(model: pm.Model, name: str | None) -> TensorSharedVariable:
     return containers[name]
 
 
+def _posterior(idata: Any) -> xr.Dataset:
+    if isinstance(idata, xr.DataTree):
+        idata = idata.children.get("posterior", idata).to_dataset()
+    if not isinstance(idata, xr.Dataset) or not {"chain", "draw"} <= set(idata.dims):
+        raise ValueError(
+            "idata has no posterior with the dimensions chain and draw; pass the result of "
+            "pm.sample."
+        )
+    return idata
+
+
+def _in_order(
+    X_new: ArrayLike | pd.DataFrame, model: pm.Model, container: TensorSharedVariable
+) -> ArrayLike | pd.DataFrame:
+    """A table with the columns of the model's inputs in their order."""
+    dims = model.named_vars_to_dims.get(container.name, ())
+    labels = model.coords.get(dims[1]) if len(dims) == 2 else None
+    if labels is None or not isinstance(X_new, pd.DataFrame):
+        return X_new
+    if isinstance(X_new.columns, pd.RangeIndex) or list(X_new.columns) == list(labels):
+        return X_new
+    if len(X_new.columns) != len(labels) or set(X_new.columns) != set(labels):
+        raise ValueError(
+            f"X_new must have the columns {list(labels)} of the model's {container.name}; "
+            f"got {list(X_new.columns)}."
+        )
+    return X_new[list(labels)]
+
+
 def _checked(X_new: ArrayLike | pd.DataFrame, container: TensorSharedVariable) -> np.ndarray:
     try:
-        X = np.asarray(X_new, dtype=container.dtype)
+        array = np.ma.filled(X_new, np.nan) if np.ma.isMaskedArray(X_new) else np.asarray(X_new)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(array.dtype)
+        X = array.astype(container.dtype)
     except (TypeError, ValueError):
         raise ValueError("X_new must be numeric.") from None
     old = container.get_value(borrow=True)
@@ -215,10 +254,10 @@ def _evaluate(
         np.concatenate(
             [
                 function(X[i : i + rows], *(value[start : start + step] for value in draws))
-                for i in range(0, n_obs, rows)
+                for i in range(0, max(n_obs, 1), rows)
             ],
             axis=1,
         )
-        for start in range(0, n_draws, step)
+        for start in range(0, max(n_draws, 1), step)
     ]
     return np.concatenate(blocks)

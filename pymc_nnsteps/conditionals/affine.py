@@ -107,7 +107,7 @@ def _affine(
     node = expression.owner
     if isinstance(node.op, MakeVector):
         joined = pt.join(0, *(entry[None] for entry in node.inputs))
-        return _affine(joined, rvs, dependent | dependents(joined, dependent))
+        return _affine(joined, rvs, dependent | dependents(joined, dependent, node.inputs))
     if isinstance(node.op, RandomVariable):
         raise NotConjugate(f"it passes through the random variable {describe(expression)}")
     operands = []

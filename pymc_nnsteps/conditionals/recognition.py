@@ -153,7 +153,7 @@ def _latent_layers(model: pm.Model) -> set[TensorVariable]:
                 match_probit(model, z)
                 layers.add(z)
             elif match_piecewise(model, z).activation.knots or (
-                child in model.free_RVs and _sums_weights(model, z)
+                child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child)
             ):
                 layers.update({z, child}.intersection(model.free_RVs))
         except NotConjugate:
@@ -163,15 +163,17 @@ def _latent_layers(model: pm.Model) -> set[TensorVariable]:
 
 def _sums_weights(model: pm.Model, z: TensorVariable) -> bool:
     """Whether the mean of ``z`` sums over an axis of a free Normal variable, as a layer does."""
-    for weights in model.free_RVs:
-        if z in children(model, weights):
-            try:
-                conditional = match_gaussian(model, [weights])
-            except NotConjugate:
-                continue
-            if conditional.members[0].dense:
-                return True
-    return False
+    return any(
+        z in children(model, weights) and _is_summed(model, weights) for weights in model.free_RVs
+    )
+
+
+def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether some child's mean sums over an axis of a Normal variable."""
+    try:
+        return bool(match_gaussian(model, [rv]).members[0].dense)
+    except NotConjugate:
+        return False
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def distribution(rv: TensorVariable) -> str:
     """Name of the distribution of ``rv``, as PyMC prints it."""
     op = rv.owner.op
     names = getattr(op, "_print_name", None)
-    return str(names[0]) if names else type(op).__name__.removesuffix("RV")
+    name = str(names[0]) if names else type(op).__name__.removesuffix("RV")
+    return name if isinstance(rv, TensorVariable) else f"pymc.dims.{name}"
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:

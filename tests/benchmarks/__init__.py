@@ -1,0 +1,10 @@
+"""Benchmarks: what a sweep costs, and what surrounds it.
+
+``python -m tests.benchmarks`` runs all of them, ``python -m tests.benchmarks a c`` a subset.
+Everything runs on one thread, and contenders are timed in turns in one process.
+"""
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"

@@ -1,0 +1,57 @@
+"""The random draws: nanoseconds each, near the bulk and far from it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.standard_normal import standard_normal_kernel
+from tests.benchmarks.timing import milliseconds
+
+N = 100_000
+
+
+def main() -> None:
+    for dtype in ("float64", "float32"):
+        print(f"  {dtype}")
+        for name, value in milliseconds(cases(dtype), calls=5, repeats=9).items():
+            print(f"    {1e6 * value / N:6.1f} ns  {name}")
+
+
+def cases(dtype: str) -> dict[str, Callable[[], object]]:
+    """Each kernel on ``N`` draws."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal(N).astype(dtype)
+    noise = rng.standard_normal(N).astype(dtype)
+    one, zero, infinity = (np.array([v], dtype) for v in (1.0, 0.0, np.inf))
+    out = np.empty(N, dtype)
+    knots, slopes, intercepts = np.zeros(1), np.array([0.0, 1.0]), np.zeros(2)
+
+    def truncated(mu: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Callable[[], object]:
+        return lambda: kernels.truncated_normal_kernel(rng, mu, one, lower, upper, out)
+
+    def relu(scale: float) -> Callable[[], object]:
+        sigma, tau = np.array([scale], dtype), np.array([scale], dtype)
+        x = np.maximum(z, 0) + tau * noise
+        return lambda: kernels.piecewise_normal_kernel(
+            rng, z, sigma, x, tau, knots, slopes, intercepts, out
+        )
+
+    classes = 10
+    utilities = z.reshape(-1, classes)
+    labels = rng.integers(classes, size=len(utilities))
+    return {
+        "standard normal": lambda: standard_normal_kernel(rng, out),
+        "truncated normal, z > 0 with means near 0": truncated(z, zero, infinity),
+        "truncated normal, z > 1000 with means near 0": truncated(z, one * 1000, infinity),
+        "truncated normal, 2 < z < 3 with means near 0": truncated(z, one * 2, one * 3),
+        "seen through ReLU, noise sd 1": relu(1.0),
+        "seen through ReLU, noise sd 0.01": relu(0.01),
+        "utilities of 10 classes": lambda: kernels.argmax_utilities_kernel(
+            rng, utilities, np.ones((1, 1), dtype), labels, utilities, out.reshape(-1, classes)
+        ),
+    }
+
+
+if __name__ == "__main__":
+    main()

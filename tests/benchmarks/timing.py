@@ -1,0 +1,42 @@
+"""Timing that benchmarks share: contenders in turns, and programs in fresh processes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+
+def milliseconds(
+    contenders: Mapping[str, Callable[[], object]], *, calls: int, repeats: int
+) -> dict[str, float]:
+    """CPU time of a call of each contender: the median over repeats, taken in turns.
+
+    Parameters
+    ----------
+    contenders : mapping from name to function
+    calls : int
+        Calls that are timed together.
+    repeats : int
+        Turns of each contender, after one that is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats + 1):
+        for name, contender in contenders.items():
+            start = time.process_time()
+            for _ in range(calls):
+                contender()
+            times[name].append(1e3 * (time.process_time() - start) / calls)
+    return {name: median(values[1:]) for name, values in times.items()}
+
+
+def run_program(module: str, *arguments: str, **environment: str) -> Any:
+    """Run ``python -m tests.benchmarks.{module}`` afresh; the last line it prints is JSON."""
+    command = [sys.executable, "-W", "ignore", "-m", f"tests.benchmarks.{module}", *arguments]
+    done = subprocess.run(
+        command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,196 @@
+"""What the tests of this room share: quick compilation, natural points, and exact laws of draws.
+
+A draw of a Gaussian conditional is an affine function of standard normals. So its law needs no
+sampling: the normals are replaced by inputs, and ``J`` and ``m`` of ``draw = m + J noise`` are
+read off by unit vectors. What a piecewise or truncated draw claims is read off the inputs of its
+random variable in the same way. Both are then compared with the model's own log density.
+"""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace, graph_replace
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.graph.traversal import ancestors
+
+from pymc_nnsteps.random.op import KernelRV
+from pymc_nnsteps.random.standard_normal import StandardNormalRV
+from pymc_nnsteps.steps.sweep import natural_values
+
+FAST = Mode(linker="py", optimizer="fast_compile")
+
+
+def evaluate(outputs, givens=()):
+    """Values of expressions, with variables (also shared and random ones) replaced by arrays."""
+    replace = {v: pt.as_tensor(np.asarray(a, dtype=v.dtype)) for v, a in dict(givens).items()}
+    replaced = clone_replace(list(outputs), replace, rebuild_strict=False)
+    return pytensor.function([], replaced, mode=FAST, on_unused_input="ignore")()
+
+
+_compiled = WeakKeyDictionary()
+
+
+def logp_of(model):
+    """The model's own log density, compiled once; it is to be complete by then."""
+    if model not in _compiled:
+        _compiled[model] = model.compile_logp(mode=FAST)
+    return _compiled[model]
+
+
+def point_of(model, rng, **given):
+    """A random point: values of the free variables by name, in the model's value space."""
+    point = model.initial_point()
+    for name, value in point.items():
+        random = rng.normal(size=value.shape)
+        point[name] = np.asarray(given.get(name, random), dtype=value.dtype).reshape(value.shape)
+    return point
+
+
+def shapes_of(model):
+    """Shapes of the model's variables, as the Gibbs step passes them to conditionals."""
+    start = model.initial_point()
+    shapes = {rv: start[model.rvs_to_values[rv].name].shape for rv in model.free_RVs}
+    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
+    for rv, shape in zip(model.observed_RVs, evaluate(observed), strict=True):
+        shapes[rv] = tuple(int(n) for n in shape)
+    return shapes
+
+
+def draw_graph(model, conditional, shapes=None):
+    """One draw in terms of the value variables: (rng, new rng, values of ``conditional.draws``)."""
+    rng = pt.random.rng("rng")
+    draw = conditional.draw(rng, shapes_of(model) if shapes is None else shapes)
+    assert set(draw.values) == set(conditional.draws)
+    outputs = [draw.rng, *(draw.values[rv] for rv in conditional.draws)]
+    graph = FunctionGraph(
+        outputs=graph_replace(outputs, natural_values(model), strict=False), clone=False
+    )
+    MergeOptimizer().rewrite(graph)
+    next_rng, *values = graph.outputs
+    for rv, value in zip(conditional.draws, values, strict=True):
+        assert value.dtype == rv.dtype, f"{rv.name} is {rv.dtype}, drawn as {value.dtype}"
+        assert value.ndim == rv.ndim
+    return rng, next_rng, values
+
+
+def random_nodes(rng, next_rng, values):
+    """The random variables of a draw in the order of the generator, each of which is used once.
+
+    (A model's own random variable may still stand in the graph for its shape.)
+    """
+    kinds = StandardNormalRV | KernelRV
+    nodes = {v.owner for v in ancestors(values) if v.owner and isinstance(v.owner.op, kinds)}
+    chain, current = [], rng
+    while nodes:
+        [node] = [node for node in nodes if node.inputs[0] is current]
+        chain.append(node)
+        nodes.remove(node)
+        current = node.outputs[0]
+    assert current is next_rng
+    return chain
+
+
+def flat(arrays):
+    """Arrays, one after another, as a vector."""
+    return np.concatenate([np.ravel(array) for array in arrays])
+
+
+@dataclass
+class GaussianLaw:
+    """``N(mean, factor factor^T)`` of the flattened draws of a conditional."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+
+    @property
+    def covariance(self):
+        return self.factor @ self.factor.T
+
+    def log_density(self, v):
+        """Up to a constant."""
+        d = v - self.mean
+        if self.factor.shape[0] == self.factor.shape[1]:
+            return -0.5 * np.sum(np.linalg.solve(self.factor, d) ** 2)
+        return -0.5 * d @ np.linalg.solve(self.covariance, d)
+
+
+def gaussian_law(model, conditional, point, shapes=None):
+    """Exact law of a draw: every standard normal of its graph is set to zero, then to each unit.
+
+    The drawn variables' own values are NaN meanwhile: a draw that uses them shows.
+    """
+    rng, next_rng, values = draw_graph(model, conditional, shapes)
+    nodes = random_nodes(rng, next_rng, values)
+    assert all(isinstance(node.op, StandardNormalRV) for node in nodes)
+    noises = [node.outputs[1] for node in nodes]
+    inputs = [noise.type() for noise in noises]
+    replaced = graph_replace(values, dict(zip(noises, inputs, strict=True)), strict=False)
+    names = list(model.value_vars)
+    blind = dict(point)
+    for rv in conditional.draws:
+        blind[model.rvs_to_values[rv].name] = np.full_like(point[rv.name], np.nan)
+    own = [blind[value.name] for value in names]
+    lengths = [node.op.size_param(node) for node in nodes]
+    sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")
+    shapes_of_noise = [tuple(size) for size in sizes(*own)]
+    function = pytensor.function([*names, *inputs], replaced, mode=FAST, on_unused_input="ignore")
+
+    def draw(noise):
+        parts, start = [], 0
+        for variable, shape in zip(inputs, shapes_of_noise, strict=True):
+            part = noise[start : start + int(np.prod(shape))].reshape(shape)
+            start += part.size
+            parts.append(part.astype(variable.dtype))
+        drawn = function(*own, *parts)
+        for rv, value in zip(conditional.draws, drawn, strict=True):
+            assert value.shape == point[model.rvs_to_values[rv].name].shape
+        return flat(drawn).astype(float)
+
+    n = sum(int(np.prod(shape)) for shape in shapes_of_noise)
+    mean = draw(np.zeros(n))
+    factor = np.stack([draw(unit) - mean for unit in np.eye(n)], axis=1)
+    return GaussianLaw(mean, factor)
+
+
+def put(point, model, rvs, vector):
+    """``point`` with the values of ``rvs`` taken from a flat vector."""
+    new, start = dict(point), 0
+    for rv in rvs:
+        name = model.rvs_to_values[rv].name
+        old = point[name]
+        new[name] = np.asarray(vector[start : start + old.size], old.dtype).reshape(old.shape)
+        start += old.size
+    return new
+
+
+def assert_exact_gaussian(model, conditional, point, *, rtol=1e-10, seed=0, shapes=None):
+    """The claimed Gaussian law has the model's own differences of log densities, tails included.
+
+    Differences are taken at random pairs of points, from the bulk of the claimed law to 1e3 of
+    its standard deviations away. Random pairs in number beyond the parameters of a quadratic
+    determine it: a wrong mean, precision, coefficient or index shows at the first of them.
+    """
+    law = gaussian_law(model, conditional, point, shapes)
+    logp = logp_of(model)
+    rng = np.random.default_rng(seed)
+
+    def at(vector):
+        return float(logp(put(point, model, conditional.draws, vector)))
+
+    origin = law.mean
+    reference = at(origin)
+    assert np.isfinite(reference)
+    for scale in (0.3, 1.0, 1.0, 10.0, 10.0, 1e3):
+        noise = scale * rng.normal(size=law.factor.shape[1])
+        other = origin + law.factor @ noise
+        theirs, ours = at(other) - reference, law.log_density(other)
+        allowed = rtol * abs(theirs) + 1e-13 * max(abs(reference), 1.0) * (rtol / 1e-10)
+        assert abs(ours - theirs) <= allowed + rtol, (
+            f"log density differs by {ours}, the model's by {theirs} at {scale} sd"
+        )
+    return law

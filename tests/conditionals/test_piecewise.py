@@ -1,0 +1,270 @@
+"""Pre-activations under a piecewise-linear activation, against the model's own log density.
+
+Density: what the draw hands to its random variable is the claimed density
+``N(z | mu, sigma) N(x | a(z), tau)``; entry by entry its differences are the model's to 1e-10,
+from the bulk to a million noise scales away. A lost offset, a scale of the wrong layer, entries in
+the wrong order or a wrong piece show at once.
+
+Sampling: draws of many equal entries follow the distribution function that the model's own log
+density has on a grid.
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_nnsteps.conditionals import NotConjugate, match
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
+from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
+from tests.conditionals.graphs import FAST, draw_graph, logp_of, point_of, put, random_nodes
+from tests.statistics import assert_uniform
+
+STEPS = PiecewiseLinear(knots=(-1, 0.5, 2), slopes=(0, 1.5, -0.3, 0), values=(1, 0, 0.25, -4))
+KINKED = {name: f for name, f in ACTIVATIONS.items() if name != "identity"} | {
+    "builder": STEPS,
+    "hat": lambda z: pt.maximum(0, 1 - abs(z)),
+    "slope 0.1": lambda z: pt.switch(z > 0, z, 0.1 * z) / 0.3,
+}
+N, K = 6, 3
+
+
+def claimed_log_density(model, conditional, point):
+    """The function that the draw's random variable claims, and the check of its entries' order."""
+    rng, next_rng, values = draw_graph(model, conditional)
+    [node] = random_nodes(rng, next_rng, values)
+    assert isinstance(node.op, PiecewiseNormalRV)
+    names = list(model.value_vars)
+    given = [point[value.name] for value in names]
+    parameters = node.op.dist_params(node)
+    function = pytensor.function(names, parameters, mode=FAST, on_unused_input="ignore")
+    mu, sigma, x, tau, knots, slopes, intercepts = (np.float64(p) for p in function(*given))
+    raw = node.outputs[1].type()
+    order = pytensor.function(
+        [raw, *names],
+        pytensor.graph.replace.graph_replace(values, {node.outputs[1]: raw}, strict=False),
+        mode=FAST,
+        on_unused_input="ignore",
+    )
+    size = np.size(point[conditional.draws[0].name])
+    [placed] = order(np.arange(float(size)), *given)
+    assert placed.shape == point[conditional.draws[0].name].shape
+    np.testing.assert_array_equal(placed.ravel(), np.arange(size))
+
+    def log_density(z):
+        z = np.ravel(z)
+        k = np.searchsorted(knots, z)
+        return (
+            -0.5 * ((z - mu) / sigma) ** 2 - 0.5 * ((x - slopes[k] * z - intercepts[k]) / tau) ** 2
+        )
+
+    return log_density
+
+
+def assert_exact_piecewise(model, conditional, point, seed=0):
+    """Change one entry at a time, and all at once, near and far."""
+    claimed = claimed_log_density(model, conditional, point)
+    [z] = conditional.draws
+    rng = np.random.default_rng(seed)
+    shape = point[z.name].shape
+    logp = logp_of(model)
+    for scale in (1e-3, 1.0, 1.0, 3.0, 1e3, 1e6):
+        start = scale * rng.normal(size=shape)
+        reference, ours = logp(put(point, model, [z], start.ravel())), claimed(start)
+        for entry in [None, *range(start.size)]:
+            other = start.ravel().copy()
+            if entry is None:
+                other[:] = scale * rng.normal(size=start.size)
+            else:
+                other[entry] = scale * rng.normal()
+            theirs = logp(put(point, model, [z], other)) - reference
+            mine = np.sum(claimed(other) - ours)
+            tolerance = 1e-10 * (1 + abs(theirs)) + 1e-14 * abs(reference)
+            assert abs(mine - theirs) <= tolerance, (scale, entry, mine, theirs)
+
+
+def layer(activation, *, noise=(0.3, 0.2)):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=K)
+        z = pm.Normal("z", b + np.linspace(-1, 1, N)[:, None], noise[0])
+        pm.Normal("x", activation(z), noise[1])
+    return model
+
+
+@pytest.mark.parametrize("activation", KINKED)
+def test_claimed_law_is_the_models(activation):
+    model = layer(KINKED[activation])
+    found = match(model, model["z"])
+    assert isinstance(found, PiecewiseGaussian)
+    assert_exact_piecewise(model, found, point_of(model, np.random.default_rng(1)))
+
+
+RELU = ACTIVATIONS["relu"]
+SCALES = np.exp(np.random.default_rng(2).normal(size=(N, K)))
+DATA = np.random.default_rng(3).normal(size=(N, K))
+
+
+def _other_noise():
+    z = pm.Normal("z", DATA, SCALES)
+    pm.Normal("x", RELU(z), SCALES[::-1, :1])
+
+
+def _noise_as_precision():
+    z = pm.Normal("z", DATA, tau=0.3)
+    pm.Normal("x", RELU(z), tau=7.0, observed=DATA[::-1])
+
+
+def _random_noise():
+    s = pm.HalfNormal("s")
+    z = pm.Normal("z", DATA, s)
+    pm.Normal("x", RELU(z), s * np.array([1, 2, 3.0]), observed=DATA[::-1])
+
+
+def _offset():
+    c = pm.Normal("c", shape=K)
+    z = pm.Normal("z", 0.1, 0.7, shape=(N, K))
+    pm.Normal("x", c - RELU(z) + DATA, 0.5)
+
+
+def _observed():
+    z = pm.Normal("z", 0, 1, shape=(N, K))
+    pm.Normal("x", abs(z), 0.5, observed=pm.Data("d", DATA))
+
+
+def _one_column_sliced():
+    z = pm.Normal("z", DATA[:, :1], 1)
+    pm.Normal("x", RELU(z)[:, 0] + DATA[:, 1], SCALES[:, 0], observed=DATA[:, 2])
+
+
+def _one_column_squeezed():
+    z = pm.Normal("z", DATA[:, :1], SCALES[:, :1])
+    pm.Normal("x", pt.squeeze(RELU(z)), 0.3)
+
+
+def _one_column_of_dims():
+    model = pm.modelcontext(None)
+    model.add_coords({"obs": range(N), "out": ["a"]})
+    z = pm.Normal("z", DATA[:, :1], 1, dims=("obs", "out"))
+    pm.Normal("x", RELU(z[:, 0]), 0.5, dims="obs")
+
+
+def _column_to_row():
+    z = pm.Normal("z", DATA[:, :1], SCALES[:, :1])
+    pm.Normal("x", RELU(z)[:, 0][None, :] + DATA[:, :1].T, SCALES[:, 1][None])
+
+
+def _vector_to_column():
+    z = pm.Normal("z", DATA[:, 0], SCALES[:, 0])
+    pm.Normal("x", RELU(z)[:, None], 0.3, observed=DATA[:, :1])
+
+
+def _scalar():
+    z = pm.Normal("z", 0.3, 2)
+    pm.Normal("x", abs(z - 1), 0.3, observed=0.7)
+
+
+def _three_axes():
+    z = pm.Normal("z", 0.3, np.array([1.0, 2]), shape=(4, 3, 2))
+    pm.Normal("x", pt.clip(z, -1, 1) * 2, np.ones((3, 1)) * 0.3)
+
+
+def _residual():
+    u = pm.Normal("u", 0, 1, shape=(N, K))
+    z = pm.Normal("z", u @ np.ones((K, K)), 0.3)
+    pm.Normal("x", u + RELU(z), 0.3)
+
+
+def _named():
+    z = pm.Normal("z", pm.Deterministic("F", pt.as_tensor(DATA) * 2), 0.3)
+    a = pm.Deterministic("a", RELU(z))
+    pm.Normal("x", a, pm.Deterministic("s", pt.exp(pm.Normal("l"))))
+
+
+VARIANTS = [_other_noise, _noise_as_precision, _random_noise, _offset, _observed,
+            _one_column_sliced, _one_column_squeezed, _one_column_of_dims, _column_to_row,
+            _vector_to_column, _scalar, _three_axes, _residual, _named]  # fmt: skip
+
+
+@pytest.mark.parametrize("build", VARIANTS, ids=lambda f: f.__name__.strip("_"))
+def test_claimed_law_however_it_is_written(build):
+    with pm.Model() as model:
+        build()
+    found = match(model, model["z"])
+    assert isinstance(found, PiecewiseGaussian)
+    assert_exact_piecewise(model, found, point_of(model, np.random.default_rng(4)))
+
+
+@pytest.mark.parametrize("activation", [*KINKED])
+@pytest.mark.parametrize("x", [-0.7, 1.1, 30.0])
+def test_draws_follow_the_models_density(activation, x):
+    """Equal entries, as many as draws; the grid's entries give the model's density."""
+    n, (low, high) = 60_000, (-8, 40)
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.4, 0.9, shape=n)
+        pm.Normal("x", KINKED[activation](z), 0.8, observed=np.full(n, x))
+    rng, _, values = draw_graph(model, match(model, z))
+    draw = pytensor.function([rng], values, mode=FAST)
+    [draws] = draw(np.random.default_rng(5))
+    grid = np.linspace(low, high, n)
+    logp = model.compile_logp(mode=FAST, sum=False)
+    log_density = sum(np.broadcast_to(term, n) for term in logp({"z": grid}))
+    density = np.exp(log_density - log_density.max())
+    # where the activation jumps a cell of the grid is off by its width at most
+    cumulative = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    cdf = np.interp(draws, grid, cumulative / cumulative[-1])
+    assert_uniform(cdf)
+
+
+def test_declined_where_it_would_be_wrong():
+    def reason(build):
+        with pm.Model() as model:
+            build()
+        with pytest.raises(NotConjugate) as error:
+            match(model, model["z"])
+        return str(error.value)
+
+    def two_children():
+        z = pm.Normal("z", shape=3)
+        pm.Normal("x", RELU(z))
+        pm.Normal("u", z)
+
+    def not_normal_prior():
+        z = pm.Laplace("z", 0, 1, shape=3)
+        pm.Normal("x", RELU(z))
+
+    def scale_depends():
+        z = pm.Normal("z", shape=3)
+        pm.Normal("x", RELU(z), pt.exp(z))
+
+    def repeated():
+        z = pm.Normal("z", shape=3)
+        pm.Normal("x", RELU(z), 1, shape=(4, 3))
+
+    def repeated_by_dims():
+        z = pm.Normal("z", shape=3)
+        pm.Normal("x", RELU(z), np.ones((4, 1)))
+
+    def smooth():
+        z = pm.Normal("z", shape=3)
+        pm.Normal("x", pt.tanh(z))
+
+    def poisson():
+        z = pm.Normal("z", shape=3)
+        pm.Poisson("x", RELU(z) + 1, observed=[1, 2, 3])
+
+    assert "the mean of child x is not affine in it" in reason(two_children)
+    assert "Laplace" in reason(not_normal_prior)
+    assert "the scale of child x depends on it" in reason(scale_depends)
+    assert "repeats it" in reason(repeated)
+    assert "repeats it" in reason(repeated_by_dims)
+    assert "not piecewise linear" in reason(smooth)
+    assert "child x is Poisson" in reason(poisson)
+
+
+def test_float32_draws_are_float32():
+    with pytensor.config.change_flags(floatX="float32"):
+        model = layer(RELU)
+        _, _, [value] = draw_graph(model, match(model, model["z"]))
+    assert value.dtype == "float32"

@@ -1,0 +1,89 @@
+"""What the conformance suite runs over: each step on the models that exercise it.
+
+A new step class is one more entry of ``CASES``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+import pymc_nnsteps as nns
+
+X = np.random.default_rng(1).normal(size=(12, 2))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step on a model. ``variables`` are those it takes; None: all."""
+
+    step: Callable[..., Any]
+    build: Callable[[], pm.Model]
+    variables: tuple[str, ...] | None = None
+
+    def make(self, model, **options):
+        return self.step(
+            self.variables and [model[name] for name in self.variables], model=model, **options
+        )
+
+
+def relu_network():
+    return nns.intermediate_noise_mlp(X, np.abs(X[:, 0]), hidden=(3,), noise=0.1)
+
+
+def deep_network():
+    return nns.intermediate_noise_mlp(
+        X, X, hidden=(3, 2), noise=0.2, activation="hard_tanh", bias=False
+    )
+
+
+def probit_network():
+    return nns.intermediate_noise_mlp(
+        X, X[:, 0] > 0, hidden=(3,), noise=0.5, activation="abs", likelihood="probit"
+    )
+
+
+def multinomial_network():
+    return nns.intermediate_noise_mlp(
+        X, np.arange(12) % 3, hidden=(2,), noise=0.5, likelihood="multinomial_probit"
+    )
+
+
+def regression():
+    """A conjugate regression whose scale, between its coefficients, is for another step."""
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0, 2, shape=2)
+        sigma = pm.HalfNormal("sigma", 1)
+        intercept = pm.Normal("intercept", 0, 5)
+        mean = pm.Data("inputs", X) @ slopes + intercept
+        pm.Normal("y", mean, sigma, observed=pm.Data("targets", X[:, 0] - 1))
+    return model
+
+
+CASES = {
+    "gibbs-relu": Case(nns.Gibbs, relu_network),
+    "gibbs-deep": Case(nns.Gibbs, deep_network),
+    "gibbs-probit": Case(nns.Gibbs, probit_network),
+    "gibbs-multinomial": Case(nns.Gibbs, multinomial_network),
+    "gibbs-regression": Case(nns.Gibbs, regression, ("slopes", "intercept")),
+}
+
+
+def run(step, point, n):
+    """Points and statistics of ``n`` steps."""
+    points, stats = [], []
+    for _ in range(n):
+        point, [stat] = step.step(point)
+        points.append(point)
+        stats.append(stat)
+    return points, stats
+
+
+def assert_same(points, others):
+    """Fail unless the points are the same, bit by bit."""
+    for point, other in zip(points, others, strict=True):
+        assert list(point) == list(other)
+        for name, value in point.items():
+            np.testing.assert_array_equal(value, other[name], strict=True, err_msg=name)

@@ -1,0 +1,289 @@
+"""What PyMC expects of a step method, checked of every step of the package alike."""
+
+import copy
+from dataclasses import fields
+from types import SimpleNamespace
+
+import cloudpickle
+import numpy as np
+import pytensor
+import pytest
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import Competence
+from pytensor.compile.sharedvalue import SharedVariable
+
+from tests.steps.cases import CASES, assert_same, run
+
+RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
+COMPILED_FAST_BY_NUMBA = {"gibbs-regression"}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def model(case):
+    return case.build()
+
+
+@pytest.fixture(scope="module")
+def step(case, model):
+    return case.make(model)
+
+
+@pytest.fixture
+def point(step, model):
+    """A few steps into a chain."""
+    step.setup_chain(np.random.default_rng(0), 10, 10)
+    return run(step, model.initial_point(), 3)[0][-1]
+
+
+# --- state and seeds -----------------------------------------------------------------------
+
+
+def test_state_round_trip(step, point):
+    """Something the step remembers that its state does not name."""
+    state = copy.deepcopy(step.sampling_state)
+    points, stats = run(step, point, 4)
+    step.sampling_state = state
+    again = run(step, point, 4)
+    assert_same(again[0], points)
+    assert again[1] == stats
+    other = cloudpickle.loads(cloudpickle.dumps(step))
+    other.setup_chain(np.random.default_rng(9), 10, 10)
+    run(other, point, 2)
+    other.sampling_state = state
+    again = run(other, point, 4)
+    assert_same(again[0], points)
+    assert again[1] == stats
+
+
+def test_state_names_what_changes(step, point):
+    """An attribute that a chain leaves behind for the next one."""
+    before = _leaves(step)
+    step.tune = not getattr(step, "tune", True)  # PyMC's sequential sampling does
+    run(step, point, 3)
+    after = _leaves(step)
+    assert before.keys() <= after.keys()
+    changed = {path for path in before if not _equal(before[path], after[path])}
+    named = {field.name for field in fields(step._state_class)}
+    assert {path.split(".")[0] for path in changed} - {"tune"} <= named
+    assert "rng" in {path.split(".")[0] for path in changed}
+
+
+def _leaves(owner, prefix=""):
+    """Plain values that an object of the package holds, however deep."""
+    found = {}
+    for name, value in vars(owner).items():
+        path = prefix + name
+        if isinstance(value, np.random.Generator):
+            found[path] = copy.deepcopy(value.bit_generator.state)
+        elif type(value).__module__.startswith("pymc_nnsteps"):
+            found.update(_leaves(value, path + "."))
+        elif isinstance(value, list) and all(isinstance(v, SharedVariable) for v in value):
+            found[path] = [v.get_value() for v in value]
+        elif isinstance(value, int | float | str | bool | np.ndarray | np.generic | list | dict):
+            found[path] = copy.copy(value)
+    return found
+
+
+def _equal(a, b):
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(a, b, equal_nan=True)
+    return a is b or a == b
+
+
+def test_setup_chain_starts_afresh(step, model):
+    """A counter, a cache or a generator that survives from the chain before."""
+    start = model.initial_point()
+    step.setup_chain(np.random.default_rng(3), 5, 5)
+    points, stats = run(step, start, 4)
+    step.setup_chain(np.random.default_rng(4), 5, 5)
+    others, _ = run(step, start, 4)
+    step.setup_chain(np.random.default_rng(3), 5, 5)
+    again = run(step, start, 4)
+    assert_same(again[0], points)
+    assert again[1] == stats
+    name = step.vars[0].name
+    assert not np.any(others[0][name] == points[0][name])
+    assert not np.any(points[0][name] == points[1][name])
+
+
+def test_setup_chain_takes_the_generator_it_is_given(step, model):
+    generator = np.random.default_rng(3)
+    step.setup_chain(generator, 5, 5)
+    before = generator.bit_generator.state
+    step.step(model.initial_point())
+    assert step.rng is generator
+    assert generator.bit_generator.state != before
+
+
+def test_generator_given_at_construction(case, model):
+    first, second = (case.make(model, rng=np.random.default_rng(5)) for _ in range(2))
+    start = model.initial_point()
+    assert_same(run(first, start, 2)[0], run(second, start, 2)[0])
+    seeded = np.random.default_rng(5)
+    second.setup_chain(seeded, 5, 5)
+    first.rng = np.random.default_rng(5)
+    assert_same(run(first, start, 2)[0], run(second, start, 2)[0])
+
+
+def test_works_without_a_generator(case, model):
+    first, second = case.make(model), case.make(model)
+    start = model.initial_point()
+    name = first.vars[0].name
+    one, other = first.step(start)[0], second.step(start)[0]
+    assert not np.any(one[name] == other[name])
+
+
+def test_pickle_round_trip(step, point):
+    """What spawn and forkserver do to a step."""
+    other = cloudpickle.loads(cloudpickle.dumps(step))
+    assert [v.name for v in other.vars] == [v.name for v in step.vars]
+    for each in (step, other):
+        each.setup_chain(np.random.default_rng(8), 10, 10)
+    assert_same(run(other, point, 3)[0], run(step, point, 3)[0])
+
+
+# --- points --------------------------------------------------------------------------------
+
+
+def test_new_point_is_like_the_old_one(step, model, point):
+    """Reordered keys land in other variables' columns; shapes broadcast and dtypes cast."""
+    frozen = {name: value.copy() for name, value in point.items()}
+    for value in point.values():
+        value.flags.writeable = False
+    new, _ = step.step(point)
+    assert list(new) == list(point) == list(model.initial_point())
+    drawn = {variable.name for variable in step.vars}
+    assert drawn <= set(point)
+    for name, value in point.items():
+        np.testing.assert_array_equal(value, frozen[name], strict=True)
+        assert isinstance(new[name], np.ndarray)
+        assert new[name].shape == value.shape
+        assert new[name].dtype == value.dtype
+        assert np.isfinite(new[name]).all()
+        if name not in drawn:
+            np.testing.assert_array_equal(new[name], value)
+        else:
+            assert not np.any(new[name] == value)
+
+
+def test_point_may_be_overwritten_in_place(step, point):
+    """Worker processes reuse the memory of the point, and the next step that of its results."""
+    kept, _ = step.step(point)
+    frozen = copy.deepcopy(kept)
+    handed_over = copy.deepcopy(kept)
+    new, _ = step.step(handed_over)
+    expected = copy.deepcopy(new)
+    drawn = [variable.name for variable in step.vars]
+    for value in handed_over.values():
+        value[...] = 7
+    run(step, kept, 3)
+    assert_same([kept], [frozen])
+    for name in drawn:
+        np.testing.assert_array_equal(new[name], expected[name])
+
+
+def test_draws_stay_in_the_support(step, model, point):
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    for each in run(step, point, 5)[0]:
+        assert np.isfinite(logp(each))
+
+
+# --- statistics ----------------------------------------------------------------------------
+
+
+def test_declared_statistics_are_returned(step, point):
+    declared = step.stats_dtypes_shapes
+    assert declared
+    assert not RESERVED_STATS & set(declared)
+    _, stats = step.step(point)
+    assert isinstance(stats, list)
+    assert len(stats) == 1
+    assert stats[0].keys() == declared.keys()
+    for name, value in stats[0].items():
+        dtype, shape = declared[name]
+        if shape == []:
+            assert np.shape(value) == ()
+            assert np.asarray(value).dtype == np.dtype(dtype)
+        else:
+            assert dtype is object
+
+
+def test_progress_bar(step, point):
+    columns, initial = step._progressbar_config(3)
+    assert all(len(values) == 3 for values in initial.values())
+    [update] = step._make_progressbar_update_functions()
+    _, [stats] = step.step(point)
+    shown = update(stats)
+    assert set(shown) - {"failing"} == set(initial)
+    for column in columns:
+        for task in ({name: values[0] for name, values in initial.items()}, shown):
+            assert column.text_format.format(task=SimpleNamespace(fields=task))
+
+
+# --- precision and backends ----------------------------------------------------------------
+
+
+def test_float32(case):
+    with pytensor.config.change_flags(floatX="float32"):
+        model = case.build()
+        step = case.make(model)
+        step.setup_chain(np.random.default_rng(0), 5, 5)
+        points, _ = run(step, model.initial_point(), 20)
+        for variable in step.vars:
+            assert variable.dtype == "float32"
+            assert points[-1][variable.name].dtype == "float32"
+    reference = case.make(case.build())
+    reference.setup_chain(np.random.default_rng(0), 5, 5)
+    exact, _ = run(reference, {k: v.astype("float64") for k, v in points[-1].items()}, 1)
+    step.setup_chain(np.random.default_rng(0), 5, 5)
+    rounded, _ = run(step, points[-1], 1)
+    for name, value in rounded[0].items():
+        np.testing.assert_allclose(value, exact[0][name], rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        name if name in COMPILED_FAST_BY_NUMBA else pytest.param(name, marks=pytest.mark.slow)
+        for name in CASES
+    ],
+)
+@pytest.mark.parametrize(("floatX", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
+def test_backends_draw_from_one_stream(key, floatX, rtol):
+    """Another order of draws, or another number of them, in one of the backends.
+
+    The random numbers are the same bits; what they are added to is rounded by another BLAS.
+    """
+    ends = {}
+    with pytensor.config.change_flags(floatX=floatX):
+        for mode, options in {"c": {}, "numba": {"compile_kwargs": {"mode": "NUMBA"}}}.items():
+            model = CASES[key].build()
+            step = CASES[key].make(model, **options)
+            step.setup_chain(np.random.default_rng(0), 5, 5)
+            points, stats = run(step, model.initial_point(), 5)
+            ends[mode] = points[-1], stats[-1], step.rng.bit_generator.state
+    assert ends["c"][1:] == ends["numba"][1:]
+    for name, value in ends["c"][0].items():
+        assert value.dtype == ends["numba"][0][name].dtype == floatX
+        np.testing.assert_allclose(value, ends["numba"][0][name], rtol=rtol, atol=rtol)
+
+
+# --- assignment ----------------------------------------------------------------------------
+
+
+def test_registered_once(step):
+    assert STEP_METHODS.count(type(step)) == 1
+
+
+def test_competence_outside_of_sampling(step, model):
+    """No model to look at: a TypeError here becomes a misleading message in pm.sample."""
+    for rv in model.free_RVs:
+        assert type(step).competence(rv, True) == Competence.INCOMPATIBLE
+        assert type(step)._competence([rv], [True]) == [Competence.INCOMPATIBLE]

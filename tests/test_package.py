@@ -1,0 +1,61 @@
+"""The package as a whole: its names, and what importing it does."""
+
+import subprocess
+import sys
+
+import pytest
+from pymc.step_methods import STEP_METHODS
+
+import pymc_nnsteps as nns
+
+NAMES = {"Gibbs", "NotConjugate", "PiecewiseLinear", "explain", "intermediate_noise_mlp", "predict"}
+
+
+def python(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+
+
+def test_public_names():
+    assert set(nns.__all__) == NAMES
+    assert all(getattr(nns, name).__doc__ for name in NAMES)
+    assert nns.__all__ == sorted(nns.__all__)
+
+
+def test_public_names_are_documented_where_they_stand():
+    for name in NAMES:
+        assert getattr(nns, name).__module__.startswith("pymc_nnsteps.")
+
+
+def test_not_conjugate_is_a_value_error():
+    assert issubclass(nns.NotConjugate, ValueError)
+
+
+def test_steps_are_registered():
+    assert STEP_METHODS[-1] is nns.Gibbs or nns.Gibbs in STEP_METHODS
+
+
+def test_import_is_silent():
+    done = python("import pymc_nnsteps")
+    assert done.stdout == ""
+    assert [line for line in done.stderr.splitlines() if "BLAS" not in line] == []
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "sklearn", "arviz_plots"])
+def test_import_of_plotting_and_examples(module):
+    """Beyond what PyMC itself brings along."""
+    code = (
+        "import sys, pymc; before = set(sys.modules); import pymc_nnsteps; "
+        f"print([name for name in set(sys.modules) - before if name.startswith({module!r})])"
+    )
+    assert python(code).stdout.strip() == "[]"
+
+
+def test_import_is_quick():
+    """Kernels come from Numba's cache and nothing is compiled for PyTensor."""
+    code = (
+        "import time, pymc; start = time.perf_counter(); import pymc_nnsteps; "
+        "print(time.perf_counter() - start)"
+    )
+    assert float(python(code).stdout) < 1.5

@@ -1,0 +1,452 @@
+"""``predict`` against a forward pass in NumPy."""
+
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+
+import pymc_nnsteps as nns
+from pymc_nnsteps import prediction
+
+RNG = np.random.default_rng(0)
+N_OBS, N_NEW = 9, 7
+X = RNG.normal(size=(N_OBS, 3))
+X_NEW = RNG.normal(size=(N_NEW, 3))
+MARK = np.arange(N_NEW * 3).reshape(N_NEW, 3) == 5
+TARGETS = {
+    "normal": X[:, 0],
+    "probit": (X[:, 0] > 0).astype(int),
+    "multinomial_probit": np.arange(N_OBS) % 4,
+}
+ACTIVATIONS = {
+    "relu": lambda z: np.maximum(z, 0),
+    "leaky_relu": lambda z: np.where(z > 0, z, 0.01 * z),
+    "abs": np.abs,
+    "sign": np.sign,
+    "hard_tanh": lambda z: np.clip(z, -1, 1),
+    "identity": lambda z: z,
+}
+STEP = nns.PiecewiseLinear(knots=[0.3], slopes=[0.5, 0.0], values=[-1.0, 2.0])
+
+
+def posterior(model, latents=False, n_chains=2, n_draws=3):
+    """Made-up draws of the weights, and of the latent layers if asked for."""
+    rng = np.random.default_rng(1)
+    variables = {}
+    for rv in model.free_RVs:
+        if latents or rv.name[0] in "Wb":
+            shape = model.initial_point()[rv.name].shape
+            dims = ("chain", "draw", *(f"{rv.name}_{i}" for i in range(len(shape))))
+            variables[rv.name] = dims, rng.normal(size=(n_chains, n_draws, *shape))
+    coords = {"chain": np.arange(n_chains) + 2, "draw": np.arange(n_draws) * 10}
+    return xr.Dataset(variables, coords=coords)
+
+
+def forward(draws, x, function, n_layers):
+    """Outputs of the network ``draws``, with axes (chain, draw, obs, output)."""
+    for layer in range(1, n_layers + 1):
+        W = draws[f"W{layer}"].values
+        x = np.einsum("...ni,...oi->...no", x, W)
+        if f"b{layer}" in draws:
+            x = x + draws[f"b{layer}"].values[..., None, :]
+        if layer < n_layers:
+            x = function(x)
+    return x
+
+
+def build(likelihood="normal", y=None, **options):
+    y = TARGETS[likelihood] if y is None else y
+    options = {"hidden": (4,), "noise": 0.1} | options
+    return nns.intermediate_noise_mlp(X, y, likelihood=likelihood, **options)
+
+
+@pytest.mark.parametrize("likelihood", TARGETS)
+@pytest.mark.parametrize("hidden", [(), (4,), (4, 2), (2, 3, 4)])
+def test_is_the_forward_pass(likelihood, hidden):
+    model = build(likelihood, hidden=hidden)
+    draws = posterior(model)
+    f = nns.predict(draws, X_NEW, model=model)
+    assert f.dims == ("chain", "draw", "obs", "output")
+    expected = forward(draws, X_NEW, ACTIVATIONS["relu"], len(hidden) + 1)
+    np.testing.assert_allclose(f, expected, rtol=1e-10, atol=1e-12)
+    assert f.dtype == np.float64
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, STEP], ids=str)
+def test_activations(activation):
+    model = build(activation=activation)
+    draws = posterior(model)
+    function = ACTIVATIONS.get(activation) or (lambda z: np.where(z < 0.3, 0.5 * z - 1, 2.0))
+    expected = forward(draws, X_NEW, function, 2)
+    np.testing.assert_allclose(nns.predict(draws, X_NEW, model=model), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"pre": 0.1, "post": 0, "output": 0.1},
+        {"pre": 0, "post": 0.1, "output": 0.1},
+        {"pre": 0, "post": 0, "output": 0.1},
+    ],
+    ids=["stochastic feed-forward", "no pre", "classical"],
+)
+@pytest.mark.parametrize("likelihood", TARGETS)
+def test_networks_without_some_noise(noise, likelihood):
+    model = build(likelihood, noise=noise, hidden=(4, 2))
+    draws = posterior(model)
+    expected = forward(draws, X_NEW, ACTIVATIONS["relu"], 3)
+    np.testing.assert_allclose(nns.predict(draws, X_NEW, model=model), expected, atol=1e-12)
+
+
+def test_several_outputs_without_biases():
+    model = build(y=X[:, :2], bias=False)
+    draws = posterior(model)
+    f = nns.predict(draws, X_NEW, model=model)
+    np.testing.assert_allclose(f, forward(draws, X_NEW, ACTIVATIONS["relu"], 2), atol=1e-12)
+
+
+def test_float32():
+    with pytensor.config.change_flags(floatX="float32"):
+        model = build(hidden=(4, 2))
+        draws = posterior(model)
+        f = nns.predict(draws, X_NEW, model=model)
+    assert f.dtype == np.float32
+    expected = forward(draws, X_NEW, ACTIVATIONS["relu"], 3)
+    np.testing.assert_allclose(f, expected, rtol=1e-4, atol=1e-5)
+
+
+# --- what goes in --------------------------------------------------------------------------
+
+
+def test_latents_are_not_looked_at():
+    model = build("probit", hidden=(4, 2))
+    draws = posterior(model, latents=True)
+    assert "Z2" in draws
+    f = nns.predict(draws, X_NEW, model=model)
+    np.testing.assert_array_equal(
+        f, nns.predict(draws[["W1", "b1", "W2", "b2", "W3", "b3"]], X_NEW, model=model)
+    )
+    np.testing.assert_allclose(f, forward(draws, X_NEW, ACTIVATIONS["relu"], 3), atol=1e-12)
+
+
+def test_dataset_tree_and_sampled_posterior():
+    model = build(hidden=(2,))
+    options = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
+    idata = pm.sample(5, tune=2, chains=2, cores=1, model=model, random_seed=1, **options)
+    f = nns.predict(idata, X_NEW, model=model)
+    expected = forward(idata["posterior"], X_NEW, ACTIVATIONS["relu"], 2)
+    np.testing.assert_allclose(f, expected, atol=1e-12)
+    for given in (idata["posterior"], idata["posterior"].to_dataset()):
+        xr.testing.assert_identical(nns.predict(given, X_NEW, model=model), f)
+
+
+def test_axes_in_another_order():
+    model = build()
+    draws = posterior(model)
+    turned = draws.transpose("W1_1", "draw", "W1_0", "chain", ...)
+    # the axes of a weight are those of the model; only chain and draw are found by name
+    turned = turned.assign(W1=turned["W1"].transpose("draw", "W1_0", "W1_1", "chain"))
+    xr.testing.assert_identical(
+        nns.predict(turned, X_NEW, model=model), nns.predict(draws, X_NEW, model=model)
+    )
+
+
+def test_data_of_the_model_stay():
+    model = build()
+    nns.predict(posterior(model), X_NEW, model=model)
+    np.testing.assert_array_equal(model["inputs"].get_value(), X)
+
+
+# --- names ---------------------------------------------------------------------------------
+
+
+def test_chains_and_draws_keep_their_names():
+    model = build()
+    f = nns.predict(posterior(model), X_NEW, model=model)
+    np.testing.assert_array_equal(f["chain"], [2, 3])
+    np.testing.assert_array_equal(f["draw"], [0, 10, 20])
+    assert f.sizes == {"chain": 2, "draw": 3, "obs": N_NEW, "output": 1}
+
+
+def test_rows_of_a_table():
+    table = pd.DataFrame(X_NEW, columns=list("abc"), index=list("tuvwxyz"))
+    model = build()
+    draws = posterior(model)
+    f = nns.predict(draws, table, model=model)
+    assert list(f["obs"].values) == list("tuvwxyz")
+    np.testing.assert_array_equal(f, nns.predict(draws, X_NEW, model=model))
+    assert "obs" not in nns.predict(draws, X_NEW, model=model).coords
+
+
+def test_columns_of_a_table_are_found_by_name():
+    """A table with its columns in another order must not be read as if they were in this one."""
+    model = nns.intermediate_noise_mlp(pd.DataFrame(X, columns=list("abc")), X[:, 0])
+    draws = posterior(model)
+    table = pd.DataFrame(X_NEW, columns=list("abc"))
+    expected = nns.predict(draws, table, model=model)
+    np.testing.assert_array_equal(nns.predict(draws, table[["c", "a", "b"]], model=model), expected)
+    unnamed = pd.DataFrame(X_NEW)
+    np.testing.assert_array_equal(nns.predict(draws, unnamed, model=model), expected)
+    with pytest.raises(
+        ValueError, match=r"X_new must have the columns \['a', 'b', 'c'\] .* got \['a', 'b', 'd'\]"
+    ):
+        nns.predict(draws, table.rename(columns={"c": "d"}), model=model)
+
+
+def test_index_of_several_levels():
+    index = pd.MultiIndex.from_arrays([list("aabbccd"), range(7)], names=["group", "row"])
+    model = build()
+    f = nns.predict(posterior(model), pd.DataFrame(X_NEW, index=index), model=model)
+    assert f.sel(group="b").sizes["row"] == 2
+
+
+def test_network_with_a_prefix():
+    with pm.Model(name="net") as model:
+        nns.intermediate_noise_mlp(X, X[:, 0], hidden=(4,))
+    draws = posterior(build())
+    named = draws.rename({name: f"net::{name}" for name in draws.data_vars})
+    f = nns.predict(named, X_NEW, model=model)
+    np.testing.assert_array_equal(f, nns.predict(draws, X_NEW, model=build()))
+
+
+def test_names_of_outputs():
+    targets = pd.DataFrame({"north": X[:, 0], "south": X[:, 1]})
+    model = build(y=targets)
+    f = nns.predict(posterior(model), X_NEW, model=model)
+    assert list(f["output"].values) == ["north", "south"]
+    np.testing.assert_array_equal(f.sel(output="south"), f[..., 1])
+
+
+def test_class_labels_are_one_call_away():
+    labels = np.array(["ash", "oak", "fir"])[np.arange(N_OBS) % 3]
+    model = build("multinomial_probit", y=labels)
+    draws = posterior(model)
+    f = nns.predict(draws, X_NEW, model=model)
+    index = forward(draws, X_NEW, ACTIVATIONS["relu"], 2).argmax(-1)
+    np.testing.assert_array_equal(f.argmax("output"), index)
+    np.testing.assert_array_equal(f.idxmax("output"), np.array(["ash", "fir", "oak"])[index])
+
+
+def test_integer_labels():
+    model = build("multinomial_probit")
+    f = nns.predict(posterior(model), X_NEW, model=model)
+    np.testing.assert_array_equal(f.idxmax("output"), f.argmax("output"))
+
+
+# --- models by hand ------------------------------------------------------------------------
+
+
+def hand_written(observe=True):
+    with pm.Model() as model:
+        x = pm.Data("covariates", X)
+        offset = pm.Data("offset", np.linspace(0, 1, 4))
+        W1 = pm.Normal("W1", 0, 1, shape=(3, 4))
+        z = pm.Normal("z", x @ W1 + offset, 0.1)
+        active = pm.Deterministic("active", pt.abs(z))
+        h = pm.Normal("h", active, tau=100.0)
+        W2 = pm.Normal("W2", 0, 1, shape=4)
+        f = pm.Deterministic("f", 2 * (h * W2).sum(-1) - 1)
+        pm.Normal("y", f, 0.1, observed=X[:, 0])
+    return model
+
+
+def test_model_by_hand():
+    """Deterministics in between, another container, transposed weights, a scalar output."""
+    model = hand_written()
+    draws = posterior(model)
+    f = nns.predict(draws, X_NEW, model=model, inputs="covariates")
+    h = np.abs(np.einsum("ni,...io->...no", X_NEW, draws["W1"]) + np.linspace(0, 1, 4))
+    expected = 2 * np.einsum("...no,...o->...n", h, draws["W2"]) - 1
+    np.testing.assert_allclose(f, expected[..., None], atol=1e-12)
+    xr.testing.assert_identical(f, nns.predict(draws, X_NEW, model=model))
+
+
+def test_scale_in_the_posterior_is_not_needed():
+    with pm.Model() as model:
+        slope = pm.Normal("slope", shape=3)
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("y", pm.Data("inputs", X) @ slope, sigma, observed=X[:, 0])
+    slopes = np.random.default_rng(1).normal(size=(2, 4, 3))
+    draws = xr.Dataset({"slope": (("chain", "draw", "i"), slopes)}, {"chain": [0, 1]})
+    draws = draws.assign_coords(draw=np.arange(4))
+    f = nns.predict(draws, X_NEW, model=model)
+    np.testing.assert_allclose(f[..., 0], slopes @ X_NEW.T, atol=1e-12)
+
+
+def test_transformed_parameter():
+    """A positive weight is stored on its own scale, whatever the sampler's."""
+    with pm.Model() as model:
+        gain = pm.HalfNormal("gain", shape=3)
+        pm.Normal("y", pm.Data("inputs", X) @ gain, 1, observed=X[:, 0])
+    gains = np.random.default_rng(1).gamma(1, size=(1, 4, 3))
+    draws = xr.Dataset({"gain": (("chain", "draw", "i"), gains)})
+    draws = draws.assign_coords(chain=[0], draw=np.arange(4))
+    f = nns.predict(draws, X_NEW, model=model)
+    np.testing.assert_allclose(f[..., 0], gains @ X_NEW.T, atol=1e-12)
+
+
+# --- memory --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_bytes", [1, 200, 1000])
+def test_blocks_do_not_show(block_bytes, monkeypatch):
+    model = build("multinomial_probit", hidden=(4, 2))
+    draws = posterior(model, n_draws=11)
+    expected = nns.predict(draws, X_NEW, model=model)
+    monkeypatch.setattr(prediction, "BLOCK_BYTES", block_bytes)
+    np.testing.assert_allclose(
+        nns.predict(draws, X_NEW, model=model), expected, rtol=1e-12, atol=1e-13
+    )
+
+
+def test_memory_is_bounded():
+    """500 draws x 20 000 inputs x 20 units are 1.6 GB if formed at once; the result is 80 MB."""
+    model = build(hidden=(20,))
+    draws = posterior(model, n_draws=250)
+    many = np.random.default_rng(2).normal(size=(20_000, 3))
+    nns.predict(draws.isel(draw=slice(1)), many[:2], model=model)
+    tracemalloc.start()
+    try:
+        f = nns.predict(draws, many, model=model)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * f.nbytes + 4 * prediction.BLOCK_BYTES
+    some = [0, 10_000, 19_999]
+    expected = forward(draws, many[some], ACTIVATIONS["relu"], 2)
+    np.testing.assert_allclose(f[:, :, some], expected, rtol=1e-10, atol=1e-12)
+
+
+# --- bad input -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("X_new", "message"),
+    [
+        (X_NEW[:, :2], r"X_new must have shape \(n_obs, 3\) .* got \(7, 2\)"),
+        (X_NEW[0], r"X_new must have shape \(n_obs, 3\) .* got \(3,\)"),
+        (X_NEW[None], r"X_new must have shape \(n_obs, 3\)"),
+        (np.where(MARK, np.nan, X_NEW), "X_new must be finite"),
+        (np.where(MARK, -np.inf, X_NEW), "X_new must be finite"),
+        ([["a", "b", "c"]], "X_new must be numeric"),
+        ([[1.0, 2.0, 3.0], [1.0]], "X_new must be numeric"),
+        (np.ma.masked_array(X_NEW, mask=MARK), "X_new must be finite"),
+        ([["1", "2", "3"]], "X_new must be numeric"),
+        (None, "X_new must"),
+        (1j * X_NEW, "X_new must be numeric"),
+        (pd.DataFrame({"a": ["x", "y"], "b": 1.0, "c": 2.0}), "X_new must be numeric"),
+    ],
+    ids=[
+        "columns",
+        "1-D",
+        "3-D",
+        "nan",
+        "inf",
+        "strings",
+        "ragged",
+        "masked",
+        "digits",
+        "None",
+        "complex",
+        "table",
+    ],
+)
+def test_bad_inputs(X_new, message):
+    model = build()
+    with pytest.raises(ValueError, match=message):
+        nns.predict(posterior(model), X_new, model=model)
+
+
+def test_no_rows():
+    model = build()
+    f = nns.predict(posterior(model), X_NEW[:0], model=model)
+    assert f.shape == (2, 3, 0, 1)
+
+
+def test_no_draws():
+    model = build()
+    f = nns.predict(posterior(model, n_draws=0), X_NEW, model=model)
+    assert f.shape == (2, 0, N_NEW, 1)
+
+
+def test_missing_weights():
+    model = build(hidden=(4, 2))
+    draws = posterior(model).drop_vars(["W2", "b3"])
+    with pytest.raises(ValueError, match=r"idata lacks W2, b3; .*'W1', 'b1', 'W2'"):
+        nns.predict(draws, X_NEW, model=model)
+
+
+def test_weights_of_another_shape():
+    draws = posterior(build(hidden=(5,)))
+    with pytest.raises(ValueError, match=r"W1.*\(5, 3\).*\(4, 3\)"):
+        nns.predict(draws, X_NEW, model=build(hidden=(4,)))
+
+
+@pytest.mark.parametrize(
+    "mangle",
+    [
+        lambda draws: xr.DataTree.from_dict({"prior": draws}),
+        lambda draws: draws.stack(sample=("chain", "draw")),
+        lambda draws: draws.isel(chain=0),
+        dict,
+        lambda draws: None,
+    ],
+    ids=["prior only", "stacked", "one chain", "dict", "None"],
+)
+def test_no_posterior(mangle):
+    model = build()
+    with pytest.raises(ValueError, match="idata has no posterior with the dimensions chain and"):
+        nns.predict(mangle(posterior(model)), X_NEW, model=model)
+
+
+@pytest.mark.parametrize("inputs", ["foo", None])
+def test_unknown_container(inputs):
+    model = build()
+    if inputs is None:
+        with model:
+            pm.Data("other", X)
+            pm.Data("another", X)
+        model = hand_written()
+        with model:
+            pm.Data("other", X)
+    with pytest.raises(
+        ValueError, match=r"inputs must name the pm.Data container .* the model has"
+    ):
+        nns.predict(posterior(model), X_NEW, model=model, inputs=inputs)
+
+
+def test_model_without_containers():
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", shape=3)
+        pm.Normal("y", X @ W1, 1, observed=X[:, 0])
+    with pytest.raises(ValueError, match=r"inputs must name .* the model has none"):
+        nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_container_that_nothing_observed_depends_on():
+    model = build()
+    with model:
+        pm.Data("idle", X)
+    with pytest.raises(ValueError, match=r"one observed variable that depends on idle; .* none"):
+        nns.predict(posterior(model), X_NEW, model=model, inputs="idle")
+
+
+def test_two_observed_variables():
+    with build() as model:
+        pm.Normal("second", model["inputs"][:, 0], 1, observed=X[:, 0])
+    with pytest.raises(ValueError, match=r"one observed variable .* the model has .*y, second"):
+        nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_layer_of_unknown_mean():
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", shape=3)
+        rate = pm.math.exp(pm.Data("inputs", X) @ W1)
+        pm.Poisson("y", rate, observed=np.arange(N_OBS))
+    with pytest.raises(ValueError, match="y depends on the inputs and is Poisson"):
+        nns.predict(posterior(model), X_NEW, model=model)
