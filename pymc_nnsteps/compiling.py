@@ -19,6 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.raise_op import Assert
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
@@ -94,7 +95,9 @@ def is_one_numpy_call(op: Op) -> bool:
     """Whether an Op is a view, or a NumPy ufunc or one's reduction."""
     if isinstance(op, Elemwise):
         return bool(op.nfunc_spec)
-    return isinstance(op, VIEWS) or (isinstance(op, CAReduce) and hasattr(op, "ufunc"))
+    if isinstance(op, CAReduce):  # a fused one, as a sum of squares, is right in C code only
+        return bool(op.scalar_op.nfunc_spec) and not isinstance(op.scalar_op, Composite)
+    return isinstance(op, VIEWS)
 
 
 class RunSingleCallsInNumPy(GraphRewriter):

@@ -67,6 +67,7 @@ BULK, FLAT, TAIL = 0, 1, 2
 SQRT_2PI = math.sqrt(2 * math.pi)
 WIDEST_TAIL = math.exp(0.5)
 NEGLIGIBLE = -100.0
+OUTSIDE = 1.0
 
 
 @jit
@@ -175,6 +176,31 @@ def set_pieces(
             middle[k] = 0.5 * (left + right)
 
 
+@inline
+def two_pieces(
+    rng: Generator, log_odds: float, edge: float, mean: Array, sd: Array
+) -> float:
+    """One draw from two untruncated pieces, each proposed by its whole normal.
+
+    ``log_odds`` are those of the upper piece's whole normal. Two proposals are made at a time:
+    what is random here is a branch that the processor cannot foresee, and costs more than a
+    second proposal.
+    """
+    p = 1.0 / (1.0 + math.exp(-log_odds))
+    while True:
+        first_is_upper = rng.random() < p
+        first = rng.standard_normal()
+        second_is_upper = rng.random() < p
+        second = rng.standard_normal()
+        first = mean[1] + sd[1] * first if first_is_upper else mean[0] + sd[0] * first
+        second = mean[1] + sd[1] * second if second_is_upper else mean[0] + sd[0] * second
+        first_accepted = (first > edge) == first_is_upper
+        second_accepted = (second > edge) == second_is_upper
+        z = first if first_accepted else second
+        if first_accepted | second_accepted:
+            return z
+
+
 @jit
 def piecewise_normal_kernel(
     rng: Generator,
@@ -208,6 +234,7 @@ def piecewise_normal_kernel(
         if i == 0 or i_sigma + i_tau > 0:
             sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
             set_pieces(sigma_i, tau_i, edges, slopes, intercepts, table)
+            log_sd_ratio = math.log(sd[pieces - 1] * inv_sd[0])
 
         mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
         reach = max((edges[1] - mean[0]) * inv_sd[0], 0.0)
@@ -235,6 +262,15 @@ def piecewise_normal_kernel(
         if second - largest < NEGLIGIBLE:
             out[i] = truncated_normal(rng, mean[best], sd[best], edges[best], edges[best + 1])
             continue
+
+        if pieces == 2:
+            above = (edges[1] - mean[0]) * inv_sd[0]
+            below = (edges[1] - mean[1]) * inv_sd[1]
+            if above > -OUTSIDE and below < OUTSIDE:
+                gain = jump[1] * (x_i - middle[1]) + 0.5 * (below * below - above * above)
+                log_odds = gain + log_sd_ratio
+                out[i] = two_pieces(rng, log_odds, edges[1], mean, sd)
+                continue
 
         total = reference = 0.0
         for k in range(pieces):

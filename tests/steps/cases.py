@@ -51,6 +51,19 @@ def multinomial_network():
     )
 
 
+def by_hand():
+    """A network in a user's own words, with a scale that is for another step."""
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0.3, 0.8, shape=(2, 3))
+        Z = pm.Normal("Z", pm.math.dot(pm.Data("inputs", X), W1), 0.5)
+        A = pm.Normal("A", abs(Z) - 0.5, tau=1.7)
+        W2 = pm.Normal("W2", 0, tau=0.8, shape=3)
+        b2 = pm.Normal("b2", -1.0, 0.6)
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("y", (A * W2).sum(axis=-1) + b2, sigma, observed=pm.Data("targets", X[:, 0]))
+    return model
+
+
 def regression():
     """A conjugate regression whose scale, between its coefficients, is for another step."""
     with pm.Model() as model:
@@ -67,6 +80,7 @@ CASES = {
     "gibbs-deep": Case(nns.Gibbs, deep_network),
     "gibbs-probit": Case(nns.Gibbs, probit_network),
     "gibbs-multinomial": Case(nns.Gibbs, multinomial_network),
+    "gibbs-by-hand": Case(nns.Gibbs, by_hand, ("W1", "Z", "A", "W2", "b2")),
     "gibbs-regression": Case(nns.Gibbs, regression, ("slopes", "intercept")),
 }
 

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import cloudpickle
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 import pytest
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence
 from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_nnsteps.compiling import c_by_default
 from tests.steps.cases import CASES, assert_same, run
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
@@ -248,31 +250,61 @@ def test_float32(case):
         np.testing.assert_allclose(value, exact[0][name], rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        name if name in COMPILED_FAST_BY_NUMBA else pytest.param(name, marks=pytest.mark.slow)
-        for name in CASES
-    ],
-)
+NUMBA = [
+    (key, "NUMBA")
+    if key in COMPILED_FAST_BY_NUMBA
+    else pytest.param(key, "NUMBA", marks=pytest.mark.slow)
+    for key in CASES
+]
+
+
+@pytest.mark.parametrize(("key", "mode"), [*((key, "FAST_COMPILE") for key in CASES), *NUMBA])
 @pytest.mark.parametrize(("floatX", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
-def test_backends_draw_from_one_stream(key, floatX, rtol):
-    """Another order of draws, or another number of them, in one of the backends.
+def test_backends_draw_from_one_stream(key, mode, floatX, rtol):
+    """Other arithmetic, another order of draws, or another number of them, in some backend.
 
     The random numbers are the same bits; what they are added to is rounded by another BLAS.
     """
-    ends = {}
+    ends = []
     with pytensor.config.change_flags(floatX=floatX):
-        for mode, options in {"c": {}, "numba": {"compile_kwargs": {"mode": "NUMBA"}}}.items():
+        for options in ({}, {"compile_kwargs": {"mode": mode}}):
             model = CASES[key].build()
             step = CASES[key].make(model, **options)
             step.setup_chain(np.random.default_rng(0), 5, 5)
             points, stats = run(step, model.initial_point(), 5)
-            ends[mode] = points[-1], stats[-1], step.rng.bit_generator.state
-    assert ends["c"][1:] == ends["numba"][1:]
-    for name, value in ends["c"][0].items():
-        assert value.dtype == ends["numba"][0][name].dtype == floatX
-        np.testing.assert_allclose(value, ends["numba"][0][name], rtol=rtol, atol=rtol)
+            ends.append((points[-1], stats[-1], step.rng.bit_generator.state))
+    (point, *others), (expected, *others_expected) = ends
+    assert others == others_expected
+    for name, value in point.items():
+        assert value.dtype == expected[name].dtype == floatX
+        np.testing.assert_allclose(value, expected[name], rtol=rtol, atol=rtol, err_msg=name)
+
+
+def test_reductions_in_the_default_mode():
+    """A fused reduction, run by an implementation that does not know of the fusion."""
+    x, v = pt.matrix("x"), pt.vector("v")
+    expressions = [
+        *(
+            reduce(f(x), axis=axis)
+            for f in (pt.sqr, pt.exp, abs)
+            for reduce in (pt.sum, pt.max)
+            for axis in (None, 0, 1)
+        ),
+        pt.sqr(v).sum(),
+        (1 + v).prod(),
+        pt.sqr(x - v).sum(0),
+        (x * v).sum(-1),
+        pt.mean(pt.sqr(x)),
+        pt.any(x > 1, axis=0),
+        pt.argmax(abs(x), axis=1),
+        pt.logsumexp(x, axis=1),
+    ]
+    data = np.random.default_rng(0)
+    values = [data.normal(size=shape).astype(pytensor.config.floatX) for shape in ((4, 3), 3)]
+    by_default = pytensor.function([x, v], expressions, **c_by_default())(*values)
+    expected = pytensor.function([x, v], expressions, mode="FAST_COMPILE")(*values)
+    for result, reference in zip(by_default, expected, strict=True):
+        np.testing.assert_allclose(result, reference, rtol=1e-10)
 
 
 # --- assignment ----------------------------------------------------------------------------
