@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
 import pytensor.tensor as pt
+from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
@@ -156,6 +158,9 @@ def prior_of(members: Sequence[Member]) -> Prior:
     zero = all(scalar_constant(member.mean) == 0 for member in members)
     mean = None if zero else _concatenate([_flat(m, m.mean) for m in members], label_lengths)
     precision = _concatenate([_flat(m, m.precision) for m in members], label_lengths)
+    [folded] = constant_fold([precision], raise_not_constant=False)
+    if isinstance(folded, np.ndarray):
+        precision = pt.as_tensor(folded)
     return Prior(mean, precision, label_lengths)
 
 

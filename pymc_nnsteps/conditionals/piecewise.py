@@ -39,6 +39,7 @@ from pymc_nnsteps.conditionals.structure import (
     describe,
     distribution,
     known_shape,
+    lengths,
     parameters,
 )
 from pymc_nnsteps.random import piecewise_normal
@@ -76,6 +77,7 @@ class PiecewiseGaussian(Conditional):
                     self.activation.intercepts,
                 )
             ),
+            size=lengths(z),
         )
         return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
 

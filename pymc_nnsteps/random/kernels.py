@@ -67,7 +67,9 @@ BULK, FLAT, TAIL = 0, 1, 2
 SQRT_2PI = math.sqrt(2 * math.pi)
 WIDEST_TAIL = math.exp(0.5)
 NEGLIGIBLE = -100.0
-OUTSIDE = 1.0
+"""Log odds below which a piece is left out."""
+OUTSIDE = 1.5
+"""How many sds a piece's mode may lie outside it for its whole normal to be proposed."""
 
 
 @jit
@@ -177,14 +179,11 @@ def set_pieces(
 
 
 @inline
-def two_pieces(
-    rng: Generator, log_odds: float, edge: float, mean: Array, sd: Array
-) -> float:
-    """One draw from two untruncated pieces, each proposed by its whole normal.
+def two_pieces(rng: Generator, log_odds: float, edge: float, mean: Array, sd: Array) -> float:
+    """One draw from two pieces whose modes are not far outside them.
 
-    ``log_odds`` are those of the upper piece's whole normal. Two proposals are made at a time:
-    what is random here is a branch that the processor cannot foresee, and costs more than a
-    second proposal.
+    Each is proposed by its whole normal; ``log_odds`` are those of the upper one. Two proposals
+    are made at a time: a branch that the processor cannot foresee costs more than a proposal.
     """
     p = 1.0 / (1.0 + math.exp(-log_odds))
     while True:
@@ -236,6 +235,22 @@ def piecewise_normal_kernel(
             set_pieces(sigma_i, tau_i, edges, slopes, intercepts, table)
             log_sd_ratio = math.log(sd[pieces - 1] * inv_sd[0])
 
+        if pieces == 2:
+            mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
+            mean[1] = from_mu[1] * mu_i + from_x[1] * (x_i - intercepts[1])
+            above = (edges[1] - mean[0]) * inv_sd[0]
+            below = (edges[1] - mean[1]) * inv_sd[1]
+            step_up = jump[1] * (x_i - middle[1])
+            upward = step_up + 0.5 * (min(below, 0.0) ** 2 - max(above, 0.0) ** 2)
+            if abs(upward) > -NEGLIGIBLE:
+                k = 1 if upward > 0.0 else 0
+                out[i] = truncated_normal(rng, mean[k], sd[k], edges[k], edges[k + 1])
+                continue
+            log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
+            if above > -OUTSIDE and below < OUTSIDE and abs(log_odds) < -NEGLIGIBLE:
+                out[i] = two_pieces(rng, log_odds, edges[1], mean, sd)
+                continue
+
         mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
         reach = max((edges[1] - mean[0]) * inv_sd[0], 0.0)
         largest = 0.5 * reach * reach
@@ -262,15 +277,6 @@ def piecewise_normal_kernel(
         if second - largest < NEGLIGIBLE:
             out[i] = truncated_normal(rng, mean[best], sd[best], edges[best], edges[best + 1])
             continue
-
-        if pieces == 2:
-            above = (edges[1] - mean[0]) * inv_sd[0]
-            below = (edges[1] - mean[1]) * inv_sd[1]
-            if above > -OUTSIDE and below < OUTSIDE:
-                gain = jump[1] * (x_i - middle[1]) + 0.5 * (below * below - above * above)
-                log_odds = gain + log_sd_ratio
-                out[i] = two_pieces(rng, log_odds, edges[1], mean, sd)
-                continue
 
         total = reference = 0.0
         for k in range(pieces):

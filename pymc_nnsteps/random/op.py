@@ -62,11 +62,18 @@ def float_dtype(*params: TensorVariable) -> str:
 
 
 def draw_elementwise(
-    op: KernelRV, rng: Variable, params: Sequence[TensorLike], *shared: TensorVariable
+    op: KernelRV,
+    rng: Variable,
+    params: Sequence[TensorLike],
+    *shared: TensorVariable,
+    size: Sequence[Any] | None = None,
 ) -> tuple[Variable, TensorVariable]:
-    """Draw ``op`` over the broadcast shape of ``params``; the ``shared`` go in as they are."""
+    """Draw ``op`` over the broadcast shape of ``params``; the ``shared`` go in as they are.
+
+    A caller who knows that shape saves its inference, and the check, by giving ``size``.
+    """
     tensors = [pt.as_tensor(param) for param in params]
-    shape = pt.broadcast_shape(*tensors)
+    shape = pt.broadcast_shape(*tensors) if size is None else tuple(size)
     full = pt.broadcast_arrays(*tensors)[0].type.broadcastable
 
     def ravel(param: TensorVariable) -> TensorVariable:

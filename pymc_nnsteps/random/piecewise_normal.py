@@ -25,6 +25,9 @@ when it is one. Pieces whose density at the mode is :math:`e^{-100}` of the larg
 out.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor import TensorLike
@@ -54,6 +57,8 @@ def piecewise_normal(
     knots: TensorLike,
     slopes: TensorLike,
     intercepts: TensorLike,
+    *,
+    size: Sequence[Any] | None = None,
 ) -> tuple[Variable, TensorVariable]:
     """Draw z given ``z ~ N(mu, sigma^2)`` and ``x ~ N(a(z), tau^2)``, elementwise.
 
@@ -70,6 +75,8 @@ def piecewise_normal(
     slopes, intercepts : tensor_like, shape (K + 1,)
         The activation is ``slopes[k] * z + intercepts[k]`` between ``knots[k - 1]`` and
         ``knots[k]``. The same activation serves all elements.
+    size : sequence of int or scalar variables, optional
+        The broadcast shape of mu, sigma, x and tau, where the caller knows it.
 
     Returns
     -------
@@ -80,4 +87,4 @@ def piecewise_normal(
         of these is NaN.
     """
     shared = (pt.cast(pt.as_tensor(vector), "float64") for vector in (knots, slopes, intercepts))
-    return draw_elementwise(_piecewise_normal, rng, (mu, sigma, x, tau), *shared)
+    return draw_elementwise(_piecewise_normal, rng, (mu, sigma, x, tau), *shared, size=size)

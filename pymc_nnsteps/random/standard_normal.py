@@ -10,6 +10,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.random.kernels import jit
 
+FEW = 1000
+"""Below this number NumPy's loop, which gives the same bits, costs less than entering ours."""
+
 
 @jit
 def standard_normal_kernel(rng: np.random.Generator, out: np.ndarray) -> None:
@@ -26,7 +29,10 @@ class StandardNormalRV(NormalRV):
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw an array of the shape given last; the mean and the scale are not looked at."""
         out = np.empty(params_and_size[-1], self.dtype)
-        standard_normal_kernel(rng, out.reshape(-1))
+        if out.size < FEW:
+            out[...] = rng.standard_normal(out.shape)
+        else:
+            standard_normal_kernel(rng, out.reshape(-1))
         return out
 
 

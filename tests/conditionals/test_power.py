@@ -45,7 +45,7 @@ def test_form_equals_the_expression(name):
     form = power(expression, rv)
     assert form.exponent == exponent
     entries = values[rv] ** form.exponent
-    for axis, link in enumerate(form.term.links):
+    for link in form.term.links:
         if link is not None and link.index is not None:
             entries = pt.take(entries, link.index, axis=link.axis)
     order = [None if link is None else link.axis for link in form.term.links]

@@ -166,7 +166,7 @@ def scaled_pre_activation_noise(monkeypatch):
     monkeypatch.setattr(
         piecewise,
         "piecewise_normal",
-        lambda rng, mean, sigma, *rest: exact(rng, mean, 1.05 * sigma, *rest),
+        lambda rng, mean, sigma, *rest, **size: exact(rng, mean, 1.05 * sigma, *rest, **size),
     )
 
 
