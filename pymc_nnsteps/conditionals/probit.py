@@ -160,15 +160,23 @@ def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | 
         return decides and _is_one_hot_argmax(condition, z, shape)
     if not isinstance(node.op.scalar_op, scalar.EQ):
         return False
-    first, second = ((_strip(side), *_source_axes(side)) for side in node.inputs)
+    first, second = ((side, *_source_axes(side)) for side in node.inputs)
     return any(
-        (_is_argmax(a, z) and _is_class_range(b, z, shape)) or (_is_maximum(a, z) and b[0] is z)
+        (_reduces(a, Argmax, z) and _is_class_range(b, z, shape))
+        or (_reduces(a, Max, z) and _is_itself(b[0], z))
         for a, b in ((first, second), (second, first))
     )
 
 
 Side = tuple[TensorVariable, TensorVariable, list[int]]
 """An operand, what it was before it got axes of length one, and the axes it had."""
+
+
+def _is_itself(expression: TensorVariable, z: TensorVariable) -> bool:
+    """Whether an expression is ``z`` under another name; a cast might round it."""
+    while expression.owner is not None and isinstance(expression.owner.op, ViewOp):
+        expression = expression.owner.inputs[0]
+    return expression is z
 
 
 def _strip(expression: TensorVariable) -> TensorVariable:
@@ -193,24 +201,17 @@ def _source_axes(side: TensorVariable) -> tuple[TensorVariable, list[int]]:
     return side, list(range(side.ndim))
 
 
-def _reduces_last_axis(side: Side, op: type[Argmax | Max], z: TensorVariable) -> bool:
+def _reduces(side: Side, op: type[Argmax | Max], z: TensorVariable) -> bool:
+    """Whether an operand is a reduction of ``z`` over its last axis."""
     _, source, axes = side
     node = source.owner
     return (
         node is not None
         and isinstance(node.op, op)
-        and _strip(node.inputs[0]) is z
+        and _is_itself(node.inputs[0], z)
         and node.op.axis == (z.ndim - 1,)
         and axes == list(range(z.ndim - 1))
     )
-
-
-def _is_argmax(side: Side, z: TensorVariable) -> bool:
-    return _reduces_last_axis(side, Argmax, z)
-
-
-def _is_maximum(side: Side, z: TensorVariable) -> bool:
-    return _reduces_last_axis(side, Max, z)
 
 
 def _is_class_range(side: Side, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:

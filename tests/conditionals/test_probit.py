@@ -294,6 +294,10 @@ NOT_ARGMAX = {
     "argmin": lambda z: pt.eq(pt.argmin(z, -1, keepdims=True), pt.arange(K)),
     "of something else": lambda z: pt.eq(pt.argmax(2 * z, -1, keepdims=True), pt.arange(K)),
     "of the negative": lambda z: pt.eq(pt.argmax(-z, -1, keepdims=True), pt.arange(K)),
+    "of the rounded": lambda z: pt.eq(
+        pt.argmax(z.astype("int64"), -1, keepdims=True), pt.arange(K)),
+    "equal to the rounded largest": lambda z: pt.eq(
+        z.astype("int64"), pt.max(z.astype("int64"), -1, keepdims=True)),
     "permuted classes": lambda z: pt.eq(
         pt.argmax(z, -1, keepdims=True), np.array([1, 0, 2, 3])),
     "shifted classes": lambda z: pt.eq(pt.argmax(z, -1, keepdims=True), pt.arange(1, K + 1)),
