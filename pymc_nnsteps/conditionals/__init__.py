@@ -14,10 +14,13 @@ module              its subject
 ``power``           power form of an expression
 ``conditional``     what a conditional is
 ``gaussian``        Gaussian prior, Gaussian children with affine means
-``blocks``          the arrays and draws of a Gaussian block
+``blocks``          the arrays of a Gaussian block
+``axes``            operations on their axes
+``gaussian_draws``  the draws of a Gaussian block
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax
 ``recognition``     match, find_conditionals, explain
+``scan``            the order of a sweep, and when an order is valid
 ==================  ==================================================================
 """
 

@@ -1,4 +1,4 @@
-"""Arrays of a Gaussian block: axes (labels, dense), the children's evidence, and the draws.
+"""Arrays of a Gaussian block: its axes (labels, dense), its prior, its children's evidence.
 
 *Labels* are the axes that every child carries along entry by entry: given the rest, entries of
 the block at different labels are independent. *Dense* axes (flattened, size d) are the ones that
@@ -6,20 +6,25 @@ some child sums over. Arrays here have one axis per label axis first, of length 
 not vary with the label.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold
-from pytensor.graph.basic import Variable
-from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.axes import (
+    align,
+    concatenate,
+    expand,
+    flatten,
+    matmul_last,
+    varies,
+)
 from pymc_nnsteps.conditionals.structure import lengths, scalar_constant, stated_lengths
 from pymc_nnsteps.conditionals.terms import Length, Term
-from pymc_nnsteps.random.standard_normal import standard_normal
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class Prior:
     @property
     def shared(self) -> bool:
         """Whether the precision does not vary with the label."""
-        return not _varies(self.precision, range(len(self.label_lengths)))
+        return not varies(self.precision, range(len(self.label_lengths)))
 
     @property
     def shape(self) -> tuple[Length, ...]:
@@ -106,7 +111,7 @@ class Evidence:
     @property
     def shared_design(self) -> TensorVariable | None:
         """Design (n, d) if it does not vary with the label."""
-        if _varies(self.design, range(self.n_label_axes)):
+        if varies(self.design, range(self.n_label_axes)):
             return None
         return self.design.dimshuffle(self.n_label_axes, self.n_label_axes + 1)
 
@@ -115,12 +120,12 @@ class Evidence:
         """Whether the information matrix does not vary with the label."""
         labels = range(self.n_label_axes)
         indexed = any(index is not None for index in self.index)
-        return not (indexed or _varies(self.design, labels) or _varies(self.weight, labels))
+        return not (indexed or varies(self.design, labels) or varies(self.weight, labels))
 
     def information(self) -> TensorVariable:
         """``C^T P C``, with axes (labels, d, d)."""
         design = self.shared_design
-        if design is not None and not _varies(self.weight, [self.n_label_axes]):
+        if design is not None and not varies(self.weight, [self.n_label_axes]):
             gram = pt.dot(design.T, design).dimshuffle(*["x"] * self.n_label_axes, 0, 1)
             return self._gather(gram * self.weight[..., None])
         weighted = self.design * self.weight[..., None]
@@ -136,7 +141,7 @@ class Evidence:
         if design is None:
             weighted = self.weight * self.response
             return self._gather((self.design * weighted[..., None]).sum(-2))
-        if _varies(self.weight, [self.n_label_axes]):
+        if varies(self.weight, [self.n_label_axes]):
             return self._gather(matmul_last(self.weight * self.response, design))
         return self._gather(self.weight * matmul_last(self.response, design))
 
@@ -145,7 +150,7 @@ class Evidence:
         for axis, index in enumerate(self.index):
             if index is not None:
                 entries, length = index
-                spread = _expand(array, {axis: entries.shape[0]})
+                spread = expand(array, {axis: entries.shape[0]})
                 front = pt.moveaxis(spread, axis, 0)
                 zeros = pt.zeros((length, *list(front.shape)[1:]), dtype=array.dtype)
                 array = pt.moveaxis(zeros[entries].inc(front), 0, axis)
@@ -156,8 +161,8 @@ def prior_of(members: Sequence[Member]) -> Prior:
     """Prior of a block."""
     label_lengths = tuple(members[0].lengths[axis] for axis in members[0].labels)
     zero = all(scalar_constant(member.mean) == 0 for member in members)
-    mean = None if zero else _concatenate([_flat(m, m.mean) for m in members], label_lengths)
-    precision = _concatenate([_flat(m, m.precision) for m in members], label_lengths)
+    mean = None if zero else concatenate([_flat(m, m.mean) for m in members], label_lengths)
+    precision = concatenate([_flat(m, m.precision) for m in members], label_lengths)
     [folded] = constant_fold([precision], raise_not_constant=False)
     if isinstance(folded, np.ndarray):
         precision = pt.as_tensor(folded)
@@ -167,9 +172,9 @@ def prior_of(members: Sequence[Member]) -> Prior:
 def _flat(member: Member, parameter: TensorVariable) -> TensorVariable:
     """A prior parameter with axes (labels, d)."""
     n = len(member.labels)
-    ordered = _align(parameter, member.rv.ndim).dimshuffle(*member.labels, *member.dense)
-    full = _expand(ordered, {n + i: member.lengths[a] for i, a in enumerate(member.dense)})
-    return _flatten(full, n, len(member.dense))
+    ordered = align(parameter, member.rv.ndim).dimshuffle(*member.labels, *member.dense)
+    full = expand(ordered, {n + i: member.lengths[a] for i, a in enumerate(member.dense)})
+    return flatten(full, n, len(member.dense))
 
 
 def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
@@ -191,13 +196,11 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
     repeated = [a for a in range(child.ndim) if a not in label_axes and a not in varying]
     order = (*label_axes, *varying, *repeated)
     n_kept = n + len(varying)
-    weight = _align(seen.precision, child.ndim).dimshuffle(order)
+    weight = align(seen.precision, child.ndim).dimshuffle(order)
     response = seen.residual.dimshuffle(order)
     if repeated:
         total = weight.sum(tuple(range(n_kept, child.ndim)))
-        count = [
-            child.shape[a] for i, a in enumerate(repeated) if not _varies(weight, [n_kept + i])
-        ]
+        count = [child.shape[a] for i, a in enumerate(repeated) if not varies(weight, [n_kept + i])]
         total = reduce(lambda a, b: a * b, count, total).astype(weight.dtype)
         response = (weight * response).sum(tuple(range(n_kept, child.ndim))) / total
         weight = total
@@ -207,8 +210,8 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
         [term, *_] = [term for term in seen.terms if term.varies_along(axis)]
         length = stated[axis]
         spread[n + i] = term.coefficient.shape[axis] if length is None else length
-    if _varies(weight, spread):
-        weight = _flatten(_expand(weight, spread), n, len(varying))
+    if varies(weight, spread):
+        weight = flatten(expand(weight, spread), n, len(varying))
     else:
         weight = weight.dimshuffle(*range(n), "x")
     designs = []
@@ -216,16 +219,16 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
         dense = [child.ndim + axis for axis in member.dense]
         design = term.coefficient.dimshuffle(*label_axes, *varying, *dense)
         full = {n_kept + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
-        design = _flatten(_expand(design, spread | full), n_kept, len(dense))
-        designs.append(_flatten(design, n, len(varying)))
+        design = flatten(expand(design, spread | full), n_kept, len(dense))
+        designs.append(flatten(design, n, len(varying)))
     index = []
     for axis in label_axes:
         link = links[axis]
         assert link is not None
         length = members[0].lengths[link.axis]
         index.append(None if link.index is None else (link.index, length))
-    design = _concatenate(designs, [child.shape[axis] for axis in label_axes])
-    return Evidence(design, _flatten(response, n, len(varying)), weight, tuple(index))
+    design = concatenate(designs, [child.shape[axis] for axis in label_axes])
+    return Evidence(design, flatten(response, n, len(varying)), weight, tuple(index))
 
 
 def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariable, TensorVariable]:
@@ -243,158 +246,3 @@ def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariab
         values[member.rv] = pt.specify_shape(value.astype(member.rv.dtype), member.rv.type.shape)
         start = start + size
     return values
-
-
-# --- draws ---------------------------------------------------------------------------------
-
-Drawn = tuple[Variable, TensorVariable]
-
-
-def draw_elementwise(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
-    """Draw a block whose entries are independent (d = 1)."""
-    precision = sum((seen.information_diagonal() for seen in evidence), prior.precision)
-    linear = _linear(prior, evidence)
-    rng, noise = _noise(rng, prior)
-    return rng, linear / precision + noise / pt.sqrt(precision)
-
-
-def draw_shared(
-    rng: Variable, prior: Prior, evidence: Sequence[Evidence], many_labels: bool
-) -> Drawn:
-    """Draw a block whose labels share one precision matrix, with one factorisation.
-
-    With many labels the inverse factor is formed once and applied by matrix products.
-    """
-    n = len(prior.label_lengths)
-    information = sum(
-        (seen.information().dimshuffle(n, n + 1) for seen in evidence[1:]),
-        evidence[0].information().dimshuffle(n, n + 1),
-    )
-    diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
-    factor = cholesky(information + diagonal, lower=True)
-    linear = _linear(prior, evidence)
-    rng, noise = _noise(rng, prior)
-    if many_labels:
-        inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
-        half = matmul_last(linear, inverse.T) + noise
-        return rng, matmul_last(half, inverse)
-    columns = _flatten(_expand_labels(linear, prior), 0, n).T
-    half = solve_triangular(factor, columns, lower=True) + _flatten(noise, 0, n).T
-    block = solve_triangular(factor.T, half, lower=False).T
-    return rng, block.reshape(prior.shape) if n != 1 else block
-
-
-def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
-    """Draw a block with a precision matrix per label."""
-    diagonal = prior.precision[..., None] * pt.eye(
-        prior.precision.shape[-1], dtype=prior.precision.dtype
-    )
-    precision = sum((seen.information() for seen in evidence), diagonal)
-    lengths = dict(enumerate(prior.label_lengths))
-    factor = cholesky(_expand(precision, lengths), lower=True)
-    linear = _expand_labels(_linear(prior, evidence), prior)
-    rng, noise = _noise(rng, prior)
-    half = solve_triangular(factor, linear, lower=True, b_ndim=1) + noise
-    return rng, solve_triangular(factor.mT, half, lower=False, b_ndim=1)
-
-
-def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
-    r"""Draw a block with fewer observations than entries per label, by Matheron's rule.
-
-    ``v = v0 + A (y - C v0 - e)`` with ``v0`` from the prior, ``e`` from the noise and the gain
-    ``A = S C^T (C S C^T + 1/w)^{-1}``, where ``S`` is the prior's diagonal covariance.
-    """
-    n = len(prior.label_lengths)
-    variance = pt.reciprocal(prior.shared_precision())
-    design, weight = seen.design.dimshuffle(n, n + 1), seen.weight.dimshuffle(n)
-    rng, noise = _noise(rng, prior)
-    start = noise * pt.sqrt(variance)
-    if prior.mean is not None:
-        start = start + prior.mean
-    size = (*prior.label_lengths, design.shape[0])
-    rng, error = standard_normal(rng, size, noise.dtype)
-    surprise = seen.response - matmul_last(start, design.T) - error / pt.sqrt(weight)
-    scaled = design * variance
-    if design.type.broadcastable[0]:
-        total = (scaled * design).sum() + pt.reciprocal(weight[0])
-        return rng, start + surprise * (scaled[0] / total)
-    noise_covariance = pt.eye(design.shape[0], dtype=design.dtype) * pt.reciprocal(weight)
-    covariance = pt.dot(scaled, design.T) + noise_covariance
-    factor = cholesky(covariance, lower=True)
-    half = solve_triangular(factor, scaled, lower=True)
-    gain = solve_triangular(factor.T, half, lower=False)
-    return rng, start + matmul_last(surprise, gain)
-
-
-def _linear(prior: Prior, evidence: Sequence[Evidence]) -> TensorVariable:
-    """``h``, with axes (labels, d)."""
-    parts = [seen.linear() for seen in evidence]
-    if prior.mean is not None:
-        parts.append(prior.precision * prior.mean)
-    if not parts:
-        return pt.zeros_like(prior.precision)
-    return reduce(lambda a, b: a + b, parts)
-
-
-def _noise(rng: Variable, prior: Prior) -> Drawn:
-    return standard_normal(rng, prior.shape, prior.precision.dtype)
-
-
-# --- axes ----------------------------------------------------------------------------------
-
-
-def matmul_last(array: TensorVariable, matrix: TensorVariable) -> TensorVariable:
-    """``array @ matrix`` over the last axis of ``array``, as one matrix product."""
-    if array.ndim <= 2:
-        return pt.dot(array, matrix)
-    leading = list(array.shape)[:-1]
-    product = pt.dot(_flatten(array, 0, array.ndim - 1), matrix)
-    return product.reshape((*leading, matrix.shape[1]))
-
-
-def _varies(array: TensorVariable, axes: Iterable[int]) -> bool:
-    return any(not array.type.broadcastable[axis] for axis in axes)
-
-
-def _align(array: TensorVariable, ndim: int) -> TensorVariable:
-    """Prepend axes of length one."""
-    return array.dimshuffle(*["x"] * (ndim - array.ndim), *range(array.ndim))
-
-
-def _expand(array: TensorVariable, lengths: Mapping[int, Length]) -> TensorVariable:
-    """Spread axes of length one to the given lengths."""
-    one = array.type.broadcastable
-    if not any(one[axis] for axis in lengths):
-        return array
-    shape = [lengths.get(a, 1) if one[a] else array.shape[a] for a in range(array.ndim)]
-    return pt.broadcast_to(array, shape)
-
-
-def _expand_labels(array: TensorVariable, prior: Prior) -> TensorVariable:
-    return _expand(array, dict(enumerate(prior.label_lengths)))
-
-
-def _flatten(array: TensorVariable, start: int, count: int) -> TensorVariable:
-    """Merge ``count`` axes into one; into a new axis of length one if there are none."""
-    if count == 1:
-        return array
-    if count == 0:
-        return pt.expand_dims(array, start)
-    one = array.type.broadcastable
-    shape: list[Length] = [1 if one[axis] else array.shape[axis] for axis in range(array.ndim)]
-    merged = reduce(lambda a, b: a * b, shape[start : start + count])
-    return array.reshape((*shape[:start], merged, *shape[start + count :]))
-
-
-def _concatenate(
-    arrays: Sequence[TensorVariable], label_lengths: Sequence[Length]
-) -> TensorVariable:
-    """Join along the last axis, with labels spread where only some of the arrays vary."""
-    if len(arrays) == 1:
-        return arrays[0]
-    spread = {
-        axis: length
-        for axis, length in enumerate(label_lengths)
-        if any(_varies(array, [axis]) for array in arrays)
-    }
-    return pt.concatenate([_expand(array, spread) for array in arrays], axis=-1)

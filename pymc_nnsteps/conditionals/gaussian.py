@@ -41,10 +41,6 @@ from pymc_nnsteps.conditionals.blocks import (
     Evidence,
     Member,
     Observation,
-    draw_batched,
-    draw_by_observations,
-    draw_elementwise,
-    draw_shared,
     evidence_of,
     prior_of,
     split,
@@ -56,6 +52,12 @@ from pymc_nnsteps.conditionals.conditional import (
     normal_prior,
     precision_of,
     value_of,
+)
+from pymc_nnsteps.conditionals.gaussian_draws import (
+    draw_batched,
+    draw_by_observations,
+    draw_elementwise,
+    draw_shared,
 )
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
