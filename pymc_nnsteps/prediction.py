@@ -19,6 +19,7 @@ from pymc_nnsteps.conditionals.structure import (
     depends_on,
     describe,
     distribution,
+    model_or_context,
     parameters,
     substitute,
 )
@@ -31,7 +32,7 @@ def predict(
     idata: Any,
     X_new: ArrayLike | pd.DataFrame,
     *,
-    model: pm.Model,
+    model: pm.Model | None = None,
     inputs: str | None = None,
 ) -> xr.DataArray:
     """Pass new inputs through the network without noise, for each posterior draw.
@@ -45,12 +46,12 @@ def predict(
         Result of ``pm.sample``, or its posterior. Latent layers need not be stored.
     X_new : array_like or DataFrame, shape (n_obs, n_features)
         Columns of a table are found by their names where the model's inputs have names.
-    model : pm.Model
-        The model that was sampled, with one observed variable: Normal, or a decision (Bernoulli
-        or Categorical) on latent utilities.
+    model : pm.Model, optional
+        The model that was sampled; that of the context if not given. It has one observed
+        variable: Normal, or a decision (Bernoulli or Categorical) on latent utilities.
     inputs : str, optional
-        Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only container
-        with a column axis, if not given.
+        Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
+        that the observed variable's parameters depend on, if not given.
 
     Returns
     -------
@@ -79,6 +80,7 @@ def predict(
     >>> nns.predict(idata, X[:5], model=model).sizes
     Frozen({'chain': 1, 'draw': 20, 'obs': 5, 'output': 1})
     """
+    model = model_or_context(model)
     container = _container(model, inputs)
     X = _checked(_in_order(X_new, model, container), container)
     output = forward_mean(model, container)
@@ -172,12 +174,18 @@ def _utilities(model: pm.Model, y: TensorVariable) -> TensorVariable:
 def _container(model: pm.Model, name: str | None) -> TensorSharedVariable:
     containers = {data.name: data for data in model.data_vars}
     if name is None:
-        tables = [data.name for data in model.data_vars if data.ndim == 2]
+        means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]
+        tables = [
+            data.name
+            for data in model.data_vars
+            if data.ndim == 2 and any(depends_on(mean, {data}) for mean in means)
+        ]
         name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
     if name not in containers:
         known = ", ".join(containers) or "none"
         raise ValueError(
-            f"inputs must name the pm.Data container that X_new stands for; the model has {known}."
+            f"inputs must name the pm.Data container that X_new stands for; the model has {known}; "
+            "put the network's inputs in pm.Data."
         )
     return containers[name]
 

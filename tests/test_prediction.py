@@ -407,13 +407,10 @@ def test_no_posterior(mangle):
 @pytest.mark.parametrize("inputs", ["foo", None])
 def test_unknown_container(inputs):
     model = build()
-    if inputs is None:
-        with model:
-            pm.Data("other", X)
-            pm.Data("another", X)
-        model = hand_written()
-        with model:
-            pm.Data("other", X)
+    if inputs is None:  # two tables that the output depends on
+        with pm.Model() as model:
+            tables = pm.Data("one", X) + pm.Data("other", X)
+            pm.Normal("y", tables @ pm.Normal("w", shape=X.shape[1]), 1, observed=X[:, 0])
     with pytest.raises(
         ValueError, match=r"inputs must name the pm.Data container .* the model has"
     ):
@@ -450,3 +447,14 @@ def test_layer_of_unknown_mean():
         pm.Poisson("y", rate, observed=np.arange(N_OBS))
     with pytest.raises(ValueError, match="y depends on the inputs and is Poisson"):
         nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_a_table_of_targets_is_not_taken_for_the_inputs():
+    """By hand, several targets are a 2-D container beside the inputs."""
+    with pm.Model() as model:
+        x = pm.Data("x", np.ones((5, 3)))
+        targets = pm.Data("targets", np.zeros((5, 2)))
+        w = pm.Normal("w", shape=(2, 3))
+        pm.Normal("y", x @ w.T, 1, observed=targets)
+    idata = xr.Dataset({"w": (("chain", "draw", "a", "b"), np.ones((1, 4, 2, 3)))})
+    assert (nns.predict(idata, np.ones((6, 3)), model=model) == 3).all()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce, singledispatch
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
@@ -331,12 +332,14 @@ def _read_subtensor(op: Subtensor, node: Any, operands: Sequence[AffineMap]) -> 
 @_read.register(AdvancedSubtensor)
 def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     source, *index_inputs = node.inputs
-    indices = indices_from_subtensor(index_inputs, op.idx_list)
+    indices: tuple[Any, ...] = indices_from_subtensor(index_inputs, op.idx_list)
     others = [i for i in indices if isinstance(i, slice) and i != slice(None)]
     vectors: list[tuple[int, Any]] = [
         (axis, i) for axis, i in enumerate(indices) if not isinstance(i, slice)
     ]
     [(axis, index), *more] = vectors
+    if index.ndim == 1 and index.dtype == "bool" and isinstance(index, Constant):
+        index = pt.constant(np.flatnonzero(index.data))
     if others or more or index.ndim != 1 or index.dtype == "bool":
         raise NotConjugate("it is indexed by something else than one integer vector")
     if not (isinstance(index, Constant) and (index.data >= 0).all()):

@@ -17,6 +17,7 @@ from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
     describe,
+    model_or_context,
     stated_in,
 )
 
@@ -121,7 +122,8 @@ def is_network_variable(model: pm.Model, rv: TensorVariable) -> bool:
 
     Such a network has latent layers (pre-activations under a kinked activation or behind a
     decision, and the post-activations that see them); its variables are these, the variables
-    whose children they are, and the variables that share a child with a post-activation.
+    whose children they are, and the variables that share a child with a post-activation or are
+    one.
     """
     size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
     if model not in _networks or _networks[model][0] != size:
@@ -136,7 +138,7 @@ def _network_variables(model: pm.Model) -> frozenset[TensorVariable]:
     for child in model.basic_RVs:
         parents = stated_in(child.owner.inputs, model.basic_RVs) & free
         if child in layers or not parents.isdisjoint(layers):
-            variables |= parents
+            variables |= parents | ({child} & free)
     return frozenset(variables)
 
 
@@ -183,7 +185,7 @@ class Explanation:
     Attributes
     ----------
     rows : tuple of (str, str or None, str)
-        TensorVariable, conditional (None if there is none), and how or why not.
+        Variable, conditional (None if there is none), and how or why not.
     """
 
     rows: tuple[tuple[str, str | None, str], ...]
@@ -202,12 +204,13 @@ class Explanation:
         return f"<pre>{self}</pre>"
 
 
-def explain(model: pm.Model) -> Explanation:
+def explain(model: pm.Model | None = None) -> Explanation:
     """Show which free variables of a model have a conditional that Gibbs can draw from.
 
     Parameters
     ----------
-    model : pm.Model
+    model : pm.Model, optional
+        Taken from the context if not given.
 
     Returns
     -------
@@ -228,6 +231,7 @@ def explain(model: pm.Model) -> Explanation:
     slope     Gaussian     children: y
     noise     -            its prior is HalfNormal, not Normal
     """
+    model = model_or_context(model)
     reasons: dict[TensorVariable, str] = {}
     for rv in model.free_RVs:
         try:

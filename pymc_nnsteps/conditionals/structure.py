@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.model import modelcontext
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -30,13 +31,21 @@ class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more
     """
 
 
+def model_or_context(model: pm.Model | None) -> pm.Model:
+    """The given model, or that of the context."""
+    found = modelcontext(model)
+    if not isinstance(found, pm.Model):
+        raise ValueError(f"model must be a pm.Model; got {model!r}.")
+    return found
+
+
 def describe(variable: Variable) -> str:
     """Name a variable as its user knows it: by its name, else by the operation that made it."""
     if variable.name:
         return str(variable.name)
     if variable.owner is None:
         return str(variable)
-    op = variable.owner.op
+    op = getattr(variable.owner.op, "core_op", variable.owner.op)
     return str(type(getattr(op, "scalar_op", op)).__name__)
 
 

@@ -121,12 +121,19 @@ def _times(coefficient: TensorVariable, factor: TensorVariable) -> TensorVariabl
 
 
 def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) -> Term:
-    """Sum of a term and the one of the same variable in ``terms``, if any."""
+    """Sum of a term and the one of the same variable in ``terms``, if any.
+
+    An axis that only one of them carries along is summed over in both.
+    """
     if rv not in terms:
         return term
-    if terms[rv].links != term.links:
-        raise NotConjugate("it enters a sum twice, along different axes")
-    return Term(term.links, terms[rv].coefficient + term.coefficient)
+    other = terms[rv]
+    for axis in range(term.out_ndim):
+        if other.links[axis] != term.links[axis]:
+            term, other = (
+                t if t.links[axis] is None else cut_link(t, axis, rv) for t in (term, other)
+            )
+    return Term(term.links, other.coefficient + term.coefficient)
 
 
 def sum_axis(term: Term, axis: int, length: Length) -> Term:

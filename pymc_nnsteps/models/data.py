@@ -210,7 +210,9 @@ def _require_rows(rows: int, n_obs: int) -> None:
 
 def _require_entries(name: str, values: NDArray[np.generic]) -> None:
     if not values.size:
-        raise ValueError(f"{name} is empty (shape {values.shape}); pass at least one row.")
+        raise ValueError(
+            f"{name} is empty (shape {values.shape}); pass at least one row and one column."
+        )
 
 
 def _require_finite(name: str, values: NDArray[np.floating]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike
@@ -218,9 +219,9 @@ def _variances(noise: Noise, n_hidden: int) -> _Variances:
             layers.per_layer(f'noise["{kind}"]', noise[kind], n_hidden, "hidden layer")
             for kind in kinds[:2]
         )
-        (output,) = layers.per_layer('noise["output"]', noise["output"], 1, "network")
+        (output,) = layers.per_layer('noise["output"]', noise["output"], 1, None)
     else:
-        (output,) = layers.per_layer("noise", noise, 1, "network")
+        (output,) = layers.per_layer("noise", noise, 1, None)
         pre = post = (output,) * n_hidden
     if min((*pre, *post, output)) < 0:
         raise ValueError(f"noise is a variance and must not be negative; got {noise!r}.")
@@ -235,6 +236,8 @@ def _variances(noise: Noise, n_hidden: int) -> _Variances:
 def _bias_precisions(
     bias: bool, bias_precision: float | Sequence[float] | None, fan_in: Sequence[int]
 ) -> tuple[float | None, ...]:
+    if not isinstance(bias, bool | np.bool_):
+        raise ValueError(f"bias must be True or False; got {bias!r}.")
     if bias:
         return layers.precisions("bias_precision", bias_precision, fan_in)
     if bias_precision is not None:

@@ -44,7 +44,7 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(width) for width in hidden)
 
 
-def per_layer(name: str, value: ArrayLike, count: int, kind: str) -> tuple[float, ...]:
+def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tuple[float, ...]:
     """Expand one number to all layers, or check that there is one per layer.
 
     Parameters
@@ -54,8 +54,8 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str) -> tuple[float
     value : float or sequence of float, length ``count``
     count : int
         Number of layers.
-    kind : str
-        What is counted, for messages, such as ``"hidden layer"``.
+    kind : str or None
+        What is counted, for messages, such as ``"hidden layer"``; None if there is but one.
 
     Returns
     -------
@@ -79,7 +79,8 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str) -> tuple[float
     if not np.isfinite(numbers).all():
         raise ValueError(f"{name} must be a finite number or a sequence of them; got {value!r}.")
     if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != count):
-        raise ValueError(f"{name} must be one number or {count}, one per {kind}; got {value!r}.")
+        several = "" if kind is None else f" or {count}, one per {kind}"
+        raise ValueError(f"{name} must be one number{several}; got {value!r}.")
     return tuple(np.broadcast_to(numbers, (count,)).tolist())
 
 

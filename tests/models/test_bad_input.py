@@ -119,6 +119,8 @@ CASES = {
         'likelihood must be one of "normal", "probit", "multinomial_probit"; got \'logit\'',
     ),
     "start": ({"start": "zero"}, 'start must be one of "support_point", "prior"; got \'zero\''),
+    "bias text": ({"bias": "yes"}, "bias must be True or False; got 'yes'"),
+    "bias number": ({"bias": 2}, "bias must be True or False"),
     "noise negative": ({"noise": -0.1}, "noise is a variance and must not be negative"),
     "noise zero": ({"noise": 0}, "noise of the output must be positive; .* pass noise="),
     "noise nan": ({"noise": np.nan}, "noise must be a finite number"),
