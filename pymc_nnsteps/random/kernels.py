@@ -179,20 +179,22 @@ def set_pieces(
 
 
 @inline
-def two_pieces(rng: Generator, log_odds: float, edge: float, mean: Array, sd: Array) -> float:
+def two_pieces(
+    rng: Generator, odds: float, edge: float, low: float, low_sd: float, up: float, up_sd: float
+) -> float:
     """One draw from two pieces whose modes are not far outside them.
 
-    Each is proposed by its whole normal; ``log_odds`` are those of the upper one. Two proposals
-    are made at a time: a branch that the processor cannot foresee costs more than a proposal.
+    Each is proposed by its whole normal; ``odds`` are those of the upper one. Two proposals are
+    made at a time: a branch that the processor cannot foresee costs more than a proposal.
     """
-    p = 1.0 / (1.0 + math.exp(-log_odds))
+    p = odds / (1.0 + odds)
     while True:
         first_is_upper = rng.random() < p
         first = rng.standard_normal()
         second_is_upper = rng.random() < p
         second = rng.standard_normal()
-        first = mean[1] + sd[1] * first if first_is_upper else mean[0] + sd[0] * first
-        second = mean[1] + sd[1] * second if second_is_upper else mean[0] + sd[0] * second
+        first = up + up_sd * first if first_is_upper else low + low_sd * first
+        second = up + up_sd * second if second_is_upper else low + low_sd * second
         first_accepted = (first > edge) == first_is_upper
         second_accepted = (second > edge) == second_is_upper
         z = first if first_accepted else second
@@ -248,7 +250,8 @@ def piecewise_normal_kernel(
                 continue
             log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
             if above > -OUTSIDE and below < OUTSIDE and abs(log_odds) < -NEGLIGIBLE:
-                out[i] = two_pieces(rng, log_odds, edges[1], mean, sd)
+                odds = math.exp(log_odds)
+                out[i] = two_pieces(rng, odds, edges[1], mean[0], sd[0], mean[1], sd[1])
                 continue
 
         mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])

@@ -1,7 +1,7 @@
 r"""A normal seen through a noisy piecewise-linear activation.
 
 .. math:: p(z) \propto N(z \mid \mu, \sigma^2)\, N(x \mid a(z), \tau^2), \qquad
-          a(z) = s_k z + c_k \text{ on piece } k = (t_{k-1}, t_k)
+          a(z) = s_k z + c_k \text{ on piece } k = (t_k, t_{k+1}),\ t_0 = -\infty
 
 is the full conditional of a pre-activation (Piccioli, Troiani and Zdeborova,
 arXiv:2306.02729, eq. 10, with :math:`\mu = F`, :math:`\sigma^2 = \Delta_Z`,
