@@ -21,6 +21,7 @@ from pymc_nnsteps.conditionals.structure import (
     distribution,
     model_or_context,
     parameters,
+    stated_in,
     substitute,
 )
 
@@ -145,12 +146,9 @@ def forward_mean(model: pm.Model, container: TensorVariable) -> TensorVariable:
     if isinstance(y.owner.op, BernoulliRV | CategoricalRV):
         y = _utilities(model, y)
     output = _mean(y)
-    means: dict[TensorVariable, TensorVariable] = {}
-    for rv in model.free_RVs:
-        if depends_on(rv, {container}):
-            [mean] = substitute([_mean(rv)], means)
-            means[rv] = mean
-    [output] = substitute([output], means)
+    means = {rv: _mean(rv) for rv in model.free_RVs if depends_on(rv, {container})}
+    while stated_in([output], means):
+        [output] = substitute([output], means)
     return output
 
 

@@ -458,3 +458,14 @@ def test_a_table_of_targets_is_not_taken_for_the_inputs():
         pm.Normal("y", x @ w.T, 1, observed=targets)
     idata = xr.Dataset({"w": (("chain", "draw", "a", "b"), np.ones((1, 4, 2, 3)))})
     assert (nns.predict(idata, np.ones((6, 3)), model=model) == 3).all()
+
+
+def test_the_order_of_variables_in_the_model_does_not_matter():
+    """A copied model lists its variables in another order, outputs before inputs."""
+    model = build()
+    copy = model.copy()
+    assert [rv.name for rv in copy.free_RVs] != [rv.name for rv in model.free_RVs]
+    idata = posterior(model)
+    xr.testing.assert_allclose(
+        nns.predict(idata, X_NEW, model=copy), nns.predict(idata, X_NEW, model=model)
+    )
