@@ -461,11 +461,9 @@ def test_a_table_of_targets_is_not_taken_for_the_inputs():
 
 
 def test_the_order_of_variables_in_the_model_does_not_matter():
-    """A copied model lists its variables in another order, outputs before inputs."""
+    """PyMC's model transformations list them in another order."""
     model = build()
-    copy = model.copy()
-    assert [rv.name for rv in copy.free_RVs] != [rv.name for rv in model.free_RVs]
     idata = posterior(model)
-    xr.testing.assert_allclose(
-        nns.predict(idata, X_NEW, model=copy), nns.predict(idata, X_NEW, model=model)
-    )
+    expected = nns.predict(idata, X_NEW, model=model)
+    model.free_RVs.reverse()
+    xr.testing.assert_allclose(nns.predict(idata, X_NEW, model=model), expected)
