@@ -65,10 +65,6 @@ class InPython(Op):
         return Apply(self, node.inputs, [output.type() for output in node.outputs])
 
     @override
-    def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: Any) -> None:
-        self.op.prepare_node(node, storage_map, compute_map, "py")
-
-    @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         self.op.perform(node, inputs, output_storage)
 

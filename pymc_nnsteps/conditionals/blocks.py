@@ -23,7 +23,12 @@ from pymc_nnsteps.conditionals.axes import (
     matmul_last,
     varies,
 )
-from pymc_nnsteps.conditionals.structure import lengths, scalar_constant, stated_lengths
+from pymc_nnsteps.conditionals.structure import (
+    lengths,
+    scalar_constant,
+    stated_lengths,
+    typed_like,
+)
 from pymc_nnsteps.conditionals.terms import Length, Term
 
 
@@ -243,6 +248,6 @@ def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariab
         if len(member.dense) != 1:
             part = part.reshape(shape)
         value = part.dimshuffle(*(axes.index(axis) for axis in range(member.rv.ndim)))
-        values[member.rv] = pt.specify_shape(value.astype(member.rv.dtype), member.rv.type.shape)
+        values[member.rv] = typed_like(member.rv, value)
         start = start + size
     return values

@@ -41,6 +41,7 @@ from pymc_nnsteps.conditionals.structure import (
     known_shape,
     lengths,
     parameters,
+    typed_like,
 )
 from pymc_nnsteps.random import piecewise_normal
 
@@ -79,7 +80,7 @@ class PiecewiseGaussian(Conditional):
             ),
             size=lengths(z),
         )
-        return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
+        return Draw(rng, {z: typed_like(z, value)})
 
 
 def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:

@@ -49,6 +49,7 @@ from pymc_nnsteps.conditionals.structure import (
     known_shape,
     parameters,
     scalar_constant,
+    typed_like,
 )
 from pymc_nnsteps.random import argmax_utilities, truncated_normal
 
@@ -74,7 +75,7 @@ class Threshold(Conditional):
         lower = pt.switch(self.above, threshold, -infinity)
         upper = pt.switch(self.above, infinity, threshold)
         rng, value = truncated_normal(rng, mean, sigma, lower, upper)
-        return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
+        return Draw(rng, {z: typed_like(z, value)})
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class LargestUtility(Conditional):
         if mean.type.broadcastable != z.type.broadcastable:
             mean = pt.broadcast_to(mean, z.shape)
         rng, value = argmax_utilities(rng, mean, sigma, self.labels, z)
-        return Draw(rng, {z: pt.specify_shape(value.astype(z.dtype), z.type.shape)})
+        return Draw(rng, {z: typed_like(z, value)})
 
 
 def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:

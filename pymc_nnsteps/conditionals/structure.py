@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.model import modelcontext
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -169,6 +170,11 @@ def lengths(rv: TensorVariable) -> list[TensorVariable | int]:
     """Lengths of the axes of a random variable, stated without its value where possible."""
     stated = stated_lengths(rv)
     return [rv.shape[axis] if n is None else n for axis, n in enumerate(stated)]
+
+
+def typed_like(rv: TensorVariable, value: TensorVariable) -> TensorVariable:
+    """A new value of a random variable, with its dtype and static shape."""
+    return pt.specify_shape(value.astype(rv.dtype), rv.type.shape)
 
 
 def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Variable]) -> list[Any]:
