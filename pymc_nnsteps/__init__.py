@@ -9,9 +9,12 @@ from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals import NotConjugate, explain
 from pymc_nnsteps.models import intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict
-from pymc_nnsteps.steps import Gibbs
+from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 
 __all__ = [
+    "MALA",
+    "PCN",
+    "PCNL",
     "Gibbs",
     "NotConjugate",
     "PiecewiseLinear",

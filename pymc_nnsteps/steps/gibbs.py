@@ -11,7 +11,7 @@ from pymc.initial_point import PointType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
+from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
@@ -26,7 +26,9 @@ from pymc_nnsteps.conditionals.recognition import (
 )
 from pymc_nnsteps.conditionals.scan import order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.steps.arguments import positive_integer
 from pymc_nnsteps.steps.sweep import Sweep
+from pymc_nnsteps.steps.variables import chosen
 
 Scan = Literal["sequential", "parallel"]
 
@@ -99,15 +101,14 @@ class Gibbs(BlockedStep):
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        if isinstance(sweeps, bool) or not isinstance(sweeps, int | np.integer) or sweeps < 1:
-            raise ValueError(f"sweeps must be a positive integer; got {sweeps!r}.")
+        self.sweeps = positive_integer("sweeps", sweeps)
         if scan not in ("sequential", "parallel"):
             raise ValueError(f'scan must be "sequential" or "parallel"; got {scan!r}.')
         model = modelcontext(model)
         if initial_point is None:
             initial_point = model.initial_point()
-        conditionals = order_scan(find_conditionals(model, _chosen(model, vars)), scan, model)
-        self.sweeps = int(sweeps)
+        rvs = _recognised(model) if vars is None else chosen(model, vars)
+        conditionals = order_scan(find_conditionals(model, rvs), scan, model)
         self.vars = [model.rvs_to_values[rv] for c in conditionals for rv in c.draws]
         self.rng = get_random_generator(rng)
         self.n_sweeps = 0
@@ -123,7 +124,7 @@ class Gibbs(BlockedStep):
         """Prepare for a chain: the generator, and what depends on the model's data."""
         super().setup_chain(rng, tune, draws)
         self.n_sweeps = 0
-        self._sweep.refresh()
+        self._sweep.compiled.refresh()
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Perform ``sweeps`` sweeps from ``point``."""
@@ -158,19 +159,8 @@ class Gibbs(BlockedStep):
         return (update_stats,)
 
 
-def _chosen(
-    model: pm.Model, vars: TensorVariable | str | Sequence[TensorVariable | str] | None
-) -> list[TensorVariable]:
-    """Random variables that the step is asked to draw."""
-    if vars is not None:
-        given = vars if isinstance(vars, list | tuple) else [vars]
-        for var in given:
-            if not (var in model.named_vars if isinstance(var, str) else hasattr(var, "owner")):
-                known = ", ".join(rv.name for rv in model.free_RVs)
-                message = f"vars must be free variables of the model ({known}); got {var!r}."
-                raise ValueError(message)
-        named = [model[var] if isinstance(var, str) else var for var in given]
-        return [model.values_to_rvs[v] for v in get_value_vars_from_user_vars(named, model)]
+def _recognised(model: pm.Model) -> list[TensorVariable]:
+    """Free variables that have a full conditional of a known form."""
     recognised = []
     for rv in model.free_RVs:
         try:

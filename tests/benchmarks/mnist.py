@@ -74,7 +74,7 @@ def products(X: np.ndarray) -> Callable[[], None]:
 
 def parts(step: nns.Gibbs, advance: Callable[[], None], sweeps: int = 20) -> dict[str, float]:
     """Share of a sweep by kind of operation, the largest first."""
-    profile = step._sweep._function.profile
+    profile = step._sweep.compiled.function.profile
     advance()
     before = Counter(profile.apply_time)
     for _ in range(sweeps):

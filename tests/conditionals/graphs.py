@@ -20,7 +20,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-from pymc_nnsteps.steps.sweep import natural_values
+from pymc_nnsteps.steps.variables import natural_values
 
 FAST = Mode(linker="py", optimizer="fast_compile")
 

@@ -3,12 +3,13 @@
 A new step class is one more entry of ``CASES``.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 
 import pymc_nnsteps as nns
 
@@ -17,16 +18,16 @@ X = np.random.default_rng(1).normal(size=(12, 2))
 
 @dataclass(frozen=True)
 class Case:
-    """A step on a model. ``variables`` are those it takes; None: all."""
+    """A step on a model, with its arguments. ``variables`` are those it takes; None: all."""
 
     step: Callable[..., Any]
     build: Callable[[], pm.Model]
     variables: tuple[str, ...] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, model, **options):
-        return self.step(
-            self.variables and [model[name] for name in self.variables], model=model, **options
-        )
+        variables = self.variables and [model[name] for name in self.variables]
+        return self.step(variables, model=model, **self.arguments, **options)
 
 
 def relu_network():
@@ -75,6 +76,29 @@ def regression():
     return model
 
 
+def gaussian_process():
+    """A latent function whose prior has a parameter that is for another step."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", X)[:, 0]
+        scale = pm.HalfNormal("scale", initval=0.9)
+        kernel = pm.math.exp(-((x[:, None] - x) ** 2)) + 0.1 * pt.eye(x.shape[0])
+        f = pm.MvNormal("f", 0.1 * pt.ones_like(x), cov=scale * kernel)
+        pm.Normal("y", pm.math.tanh(f), 0.5, observed=pm.Data("targets", X[:, 1]))
+    return model
+
+
+def smooth_network():
+    """Normal and MvNormal variables of several shapes, and a scale with a transform."""
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0.3, 0.8, shape=(2, 3))
+        w2 = pm.MvNormal("w2", np.zeros(3), tau=0.5 + np.eye(3))
+        b2 = pm.Normal("b2", -1.0, 0.6)
+        sigma = pm.HalfNormal("sigma")
+        mean = pm.math.tanh(pm.Data("inputs", X) @ W1) @ w2 + b2
+        pm.Normal("y", mean, sigma, observed=pm.Data("targets", X[:, 0]))
+    return model
+
+
 CASES = {
     "gibbs-relu": Case(nns.Gibbs, relu_network),
     "gibbs-deep": Case(nns.Gibbs, deep_network),
@@ -82,6 +106,12 @@ CASES = {
     "gibbs-multinomial": Case(nns.Gibbs, multinomial_network),
     "gibbs-by-hand": Case(nns.Gibbs, by_hand, ("W1", "Z", "A", "W2", "b2")),
     "gibbs-regression": Case(nns.Gibbs, regression, ("slopes", "intercept")),
+    "pcn-process": Case(nns.PCN, gaussian_process, ("f",), {"beta": 0.1}),
+    "pcn-network": Case(nns.PCN, smooth_network, None, {"steps": 3}),
+    "pcnl-process": Case(nns.PCNL, gaussian_process, ("f",)),
+    "pcnl-network": Case(nns.PCNL, smooth_network, ("W1", "w2", "b2"), {"delta": 0.001}),
+    "mala-process": Case(nns.MALA, gaussian_process, None, {"step_size": 0.02}),
+    "mala-network": Case(nns.MALA, smooth_network, None, {"preconditioner": {"W1": 0.5}}),
 }
 
 

@@ -66,8 +66,6 @@ def joint_z_scores(step, model, data, *, transitions, seed=0, decide=None):
             point = {**point, last.name: value}
             value = decide(value)
         container.set_value(value.astype(container.dtype))
-        if caches:
-            step.setup_chain(step.rng, 0, transitions)
         return point
 
     point = {}
@@ -79,8 +77,6 @@ def joint_z_scores(step, model, data, *, transitions, seed=0, decide=None):
         point[rv.name] = (mean + sd * noise).astype(rv.dtype)
     point = {name: point[name] for name in model.initial_point()}
     step.setup_chain(np.random.default_rng(seed + 1), 0, transitions)
-    caches = True
-    caches = _caches_depend_on_data(step, lambda: redraw(point))
 
     history = {name: [] for name in names}
     for _ in range(transitions):
@@ -134,14 +130,3 @@ def _compile(model, normals):
         pytensor.function(batched, many, mode="FAST_COMPILE", **options),
         pytensor.function(values[:-1], parameters[-1], mode="FAST_COMPILE", **options),
     )
-
-
-def _caches_depend_on_data(step, redraw):
-    """Whether what the step computes once per chain depends on the data that are redrawn."""
-    sweep = getattr(step, "_sweep", None)
-    if sweep is None:
-        return True
-    before = [constant.get_value() for constant in sweep._constants]
-    redraw()
-    after = [constant.get_value() for constant in sweep._constants]
-    return not all(map(np.array_equal, before, after))

@@ -1,0 +1,39 @@
+"""Checks of the arguments that step methods are given."""
+
+import math
+
+import numpy as np
+
+
+def positive_integer(name: str, value: object) -> int:
+    """The value, if it is a positive integer.
+
+    Raises
+    ------
+    ValueError
+        Otherwise, with the argument's name.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a positive integer; got {value!r}.")
+    return int(value)
+
+
+def positive_number(
+    name: str, value: object, *, below: float = math.inf, at_most: float = math.inf
+) -> float:
+    """The value, if it is a positive number within the bound.
+
+    Raises
+    ------
+    ValueError
+        Otherwise, with the argument's name and its range.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.integer | np.floating)
+        or not (0 < value < below and value <= at_most and value < math.inf)
+    ):
+        closed = at_most < math.inf
+        upper = f" up to {at_most:g}" if closed else f" below {below:g}" if below < math.inf else ""
+        raise ValueError(f"{name} must be a positive number{upper}; got {value!r}.")
+    return float(value)

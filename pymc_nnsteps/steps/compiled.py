@@ -1,0 +1,128 @@
+"""A compiled function of what changes in a chain, with the rest computed beforehand.
+
+What depends on data and constants only (Gram matrices, Cholesky factors, stacked designs) is
+taken out of the function, computed once, kept in shared variables, and computed again when the
+data have been exchanged.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.compile.mode import Mode
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.tensor.elemwise import DimShuffle
+
+from pymc_nnsteps.compiling import without_blas_notice
+from pymc_nnsteps.conditionals.structure import substitute
+
+
+class Compiled:
+    """A compiled function of values that change in a chain.
+
+    Parameters
+    ----------
+    inputs : sequence of Variable or pytensor.In
+        Arguments, which must be of the right type: nothing is converted.
+    outputs : sequence of Variable
+    compile_kwargs : mapping
+        Options of :func:`pymc.pytensorf.compile`.
+
+    Attributes
+    ----------
+    function : pytensor function
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Variable | pytensor.In],
+        outputs: Sequence[Variable],
+        compile_kwargs: Mapping[str, Any],
+    ) -> None:
+        self._data = [leaf for leaf in ancestors(outputs) if isinstance(leaf, SharedVariable)]
+        roots = [i.variable if isinstance(i, pytensor.In) else i for i in inputs]
+        outputs, invariants = take_out_invariants(outputs, roots)
+        self._constants = list(invariants.values())
+        self._invariants = pytensor.function(
+            [], list(invariants), mode=Mode(linker="py", optimizer="fast_compile")
+        )
+        self.refresh()
+        with without_blas_notice():
+            self.function = pymc_compile(
+                inputs, outputs, on_unused_input="ignore", **compile_kwargs
+            )
+        self.function.trust_input = True
+
+    def refresh(self) -> None:
+        """Compute again what depends on the model's data only."""
+        self._seen = self._current_data()
+        for constant, value in zip(self._constants, self._invariants(), strict=True):
+            constant.set_value(value, borrow=True)
+
+    def refresh_if_data_changed(self) -> bool:
+        """Whether data have been exchanged since the last refresh, which is then repeated."""
+        current = self._current_data()
+        changed = any(new is not old for new, old in zip(current, self._seen, strict=True))
+        if changed:
+            self.refresh()
+        return changed
+
+    def __call__(self, *values: Any) -> list[Any]:
+        """The function's outputs."""
+        return self.function(*values)
+
+    def _current_data(self) -> list[Any]:
+        return [data.get_value(borrow=True) for data in self._data]
+
+
+def take_out_invariants(
+    outputs: Sequence[Variable], roots: Collection[Variable]
+) -> tuple[list[Variable], dict[Variable, SharedVariable]]:
+    """Replace the largest parts of a graph that do not depend on ``roots`` by shared variables.
+
+    Returns
+    -------
+    outputs : list of Variable
+        The graph with shared variables (still empty) in the place of these parts.
+    invariants : dict
+        From each part to its shared variable.
+    """
+    graph = FunctionGraph(outputs=outputs, clone=False)
+    MergeOptimizer().rewrite(graph)
+    outputs = graph.outputs
+    varying = set(roots)
+    found: dict[Variable, SharedVariable] = {}
+    for node in io_toposort(roots, outputs):
+        if varying.isdisjoint(node.inputs):
+            continue
+        varying.update(node.outputs)
+        for variable in node.inputs:
+            part = _behind_views(variable)
+            if part not in varying and part not in found and _is_worth_keeping(part):
+                empty = np.empty([n or 0 for n in part.type.shape], dtype=part.dtype)
+                found[part] = pytensor.shared(empty, shape=part.type.shape, borrow=True)
+    return substitute(outputs, found) if found else list(outputs), found
+
+
+def _behind_views(variable: Variable) -> Any:
+    """What a variable is a view of: views cost nothing inside the function."""
+    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle | ViewOp):
+        variable = variable.owner.inputs[0]
+    return variable
+
+
+def _is_worth_keeping(part: Any) -> bool:
+    """Whether a part is computed from data; the compiler folds the rest itself."""
+    computed = part.owner is not None and part.dtype.startswith("float")
+    return computed and any(
+        isinstance(leaf, SharedVariable) or (isinstance(leaf, Constant) and np.size(leaf.data) > 1)
+        for leaf in ancestors([part])
+        if leaf.owner is None
+    )

@@ -1,0 +1,111 @@
+"""Coordinates in which a proposal is made: each variable as an affine function of others.
+
+In the coordinates ``xi = L^{-1} (u - m)`` a prior ``N(m, L L^T)`` is the standard normal, so that
+a proposal that is made for standard normals serves every Gaussian prior. ``m`` and ``L`` are
+graphs in terms of the model's other variables: the map moves along with them.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import pymc as pm
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import describe, distribution, parameters, stated_in
+
+Map = Callable[[TensorVariable], TensorVariable]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """An invertible affine map between a variable's value and its coordinates."""
+
+    to_value: Map
+    from_value: Map
+
+
+def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariable]) -> Coordinates:
+    """Coordinates in which the prior of a variable is standard normal.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rv : TensorVariable
+        A free variable with a Normal or MvNormal prior.
+    block : collection of TensorVariable
+        The variables that are proposed together, ``rv`` among them.
+
+    Raises
+    ------
+    ValueError
+        If the prior is not Gaussian, is transformed, or depends on a variable of the block.
+    """
+    op = rv.owner.op
+    if not isinstance(op, NormalRV | MvNormalRV):
+        raise ValueError(
+            f"{describe(rv)} has the prior {distribution(rv)}, but this step needs a Normal or "
+            "MvNormal one; leave the variable to another step."
+        )
+    transform = model.rvs_to_transforms[rv]
+    if transform is not None:
+        raise ValueError(
+            f"{describe(rv)} is constrained by the transform {type(transform).__name__}, so that "
+            "its prior is not Gaussian; leave the variable to another step."
+        )
+    others = stated_in(rv.owner.inputs, model.basic_RVs).intersection(block)
+    if others:
+        names = ", ".join(sorted(map(describe, others)))
+        raise ValueError(
+            f"{describe(rv)} has a prior that depends on {names}, a variable of the same block; "
+            "give the two to different steps."
+        )
+    mean, spread = parameters(rv)
+    mean = mean.astype(rv.dtype)
+    if isinstance(op, MvNormalRV):
+        return _multivariate(mean, spread)
+    sigma = spread.astype(rv.dtype)
+    return Coordinates(lambda xi: mean + sigma * xi, lambda u: (u - mean) / sigma)
+
+
+def scaled(scale: TensorVariable) -> Coordinates:
+    """Coordinates in units of ``scale``."""
+    return Coordinates(lambda xi: scale * xi, lambda u: u / scale)
+
+
+def _multivariate(mean: TensorVariable, covariance: TensorVariable) -> Coordinates:
+    precision = _inverted(covariance)
+    if precision is None:
+        root = cholesky(covariance.astype(mean.dtype))
+        return Coordinates(
+            lambda xi: mean + _apply(root, xi), lambda u: _solve(root, u - mean, lower=True)
+        )
+    transposed = cholesky(precision.astype(mean.dtype)).mT
+    return Coordinates(
+        lambda xi: mean + _solve(transposed, xi, lower=False),
+        lambda u: _apply(transposed, u - mean),
+    )
+
+
+def _inverted(matrix: TensorVariable) -> TensorVariable | None:
+    """What ``matrix`` is the inverse of, if the graph says so."""
+    op = None if matrix.owner is None else getattr(matrix.owner.op, "core_op", matrix.owner.op)
+    return matrix.owner.inputs[0] if isinstance(op, MatrixInverse) else None
+
+
+def _apply(matrix: TensorVariable, vectors: TensorVariable) -> TensorVariable:
+    """Product with each vector along the last axis."""
+    if matrix.ndim == 2:
+        return vectors @ matrix.mT
+    return (matrix @ vectors[..., None])[..., 0]
+
+
+def _solve(matrix: TensorVariable, vectors: TensorVariable, *, lower: bool) -> TensorVariable:
+    """Solution of a triangular system for each vector along the last axis."""
+    if matrix.ndim == 2:
+        columns = vectors.reshape((-1, vectors.shape[-1])).mT
+        solved = solve_triangular(matrix, columns, lower=lower).mT
+        return solved.reshape(vectors.shape, ndim=vectors.ndim)
+    return solve_triangular(matrix, vectors, lower=lower, b_ndim=1)

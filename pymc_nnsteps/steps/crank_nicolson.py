@@ -1,0 +1,302 @@
+"""Preconditioned Crank-Nicolson steps for variables with Gaussian priors: PCN and PCNL.
+
+Write ``u`` for the deviation of the variables from their prior mean, ``C`` for their prior
+covariance, and ``l(u)`` for the log of everything else in the model, so that the posterior is
+``exp(l(u)) N(u; 0, C)``. Both steps propose with ``w ~ N(0, C)`` and leave the prior invariant
+at any step size, so that only ``l`` enters the acceptance probability: they do not degrade as
+the dimension grows.
+
+In the coordinates ``xi = L^{-1} u``, ``C = L L^T``, the prior is ``N(0, I)``; the gradient of ``l``
+with respect to them is ``L^T grad l(u)``, and ``<g, C g>`` is its squared length.
+"""
+
+import math
+from typing import Any, ClassVar
+
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.initial_point import PointType
+from pymc.model import modelcontext
+from pymc.util import RandomGenerator
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.steps.arguments import positive_number
+from pymc_nnsteps.steps.coordinates import whitened
+from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
+from pymc_nnsteps.steps.proposal import (
+    Proposal,
+    SymbolicPlace,
+    dependent_factors,
+    dot,
+)
+from pymc_nnsteps.steps.variables import Vars, chosen
+
+
+def pcn_move(
+    xi: TensorVariable,
+    gradient: TensorVariable | None,
+    noise: TensorVariable,
+    beta: TensorVariable,
+) -> TensorVariable:
+    """``v = sqrt(1 - beta^2) u + beta w`` (Cotter et al., eq. 1.1)."""
+    return _contraction(beta) * xi + beta * noise
+
+
+def pcn_log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> TensorVariable:
+    """``l(v) - l(u)``."""
+    return v.log_density - u.log_density
+
+
+def pcnl_move(
+    xi: TensorVariable,
+    gradient: TensorVariable | None,
+    noise: TensorVariable,
+    beta: TensorVariable,
+) -> TensorVariable:
+    """``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``.
+
+    With ``s = sqrt(1 - beta^2) = (2 - delta) / (2 + delta)`` this is
+    ``v = s u + (1 - s) C grad l(u) + beta w``.
+    """
+    s = _contraction(beta)
+    return s * xi + pt.sqr(beta) / (1 + s) * gradient + beta * noise
+
+
+def pcnl_log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> TensorVariable:
+    """``rho(u, v) - rho(v, u)`` with ``rho`` of Pezzetti et al., eq. 9, its bracket put right.
+
+    ``rho(u, v) = -l(u) - <v - u, g_u>/2 - delta/4 <u + v, g_u> + delta/4 <g_u, C g_u>``,
+    ``g_u`` the gradient of ``l`` at ``u``.
+    """
+    delta = 2 * pt.sqr(beta) / pt.sqr(1 + _contraction(beta))
+
+    def rho(a: SymbolicPlace, b: SymbolicPlace) -> TensorVariable:
+        g = a.gradient
+        at_a, at_b, squared = dot(a.coordinates, g), dot(b.coordinates, g), dot(g, g)
+        return -a.log_density - (at_b - at_a) / 2 - delta / 4 * (at_a + at_b - squared)
+
+    return rho(u, v) - rho(v, u)
+
+
+def _contraction(beta: TensorVariable) -> TensorVariable:
+    """``sqrt(1 - beta^2)``."""
+    return pt.sqrt((1 - beta) * (1 + beta))
+
+
+def _beta_at(coordinate: float) -> float:
+    """``beta`` in (0, 1) as the logistic function of the coordinate that is adapted."""
+    return 1 / (1 + math.exp(-coordinate))
+
+
+def _beta(delta: float) -> float:
+    """``beta^2 = 8 delta / (2 + delta)^2``."""
+    return math.sqrt(8 * delta) / (2 + delta)
+
+
+class PCN(MetropolisHastings):
+    """Preconditioned Crank-Nicolson: a random walk that knows the prior.
+
+    For the posterior ``exp(l(u)) N(u; m, C)``, propose ``v - m = sqrt(1 - beta^2) (u - m) +
+    beta w``, ``w ~ N(0, C)``, and accept with probability ``min(1, exp(l(v) - l(u)))``. Needs no
+    gradient. One evaluation of ``l`` and one normal per coordinate are the cost of a proposal.
+
+    Parameters
+    ----------
+    vars : variable or list of variables, optional
+        Random variables (or their names) with Normal or MvNormal priors, of any mean and
+        covariance. These may depend on variables that other steps sample, but not on each
+        other. None: all variables of the model with such a prior.
+    beta : float, optional
+        Step size in (0, 1]. If not given it is adapted during tuning and kept after that.
+    target_accept : float, optional
+        Acceptance probability that the adaptation aims at, 0.234 if not given.
+    steps : int
+        Proposals per draw: thinning without storing.
+    model : pm.Model, optional
+        Taken from the context if not given.
+    rng : RandomGenerator, optional
+    blocked : bool
+        PyMC's; False makes a step of its own for each variable.
+    initial_point : dict, optional
+        A point with the shapes of the variables. PyMC passes it.
+    compile_kwargs : dict, optional
+        Options of :func:`pymc.pytensorf.compile`, such as ``{"mode": "NUMBA"}``. By default the
+        step is compiled to C, and with numba where PyTensor finds no C++ compiler.
+
+    Raises
+    ------
+    ValueError
+        If a variable has no Gaussian prior, if its prior depends on another variable of the
+        block, or if an argument is out of range.
+
+    Notes
+    -----
+    ``l`` is the sum of the model's log densities that depend on the variables, their prior left
+    out. Statistics of a draw: ``acceptance_probability`` (the mean over ``steps`` proposals),
+    ``proposal_size`` (``beta``), ``log_likelihood`` (``l``).
+
+    References
+    ----------
+    Cotter, Roberts, Stuart and White, *MCMC Methods for Functions*, Statistical Science 28
+    (2013). Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural
+    Networks* (2025).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     f = pm.MvNormal("f", np.zeros(3), cov=0.5 + np.eye(3))
+    ...     y = pm.Poisson("y", pm.math.exp(f), observed=[0, 2, 1])
+    ...     step = nns.PCN([f], beta=0.3)
+    >>> point, [stats] = step.step(model.initial_point())
+    >>> sorted(stats)
+    ['acceptance_probability', 'log_likelihood', 'proposal_size']
+    """
+
+    name = "pcn"
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_likelihood")
+    _density = "log_likelihood"
+    _default_target = 0.234
+    _first_coordinate = math.log(0.1)
+    _size_at = staticmethod(_beta_at)
+
+    def __init__(
+        self,
+        vars: Vars = None,
+        *,
+        beta: float | None = None,
+        target_accept: float | None = None,
+        steps: int = 1,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+        initial_point: PointType | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        size = None if beta is None else positive_number("beta", beta, at_most=1)
+        model = modelcontext(model)
+        rvs = gaussian_variables(model, vars)
+        super().__init__(
+            model,
+            rvs,
+            [whitened(model, rv, rvs) for rv in rvs],
+            dependent_factors(model, rvs),
+            Proposal(pcn_move, pcn_log_ratio, uses_gradient=False),
+            size=size,
+            target_accept=target_accept,
+            steps=steps,
+            rng=rng,
+            initial_point=initial_point,
+            compile_kwargs=compile_kwargs,
+        )
+
+
+class PCNL(MetropolisHastings):
+    """Preconditioned Crank-Nicolson Langevin: PCN that follows the likelihood's gradient.
+
+    For the posterior ``exp(l(u)) N(u; m, C)``, with ``u`` and ``v`` taken about ``m``, propose
+    ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``,
+    ``w ~ N(0, C)``, and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, see
+    :func:`pcnl_log_ratio`. One evaluation of ``l`` and its gradient is the cost of a proposal.
+
+    Parameters
+    ----------
+    vars : variable or list of variables, optional
+        Random variables (or their names) with Normal or MvNormal priors, as for :class:`PCN`.
+    delta : float, optional
+        Step size in (0, 2].
+    beta : float, optional
+        The same as the size of the noise, in (0, 1]: ``beta^2 = 8 delta / (2 + delta)^2``. If
+        neither is given the step size is adapted during tuning and kept after that.
+    target_accept : float, optional
+        Acceptance probability that the adaptation aims at, 0.574 if not given.
+    steps, model, rng, blocked, initial_point, compile_kwargs
+        As for :class:`PCN`.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`PCN`; if both ``delta`` and ``beta`` are given; if the likelihood has no
+        gradient.
+
+    Notes
+    -----
+    Statistics of a draw are those of :class:`PCN`; ``proposal_size`` is ``beta``.
+
+    References
+    ----------
+    Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural Networks*
+    (2025), eqs. 8 and 9.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     theta = pm.Normal("theta", 0, 1, shape=100)
+    ...     y = pm.Normal("y", theta.sum(), 1, observed=3.0)
+    ...     step = nns.PCNL([theta], delta=0.1)
+    >>> point, [stats] = step.step(model.initial_point())
+    >>> round(float(stats["proposal_size"]), 3)
+    0.426
+    """
+
+    name = "pcnl"
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_likelihood")
+    _density = "log_likelihood"
+    _default_target = 0.574
+    _first_coordinate = math.log(0.1)
+    _size_at = staticmethod(_beta_at)
+
+    def __init__(
+        self,
+        vars: Vars = None,
+        *,
+        delta: float | None = None,
+        beta: float | None = None,
+        target_accept: float | None = None,
+        steps: int = 1,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+        initial_point: PointType | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if delta is not None and beta is not None:
+            raise ValueError(
+                "delta and beta are two names for one step size; give one of them, not both."
+            )
+        size = None
+        if beta is not None:
+            size = positive_number("beta", beta, at_most=1)
+        elif delta is not None:
+            size = _beta(positive_number("delta", delta, at_most=2))
+        model = modelcontext(model)
+        rvs = gaussian_variables(model, vars)
+        super().__init__(
+            model,
+            rvs,
+            [whitened(model, rv, rvs) for rv in rvs],
+            dependent_factors(model, rvs),
+            Proposal(pcnl_move, pcnl_log_ratio, uses_gradient=True),
+            size=size,
+            target_accept=target_accept,
+            steps=steps,
+            rng=rng,
+            initial_point=initial_point,
+            compile_kwargs=compile_kwargs,
+        )
+
+
+def gaussian_variables(model: pm.Model, vars: Vars) -> list[TensorVariable]:
+    """The variables that are asked for; None: all with Gaussian priors."""
+    if vars is not None:
+        return chosen(model, vars)
+    found = [
+        rv
+        for rv in model.free_RVs
+        if isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms[rv] is None
+    ]
+    if not found:
+        raise ValueError("No free variable of the model has a Normal or MvNormal prior.")
+    return found

@@ -1,0 +1,186 @@
+"""What Metropolis-Hastings steps share: PyMC's contract, and an adapted step size."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.initial_point import PointType
+from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import RandomGenerator, get_random_generator
+from pytensor.tensor.variable import TensorVariable
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_nnsteps.compiling import c_by_default
+from pymc_nnsteps.steps.arguments import positive_integer, positive_number
+from pymc_nnsteps.steps.coordinates import Coordinates
+from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
+from pymc_nnsteps.steps.step_size import DualAveraging
+
+
+@dataclass(frozen=True)
+class Current:
+    """The place of a chain, and the point that it was found for."""
+
+    point: dict[str, np.ndarray]
+    place: Place[np.ndarray]
+
+
+@dataclass_state
+class MetropolisState(StepMethodState):
+    """Sampling state of a Metropolis-Hastings step."""
+
+    tune: bool
+    adaptation: DualAveraging
+    current: Current | None
+
+
+class MetropolisHastings(BlockedStep):
+    """A step that proposes, and accepts or rejects.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs, coordinates, factors, proposal, compile_kwargs
+        As for :class:`~pymc_nnsteps.steps.proposal.CompiledProposal`.
+    size : float or None
+        Step size, which is kept. None: it is adapted during tuning.
+    target_accept : float or None
+        Acceptance probability that the adaptation aims at; None: the method's own.
+    steps : int
+        Proposals per draw.
+    rng : RandomGenerator
+    initial_point : dict or None
+    """
+
+    _state_class = MetropolisState
+    _density: ClassVar[str]
+    _default_target: ClassVar[float]
+    _first_coordinate: ClassVar[float]
+
+    def __init__(
+        self,
+        model: pm.Model,
+        rvs: Sequence[TensorVariable],
+        coordinates: Sequence[Coordinates],
+        factors: Sequence[TensorVariable],
+        proposal: Proposal,
+        *,
+        size: float | None,
+        target_accept: float | None,
+        steps: int,
+        rng: RandomGenerator,
+        initial_point: PointType | None,
+        compile_kwargs: dict[str, Any] | None,
+    ) -> None:
+        self.steps = positive_integer("steps", steps)
+        self._target = self._default_target
+        if target_accept is not None:
+            self._target = positive_number("target_accept", target_accept, below=1)
+        self._given_size = size
+        self.vars = [model.rvs_to_values[rv] for rv in rvs]
+        self.rng = get_random_generator(rng)
+        self._start(tune=True)
+        self._proposal = CompiledProposal(
+            model, rvs, coordinates, factors, proposal, c_by_default(compile_kwargs)
+        )
+        point = model.initial_point() if initial_point is None else initial_point
+        self._proposal.locate(self._proposal.read(point))
+
+    @staticmethod
+    @abstractmethod
+    def _size_at(coordinate: float) -> float:
+        """The step size as a function of the unconstrained coordinate that is adapted."""
+
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Prepare for a chain: the generator, the step size, and what depends on the data."""
+        super().setup_chain(rng, tune, draws)
+        self._start(tune=tune > 0)
+        self._proposal.refresh()
+
+    def _start(self, *, tune: bool) -> None:
+        self.tune = tune
+        self.adaptation = DualAveraging(self._target, self._first_coordinate)
+        self.current: Current | None = None
+
+    @property
+    def size(self) -> float:
+        """Step size of the next proposal."""
+        if self._given_size is not None:
+            return self._given_size
+        return self._size_at(self.adaptation.current if self.tune else self.adaptation.average)
+
+    def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
+        """Make ``steps`` proposals from ``point``."""
+        current = self._locate(point)
+        probabilities = []
+        for _ in range(self.steps):
+            size = self.size
+            self.rng, log_ratio, place, values = self._proposal(
+                self.rng, size, current.place, current.point
+            )
+            probability = _acceptance_probability(log_ratio)
+            probabilities.append(probability)
+            if self.rng.uniform() < probability:
+                moved = dict(zip(self._proposal.values, values, strict=True))
+                current = Current(current.point | moved, place)
+            if self.tune:
+                self.adaptation = self.adaptation.update(probability)
+        self.current = current
+        new_point = point.copy()
+        new_point.update({name: current.point[name].copy() for name in self._proposal.values})
+        stats = {
+            "acceptance_probability": np.float64(np.mean(probabilities)),
+            "proposal_size": np.float64(size),
+            self._density: np.float64(current.place.log_density),
+        }
+        return new_point, [stats]
+
+    def _locate(self, point: PointType) -> Current:
+        """The current place, evaluated anew if something else has moved."""
+        data_changed = self._proposal.refresh_if_data_changed()
+        known = self.current
+        if known is None or data_changed or not _agree(known.point, point):
+            copies = self._proposal.read(point)
+            known = Current(copies, self._proposal.locate(copies))
+        return known
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
+        columns = [
+            TextColumn(
+                "{task.fields[acceptance_probability]:0.2f}",
+                table_column=Column("Acceptance", ratio=1),
+            ),
+            TextColumn(
+                "{task.fields[proposal_size]:0.2g}", table_column=Column("Step size", ratio=1)
+            ),
+        ]
+        zeros = [0.0] * n_chains
+        return columns, {"acceptance_probability": zeros, "proposal_size": list(zeros)}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Any, ...]:
+        def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
+            return {name: stats[name] for name in ("acceptance_probability", "proposal_size")}
+
+        return (update_stats,)
+
+
+def statistics(density: str) -> dict[str, Any]:
+    """Statistics of a step whose target's log density is called ``density``."""
+    names = ("acceptance_probability", "proposal_size", density)
+    return {name: (np.float64, []) for name in names}
+
+
+def _acceptance_probability(log_ratio: float) -> float:
+    """min(1, ratio); a density that is not a number is never accepted."""
+    return 0.0 if np.isnan(log_ratio) else float(np.exp(min(0.0, log_ratio)))
+
+
+def _agree(known: dict[str, np.ndarray], point: PointType) -> bool:
+    return all(np.array_equal(value, point[name]) for name, value in known.items())

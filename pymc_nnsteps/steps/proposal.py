@@ -1,0 +1,235 @@
+"""A Metropolis-Hastings proposal as one compiled function.
+
+The function proposes, evaluates the log density (and its gradient) at the proposal, and returns
+these with the log of the acceptance ratio. What is known of the current place is handed to it,
+so that nothing is evaluated twice.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import depends_on, describe, substitute, typed_like
+from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.coordinates import Coordinates
+from pymc_nnsteps.steps.variables import natural_values
+
+Point = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Place[Array]:
+    """Where a chain is: coordinates, their log density, and its gradient if that is used."""
+
+    log_density: Array
+    coordinates: list[Array]
+    gradient: list[Array] = field(default_factory=list)
+
+
+SymbolicPlace = Place[TensorVariable]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How to propose and what to accept with, in coordinates.
+
+    Attributes
+    ----------
+    move : callable
+        From a variable's coordinates, the gradient with respect to them (or None), standard
+        normals and the step size to the coordinates that are proposed. A step of size zero
+        stays where it is.
+    log_ratio : callable
+        From the current and the proposed place and the step size to the log of the acceptance
+        ratio.
+    uses_gradient : bool
+    """
+
+    move: Callable[
+        [TensorVariable, TensorVariable | None, TensorVariable, TensorVariable], TensorVariable
+    ]
+    log_ratio: Callable[[SymbolicPlace, SymbolicPlace, TensorVariable], TensorVariable]
+    uses_gradient: bool
+
+
+def dot(left: Sequence[TensorVariable], right: Sequence[TensorVariable]) -> TensorVariable:
+    """Inner product over all variables, in float64."""
+    products = [pt.sum(a * b, dtype="float64") for a, b in zip(left, right, strict=True)]
+    return pt.add(0.0, *products)
+
+
+class CompiledProposal:
+    """A proposal for some variables of a model, under a log density.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : sequence of TensorVariable
+        The free variables that are moved.
+    coordinates : sequence of Coordinates
+        Of the values of ``rvs``.
+    factors : sequence of TensorVariable
+        The random variables and potentials whose log densities make up the target.
+    proposal : Proposal
+    compile_kwargs : mapping
+        Options of :func:`pymc.pytensorf.compile`.
+
+    Attributes
+    ----------
+    values : list of str
+        Names of the value variables that are moved.
+    others : list of str
+        Names of the value variables that are only read.
+
+    Raises
+    ------
+    ValueError
+        If the gradient is needed and the log density has none.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        rvs: Sequence[TensorVariable],
+        coordinates: Sequence[Coordinates],
+        factors: Sequence[TensorVariable],
+        proposal: Proposal,
+        compile_kwargs: Mapping[str, Any],
+    ) -> None:
+        values = [model.rvs_to_values[rv] for rv in rvs]
+        natural = natural_values(model)
+
+        def as_values(xis: Sequence[TensorVariable]) -> list[TensorVariable]:
+            mapped = [c.to_value(xi) for c, xi in zip(coordinates, xis, strict=True)]
+            return list(map(typed_like, values, substitute(mapped, natural)))
+
+        def new_place() -> SymbolicPlace:
+            xis = [value.type(f"{value.name}_xi") for value in values]
+            slopes = [xi.type() for xi in xis] if proposal.uses_gradient else []
+            return Place(pt.dscalar("log_density"), xis, slopes)
+
+        here, symbol = new_place(), new_place()
+        xis = symbol.coordinates
+        [target] = substitute(
+            [_log_density(model, factors)], dict(zip(values, as_values(xis), strict=True))
+        )
+        slopes = _gradient(target, xis, values) if proposal.uses_gradient else []
+
+        rng, size = pt.random.rng("rng"), pt.dscalar("size")
+        next_rng: Variable = rng
+        proposed = []
+        slopes_here: list[TensorVariable | None] = [*here.gradient] or [None] * len(values)
+        for xi, slope in zip(here.coordinates, slopes_here, strict=True):
+            next_rng, noise = standard_normal(next_rng, xi.shape, xi.dtype)
+            proposed.append(typed_like(xi, proposal.move(xi, slope, noise, size.astype(xi.dtype))))
+        evaluated = substitute([target, *slopes], dict(zip(xis, proposed, strict=True)))
+        there = Place(evaluated[0], proposed, evaluated[1:])
+
+        outputs = [next_rng, proposal.log_ratio(here, there, size), *flat(there)]
+        outputs += as_values(proposed)
+        whitened = substitute(
+            [c.from_value(value) for c, value in zip(coordinates, values, strict=True)], natural
+        )
+        used = set(ancestors([*outputs, *whitened]))
+        others = [v for v in model.value_vars if v in used and v not in values]
+        self.values = [value.name for value in values]
+        self.others = [value.name for value in others]
+        self._dtypes = {value.name: value.dtype for value in (*values, *others)}
+        self._n = len(values)
+        self._uses_gradient = proposal.uses_gradient
+        self._propose = Compiled(
+            [pytensor.In(rng, mutable=True), size, *flat(here), *others], outputs, compile_kwargs
+        )
+        self._from_values = Compiled([*values, *others], whitened, compile_kwargs)
+
+    def refresh(self) -> None:
+        """Compute again what depends on the model's data only."""
+        self._propose.refresh()
+        self._from_values.refresh()
+
+    def refresh_if_data_changed(self) -> bool:
+        """Whether data have been exchanged since the last refresh, which is then repeated."""
+        changed = self._propose.refresh_if_data_changed()
+        return self._from_values.refresh_if_data_changed() or changed
+
+    def read(self, point: Point) -> dict[str, np.ndarray]:
+        """Copies of what is read of a point, with the right dtypes."""
+        return {name: np.array(point[name], dtype) for name, dtype in self._dtypes.items()}
+
+    def locate(self, point: Point) -> Place[np.ndarray]:
+        """The place of a point, of which :meth:`read` has made copies."""
+        xis = self._from_values(*point.values())
+        slopes = [np.zeros_like(xi) for xi in xis] if self._uses_gradient else []
+        nowhere = Place(np.array(0.0), xis, slopes)
+        return self(np.random.default_rng(0), 0.0, nowhere, point)[2]
+
+    def __call__(
+        self, rng: np.random.Generator, size: float, place: Place[np.ndarray], point: Point
+    ) -> tuple[np.random.Generator, float, Place[np.ndarray], list[np.ndarray]]:
+        """Propose from ``place``.
+
+        Returns
+        -------
+        rng : Generator
+        log_ratio : float
+            Log of the acceptance ratio.
+        place : Place
+            What is proposed.
+        values : list of ndarray
+            The values of the variables there.
+        """
+        others = [point[name] for name in self.others]
+        rng, log_ratio, log_density, *arrays = self._propose(
+            rng, np.array(size), *flat(place), *others
+        )
+        n = self._n
+        there = Place(log_density, arrays[:n], arrays[n:-n])
+        return rng, float(log_ratio), there, arrays[-n:]
+
+
+def flat[Array](place: Place[Array]) -> list[Array]:
+    """The parts of a place in one list."""
+    return [place.log_density, *place.coordinates, *place.gradient]
+
+
+def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Random variables and potentials whose log density depends on ``rvs``, their own left out.
+
+    A variable whose transform depends on ``rvs``, such as an interval's bound, moves with them.
+    """
+    values = [model.rvs_to_values[rv] for rv in rvs]
+    moved = [rv for rv, natural in natural_values(model).items() if depends_on(natural, values)]
+    barriers = model.basic_RVs
+    others = [rv for rv in barriers if rv not in rvs]
+    children = [rv for rv in others if any(depends_on(i, moved, barriers) for i in rv.owner.inputs)]
+    return children + [term for term in model.potentials if depends_on(term, moved, barriers)]
+
+
+def _log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVariable:
+    """Sum of log densities in float64, in terms of the model's value variables."""
+    terms = model.logp(vars=list(factors), sum=False) if factors else []
+    return pt.add(pt.constant(0.0, dtype="float64"), *(pt.sum(t, dtype="float64") for t in terms))
+
+
+def _gradient(
+    target: TensorVariable, xis: Sequence[TensorVariable], values: Sequence[TensorVariable]
+) -> list[TensorVariable]:
+    try:
+        gradient: Any = pt.grad(target, list(xis), disconnected_inputs="ignore")
+    except (NullTypeGradError, NotImplementedError) as error:
+        names = ", ".join(map(describe, values))
+        raise ValueError(
+            f"The log density has no gradient with respect to {names} ({error}); "
+            "use PCN, which needs none."
+        ) from error
+    return gradient

@@ -1,0 +1,64 @@
+"""Dual averaging: a step size that is accepted as often as asked for.
+
+Works on an unconstrained coordinate of the step size, such as its logarithm.
+"""
+
+from dataclasses import dataclass, replace
+
+STEPS_TO_SETTLE = 10
+SHRINKAGE = 0.05
+FORGETTING = 0.75
+LARGEST_SHIFT = 50.0
+
+
+@dataclass(frozen=True)
+class DualAveraging:
+    """State of the adaptation; :meth:`update` returns the next one.
+
+    Parameters
+    ----------
+    target : float
+        Acceptance probability to aim at.
+    start : float
+        First coordinate, towards which later ones are shrunk.
+
+    References
+    ----------
+    Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014), Section 3.2.
+
+    Examples
+    --------
+    >>> state = DualAveraging(target=0.5, start=0.0)
+    >>> for _ in range(2000):
+    ...     state = state.update(1 / (1 + 2.0**state.current))
+    >>> abs(state.average) < 0.01
+    True
+    """
+
+    target: float
+    start: float
+    shift: float = 0.0
+    average_shift: float = 0.0
+    error: float = 0.0
+    count: int = 0
+
+    @property
+    def current(self) -> float:
+        """Coordinate to propose with while it is adapted."""
+        return self.start + self.shift
+
+    @property
+    def average(self) -> float:
+        """Coordinate to keep when the adaptation ends."""
+        return self.start + self.average_shift
+
+    def update(self, acceptance: float) -> "DualAveraging":
+        """Take account of a proposal that was accepted with this probability."""
+        count = self.count + 1
+        weight = 1 / (count + STEPS_TO_SETTLE)
+        error = (1 - weight) * self.error + weight * (self.target - acceptance)
+        shift = -error * count**0.5 / SHRINKAGE
+        shift = min(max(shift, -LARGEST_SHIFT), LARGEST_SHIFT)
+        fresh = count**-FORGETTING
+        average_shift = fresh * shift + (1 - fresh) * self.average_shift
+        return replace(self, shift=shift, average_shift=average_shift, error=error, count=count)

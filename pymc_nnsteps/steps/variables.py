@@ -1,0 +1,54 @@
+"""The model's variables as a step method meets them: chosen by its user, and as values."""
+
+from collections.abc import Sequence
+
+import pymc as pm
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import substitute
+
+Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
+"""What a step method takes as its variables; None leaves the choice to it."""
+
+
+def chosen(
+    model: pm.Model, vars: TensorVariable | str | Sequence[TensorVariable | str]
+) -> list[TensorVariable]:
+    """Random variables that a step is asked to draw.
+
+    Parameters
+    ----------
+    model : pm.Model
+    vars : variable, name, or list of these
+        Random variables or value variables of the model.
+
+    Raises
+    ------
+    ValueError
+        If something is not a free variable of the model.
+    """
+    given = vars if isinstance(vars, list | tuple) else [vars]
+    for var in given:
+        if not (var in model.named_vars if isinstance(var, str) else hasattr(var, "owner")):
+            known = ", ".join(rv.name for rv in model.free_RVs)
+            message = f"vars must be free variables of the model ({known}); got {var!r}."
+            raise ValueError(message)
+    named = [model[var] if isinstance(var, str) else var for var in given]
+    return [model.values_to_rvs[v] for v in get_value_vars_from_user_vars(named, model)]
+
+
+def natural_values(model: pm.Model) -> dict[Variable, Variable]:
+    """Each random variable as a function of the model's value variables, or its data."""
+    current: dict[Variable, Variable] = {
+        rv: model.rvs_to_values[rv] for rv in model.observed_RVs
+    }
+    for rv in model.free_RVs:
+        value = model.rvs_to_values[rv]
+        transform = model.rvs_to_transforms[rv]
+        if transform is not None:
+            inputs = substitute(rv.owner.inputs, current)
+            value = transform.backward(value, *inputs)
+        current[rv] = value
+    return current
