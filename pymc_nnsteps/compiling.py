@@ -2,15 +2,17 @@
 
 The C compiler takes half a second for each operation that a machine meets for the first time.
 Operations that only rearrange or describe arrays gain few microseconds from C: they run in
-Python, so that a first chain starts in half the time. All arithmetic stays in C.
+Python, so that a first chain starts in half the time. Arithmetic stays in C, but for what the C
+library computes one number at a time: there are functions of whole matrices for that.
 """
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, override
 
+import numpy as np
 import pytensor
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile.ops import DeepCopyOp
@@ -19,10 +21,17 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.raise_op import Assert
+from pytensor.scalar.basic import Exp, ScalarOp, Tanh
+from pytensor.scalar.math import Erf, Erfc
 from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
+
+from pymc_nnsteps import error_functions
+
+BEFORE_FUSION, LAST = 48, 200
+"""Positions among PyTensor's rewrites."""
 
 _BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
 
@@ -45,7 +54,11 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     if not pytensor.config.cxx:
         return resolve_backend_compile_kwargs("numba", compile_kwargs)
     options = resolve_backend_compile_kwargs("c", compile_kwargs)
-    options["mode"] = options["mode"].register((RunViewsInPython(), 200))
+    # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both.
+    mode = options["mode"].excluding("gemm_optimizer")
+    options["mode"] = mode.register(
+        (UseFunctionsOfMatrices(), BEFORE_FUSION), (RunViewsInPython(), LAST)
+    )
     return options
 
 
@@ -93,6 +106,46 @@ class RunViewsInPython(GraphRewriter):
             if isinstance(node.op, VIEWS):
                 outputs = InPython(node.op).make_node(*node.inputs).outputs
                 fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
+
+
+OF_MATRICES: dict[type[ScalarOp], Callable[[np.ndarray], np.ndarray]] = {
+    Exp: np.exp,
+    Tanh: np.tanh,
+    Erf: error_functions.erf,
+    Erfc: error_functions.erfc,
+}
+"""Functions of numbers, and faster ones of arrays of them."""
+
+
+class OfMatrix(Op):
+    """A function of :data:`OF_MATRICES`, entry by entry."""
+
+    __props__ = ("scalar_op",)
+
+    def __init__(self, scalar_op: ScalarOp) -> None:
+        self.scalar_op = scalar_op
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        [x] = inputs
+        return Apply(self, [x], [x.type()])
+
+    @override
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        with np.errstate(all="ignore"):
+            output_storage[0][0] = OF_MATRICES[type(self.scalar_op)](inputs[0])
+
+
+class UseFunctionsOfMatrices(GraphRewriter):
+    """Replace functions of :data:`OF_MATRICES`, where they are applied to float64 matrices."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in OF_MATRICES:
+                [old], [x] = node.outputs, node.inputs
+                if old.type.ndim >= 2 and old.type.dtype == x.type.dtype == "float64":
+                    fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(x))
 
 
 @contextmanager

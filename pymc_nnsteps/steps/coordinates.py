@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pymc as pm
 from pytensor.tensor.linalg import cholesky, solve_triangular
-from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.structure import describe, distribution, parameters, stated_in
+from pymc_nnsteps.steps.covariance import inverted, unbatched
 
 Map = Callable[[TensorVariable], TensorVariable]
 
@@ -65,7 +65,7 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
     mean, spread = parameters(rv)
     mean = mean.astype(rv.dtype)
     if isinstance(op, MvNormalRV):
-        return _multivariate(mean, spread)
+        return _multivariate(mean, unbatched(spread))
     sigma = spread.astype(rv.dtype)
     return Coordinates(lambda xi: mean + sigma * xi, lambda u: (u - mean) / sigma)
 
@@ -76,7 +76,7 @@ def scaled(scale: TensorVariable) -> Coordinates:
 
 
 def _multivariate(mean: TensorVariable, covariance: TensorVariable) -> Coordinates:
-    precision = _inverted(covariance)
+    precision = inverted(covariance)
     if precision is None:
         root = cholesky(covariance.astype(mean.dtype))
         return Coordinates(
@@ -87,12 +87,6 @@ def _multivariate(mean: TensorVariable, covariance: TensorVariable) -> Coordinat
         lambda xi: mean + _solve(transposed, xi, lower=False),
         lambda u: _apply(transposed, u - mean),
     )
-
-
-def _inverted(matrix: TensorVariable) -> TensorVariable | None:
-    """What ``matrix`` is the inverse of, if the graph says so."""
-    op = None if matrix.owner is None else getattr(matrix.owner.op, "core_op", matrix.owner.op)
-    return matrix.owner.inputs[0] if isinstance(op, MatrixInverse) else None
 
 
 def _apply(matrix: TensorVariable, vectors: TensorVariable) -> TensorVariable:

@@ -27,9 +27,9 @@ from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import (
     Proposal,
     SymbolicPlace,
-    dependent_factors,
     dot,
 )
+from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen
 
 

@@ -17,7 +17,8 @@ from pymc_nnsteps.conditionals.structure import describe
 from pymc_nnsteps.steps.arguments import positive_number
 from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
-from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dependent_factors, dot
+from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
+from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen
 
 

@@ -18,10 +18,11 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import depends_on, describe, substitute, typed_like
+from pymc_nnsteps.conditionals.structure import describe, substitute, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
+from pymc_nnsteps.steps.target import log_density
 from pymc_nnsteps.steps.variables import natural_values
 
 Point = Mapping[str, np.ndarray]
@@ -121,7 +122,7 @@ class CompiledProposal:
         here, symbol = new_place(), new_place()
         xis = symbol.coordinates
         [target] = substitute(
-            [_log_density(model, factors)], dict(zip(values, as_values(xis), strict=True))
+            [log_density(model, factors)], dict(zip(values, as_values(xis), strict=True))
         )
         slopes = _gradient(target, xis, values) if proposal.uses_gradient else []
 
@@ -200,25 +201,6 @@ class CompiledProposal:
 def flat[Array](place: Place[Array]) -> list[Array]:
     """The parts of a place in one list."""
     return [place.log_density, *place.coordinates, *place.gradient]
-
-
-def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """Random variables and potentials whose log density depends on ``rvs``, their own left out.
-
-    A variable whose transform depends on ``rvs``, such as an interval's bound, moves with them.
-    """
-    values = [model.rvs_to_values[rv] for rv in rvs]
-    moved = [rv for rv, natural in natural_values(model).items() if depends_on(natural, values)]
-    barriers = model.basic_RVs
-    others = [rv for rv in barriers if rv not in rvs]
-    children = [rv for rv in others if any(depends_on(i, moved, barriers) for i in rv.owner.inputs)]
-    return children + [term for term in model.potentials if depends_on(term, moved, barriers)]
-
-
-def _log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVariable:
-    """Sum of log densities in float64, in terms of the model's value variables."""
-    terms = model.logp(vars=list(factors), sum=False) if factors else []
-    return pt.add(pt.constant(0.0, dtype="float64"), *(pt.sum(t, dtype="float64") for t in terms))
 
 
 def _gradient(

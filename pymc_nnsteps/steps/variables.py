@@ -36,14 +36,13 @@ def chosen(
             message = f"vars must be free variables of the model ({known}); got {var!r}."
             raise ValueError(message)
     named = [model[var] if isinstance(var, str) else var for var in given]
-    return [model.values_to_rvs[v] for v in get_value_vars_from_user_vars(named, model)]
+    values = dict.fromkeys(get_value_vars_from_user_vars(named, model))
+    return [model.values_to_rvs[value] for value in values]
 
 
 def natural_values(model: pm.Model) -> dict[Variable, Variable]:
     """Each random variable as a function of the model's value variables, or its data."""
-    current: dict[Variable, Variable] = {
-        rv: model.rvs_to_values[rv] for rv in model.observed_RVs
-    }
+    current: dict[Variable, Variable] = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv]
         transform = model.rvs_to_transforms[rv]

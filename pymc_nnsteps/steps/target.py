@@ -1,0 +1,95 @@
+"""The log density that a step samples from, as a graph of the model's value variables.
+
+It is PyMC's, except that a multivariate normal has a gradient by hand: differentiating through
+the Cholesky factorisation costs several times as much.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.random.basic import MvNormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import depends_on, parameters, substitute
+from pymc_nnsteps.steps.covariance import inverted, unbatched
+from pymc_nnsteps.steps.variables import natural_values
+
+
+def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Random variables and potentials whose log density depends on ``rvs``, their own left out.
+
+    A variable whose transform depends on ``rvs``, such as an interval's bound, moves with them.
+    """
+    values = [model.rvs_to_values[rv] for rv in rvs]
+    moved = [rv for rv, natural in natural_values(model).items() if depends_on(natural, values)]
+    barriers = model.basic_RVs
+    others = [rv for rv in barriers if rv not in rvs]
+    children = [rv for rv in others if any(depends_on(i, moved, barriers) for i in rv.owner.inputs)]
+    return children + [term for term in model.potentials if depends_on(term, moved, barriers)]
+
+
+def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVariable:
+    """Sum of log densities in float64, in terms of the model's value variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factors : sequence of TensorVariable
+        Random variables and potentials of the model.
+    """
+    by_hand = [rv for rv in factors if _is_multivariate_normal(model, rv)]
+    others = [factor for factor in factors if factor not in by_hand]
+    terms = model.logp(vars=others, sum=False) if others else []
+    terms += [_multivariate_normal(model, rv) for rv in by_hand]
+    zero = pt.constant(0.0, dtype="float64")
+    return pt.add(zero, *(pt.sum(term, dtype="float64") for term in terms))
+
+
+def _is_multivariate_normal(model: pm.Model, factor: TensorVariable) -> bool:
+    if factor in model.potentials or not isinstance(factor.owner.op, MvNormalRV):
+        return False
+    covariance = unbatched(parameters(factor)[1])
+    is_plain = factor in model.observed_RVs or model.rvs_to_transforms[factor] is None
+    return is_plain and covariance.ndim == 2 and inverted(covariance) is None
+
+
+def _multivariate_normal(model: pm.Model, rv: TensorVariable) -> TensorVariable:
+    mean, covariance = parameters(rv)
+    mean, covariance = substitute([mean, unbatched(covariance)], natural_values(model))
+    deviations = (model.rvs_to_values[rv] - mean).reshape((-1, covariance.shape[-1]))
+    return _gaussian_log_density(deviations, covariance)
+
+
+def _gaussian_log_density(deviations: TensorVariable, covariance: TensorVariable) -> TensorVariable:
+    """``sum_c log N(r_c; 0, K)`` over the rows ``r_c``, with its gradient by hand.
+
+    With ``A = K^{-1} R^T`` the gradients are ``-A^T`` with respect to ``R`` and
+    ``(A A^T - m K^{-1}) / 2`` with respect to ``K``, ``m`` the number of rows.
+    """
+    r, k = deviations.type(), covariance.type()
+    m, n = r.shape
+    root = cholesky(k)
+    whitened = solve_triangular(root, r.mT, lower=True)
+    log_determinant = pt.log(pt.diagonal(root)).sum()
+    constant = np.asarray(np.log(2 * np.pi) / 2, dtype=r.dtype)
+    value = -pt.sqr(whitened).sum() / 2 - m * (log_determinant + n * constant)
+
+    def pullback(
+        inputs: list[TensorVariable],
+        outputs: list[TensorVariable],
+        cotangents: list[TensorVariable],
+    ) -> list[TensorVariable]:
+        r, k = inputs
+        [slope] = cotangents
+        inverse_root = solve_triangular(cholesky(k), pt.eye(k.shape[0], dtype=k.dtype), lower=True)
+        inverse = inverse_root.mT @ inverse_root
+        a = inverse @ r.mT
+        return [-slope * a.mT, slope / 2 * (a @ a.mT - r.shape[0] * inverse)]
+
+    density: Any = OpFromGraph([r, k], [value], inline=True, pullback=pullback)
+    return density(deviations, covariance)

@@ -1,0 +1,97 @@
+"""The log density that a step samples from, beside PyMC's."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg import Cholesky
+
+from pymc_nnsteps.compiling import c_by_default
+from pymc_nnsteps.steps.target import dependent_factors, log_density
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6, 3))
+
+
+def marginal(n_outputs=4, tau=False, batched=False):
+    """A Gaussian marginal whose covariance and mean depend on what is sampled."""
+    with pm.Model() as model:
+        W = pm.Normal("W", shape=(3, 5))
+        m = pm.Normal("m", shape=6)
+        s = pm.HalfNormal("s")
+        features = pm.math.tanh(X @ W)
+        K = features @ features.T + s * pt.eye(6)
+        if batched:
+            K = pt.stack([K, 2 * K])
+        spread = {"tau": K} if tau else {"cov": K}
+        shape = (2, 6) if batched else (n_outputs, 6) if n_outputs else (6,)
+        pm.MvNormal("y", m, **spread, observed=RNG.normal(size=shape))
+    return model
+
+
+def points(model, n=2):
+    return [
+        {name: RNG.normal(size=np.shape(value)) for name, value in model.initial_point().items()}
+        for _ in range(n)
+    ]
+
+
+@pytest.mark.parametrize("n_outputs", [0, 1, 4])
+@pytest.mark.parametrize(("tau", "batched"), [(False, False), (True, False), (False, True)])
+def test_value_and_gradient_are_those_of_pymc(n_outputs, tau, batched):
+    """A factor 2, a transpose or a missing constant in the gradient by hand."""
+    model = marginal(n_outputs, tau, batched)
+    ours = log_density(model, model.basic_RVs)
+    theirs = model.logp(jacobian=True)
+    values = model.value_vars
+    both = [ours, theirs, *pt.grad(ours, values), *pt.grad(theirs, values)]
+    function = pytensor.function(values, both, **c_by_default())
+    for point in points(model):
+        value, expected, *slopes = function(*point.values())
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+        for slope, other in zip(slopes[:3], slopes[3:], strict=True):
+            np.testing.assert_allclose(slope, other, rtol=1e-8, atol=1e-10)
+
+
+def test_one_factorisation():
+    """One for the value, another for the gradient; or one for each output."""
+    model = marginal()
+    density = log_density(model, model.observed_RVs)
+    value = model.value_vars[0]
+    function = pytensor.function(
+        model.value_vars, [density, pt.grad(density, value)], **c_by_default()
+    )
+    found = [getattr(n.op, "core_op", n.op) for n in function.maker.fgraph.toposort()]
+    assert sum(isinstance(op, Cholesky) for op in found) == 1
+    assert not any(
+        isinstance(n.op, Blockwise) and isinstance(n.op.core_op, Cholesky)
+        for n in function.maker.fgraph.toposort()
+    )
+
+
+def test_a_covariance_that_is_not_positive_definite():
+    """A density of NaN or an exception, where a proposal should be refused."""
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.MvNormal("y", np.zeros(2), cov=pt.stack([[1.0, a], [a, 1.0]]), observed=[0.1, 0.2])
+    function = pytensor.function(
+        model.value_vars, log_density(model, model.observed_RVs), **c_by_default()
+    )
+    assert np.isfinite(function(0.5))
+    assert not function(2.0) > -np.inf
+
+
+def test_dependent_factors():
+    """A potential, a second child, or a grandchild that is counted as a child."""
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        b = pm.Normal("b", a)
+        c = pm.Normal("c", b)
+        d = pm.Deterministic("d", a + 1)
+        e = pm.Normal("e", d, observed=0.3)
+        penalty = pm.Potential("penalty", -(a**2))
+        pm.Potential("other", -(c**2))
+    assert dependent_factors(model, [a]) == [b, e, penalty]
+    assert dependent_factors(model, [a, b]) == [c, e, penalty]
