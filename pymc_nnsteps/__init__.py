@@ -7,7 +7,7 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals import NotConjugate, explain
-from pymc_nnsteps.models import intermediate_noise_mlp
+from pymc_nnsteps.models import intermediate_noise_mlp, one_hot, wide_mlp
 from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 
@@ -20,7 +20,9 @@ __all__ = [
     "PiecewiseLinear",
     "explain",
     "intermediate_noise_mlp",
+    "one_hot",
     "predict",
+    "wide_mlp",
 ]
 
 if Gibbs not in STEP_METHODS:

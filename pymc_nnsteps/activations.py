@@ -4,7 +4,9 @@ A network's activation enters a PyMC model as ordinary PyTensor operations. The 
 :data:`ACTIVATIONS` are the expressions one would write by hand; :class:`PiecewiseLinear`
 builds the same kind of graph from a list of knots and slopes. All of them are piecewise
 linear, which is what makes the pre-activation's full conditional a mixture of truncated
-normals (Piccioli, Troiani and Zdeborova, arXiv 2306.02729, Appendix E).
+normals (Piccioli, Troiani and Zdeborova, arXiv 2306.02729, Appendix E). Networks whose
+pre-activations are not variables of their own may also use those of
+:data:`SMOOTH_ACTIVATIONS`, or any function of a tensor.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +18,15 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.tensor import TensorLike, TensorVariable
 
-__all__ = ["ACTIVATIONS", "Activation", "PiecewiseLinear", "activation_function"]
+__all__ = [
+    "ACTIVATIONS",
+    "SMOOTH_ACTIVATIONS",
+    "Activation",
+    "AnyActivation",
+    "PiecewiseLinear",
+    "activation_function",
+    "any_activation_function",
+]
 
 
 @dataclass(frozen=True, init=False)
@@ -125,10 +135,15 @@ class PiecewiseLinear:
 
 
 Activation = str | PiecewiseLinear
+AnyActivation = Activation | Callable[[TensorVariable], TensorVariable]
 
 
 def _leaky_relu(z: TensorVariable) -> TensorVariable:
     return pt.switch(z > 0, z, 0.01 * z)
+
+
+def _gelu(z: TensorVariable) -> TensorVariable:
+    return 0.5 * z * pt.erfc(-(0.5**0.5) * z)
 
 
 ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
@@ -140,6 +155,13 @@ ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
     "identity": lambda z: z,
 }
 """The activations that have a name, as plain PyTensor expressions, applied entry by entry."""
+
+SMOOTH_ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
+    "gelu": _gelu,
+    "tanh": lambda z: pt.tanh(z),
+    "erf": lambda z: pt.erf(z),
+}
+"""Smooth activations, applied entry by entry. GELU is the exact ``z Phi(z)``."""
 
 
 def activation_function(activation: Activation) -> Callable[[TensorVariable], TensorVariable]:
@@ -173,6 +195,67 @@ def activation_function(activation: Activation) -> Callable[[TensorVariable], Te
         return ACTIVATIONS[activation]
     known = ", ".join(f'"{name}"' for name in ACTIVATIONS)
     raise ValueError(f"activation must be one of {known} or a PiecewiseLinear; got {activation!r}.")
+
+
+def any_activation_function(
+    activation: AnyActivation,
+) -> Callable[[TensorVariable], TensorVariable]:
+    """Return the function that an ``activation`` argument stands for, which need not be linear.
+
+    Parameters
+    ----------
+    activation : str, PiecewiseLinear or callable
+        A key of :data:`ACTIVATIONS` or :data:`SMOOTH_ACTIVATIONS`, a piecewise-linear function,
+        or any function of a PyTensor tensor that works entry by entry.
+
+    Returns
+    -------
+    callable
+        Maps a tensor of any shape to one of the same shape.
+
+    Raises
+    ------
+    ValueError
+        If ``activation`` is none of these, or a function whose result is not a tensor with as
+        many axes and of the same dtype.
+
+    Examples
+    --------
+    >>> from pymc_nnsteps.activations import any_activation_function
+    >>> import pytensor.tensor as pt
+    >>> any_activation_function(lambda z: pt.sin(z) + z)(pt.as_tensor([0.0])).eval()
+    array([0.])
+    """
+    if isinstance(activation, PiecewiseLinear):
+        return activation
+    named = ACTIVATIONS | SMOOTH_ACTIVATIONS
+    if isinstance(activation, str) and activation in named:
+        return named[activation]
+    if callable(activation):
+        _require_entrywise(activation)
+        return activation
+    known = ", ".join(f'"{name}"' for name in named)
+    raise ValueError(
+        f"activation must be one of {known}, a PiecewiseLinear or a function of a tensor; "
+        f"got {activation!r}."
+    )
+
+
+def _require_entrywise(function: Callable[[TensorVariable], TensorVariable]) -> None:
+    """Try the function on a matrix."""
+    z = pt.matrix("z", dtype=config.floatX)
+    result: object = function(z)
+    if not isinstance(result, TensorVariable):
+        raise ValueError(
+            "activation must return a PyTensor tensor; "
+            f"{function!r} returned a {type(result).__name__}."
+        )
+    if result.ndim != z.ndim or result.dtype != z.dtype:
+        raise ValueError(
+            f"activation must return a tensor with as many axes and of the same dtype as its "
+            f"argument; for {z.ndim} axes of {z.dtype} {function!r} returned {result.ndim} of "
+            f"{result.dtype}."
+        )
 
 
 def _floats(name: str, values: Sequence[float]) -> tuple[float, ...]:

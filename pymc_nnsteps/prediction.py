@@ -9,13 +9,18 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from numpy.typing import ArrayLike
+from pytensor.compile.builders import infer_shape
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.conditionals.structure import (
+    dependents,
     depends_on,
     describe,
     distribution,
@@ -39,7 +44,9 @@ def predict(
     """Pass new inputs through the network without noise, for each posterior draw.
 
     Variables that depend on the inputs (pre- and post-activations, utilities) are replaced by
-    their means given the layer before; the others are taken from the posterior.
+    their means given the layer before; the others are taken from the posterior. So are the
+    ``pm.Deterministic`` that the training data enter as a whole, inputs and targets, such as the
+    readout weights of :func:`~pymc_nnsteps.wide_mlp`: they are what the chain has learnt.
 
     Parameters
     ----------
@@ -49,7 +56,8 @@ def predict(
         Columns of a table are found by their names where the model's inputs have names.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
-        variable: Normal, or a decision (Bernoulli or Categorical) on latent utilities.
+        variable: Normal, a decision (Bernoulli or Categorical) on latent utilities, or any
+        other beside a ``pm.Deterministic`` called ``"f"``, the network's output.
     inputs : str, optional
         Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
         that the observed variable's parameters depend on, if not given.
@@ -57,7 +65,7 @@ def predict(
     Returns
     -------
     DataArray, dims (chain, draw, obs, output)
-        Means of the observed variable; for a decision, the utilities, whose sign or
+        Means of the observed variable, or ``f``; for a decision, the utilities, whose sign or
         ``.idxmax("output")`` is the predicted class. With ``y`` of one axis ``output`` has
         length one.
 
@@ -84,9 +92,10 @@ def predict(
     model = model_or_context(model)
     container = _container(model, inputs)
     X = _checked(_in_order(X_new, model, container), container)
-    output = forward_mean(model, container)
+    output, learnt = forward_mean(model, container)
     posterior = _posterior(idata)
-    weights = [rv for rv in model.free_RVs if depends_on(output, {rv}, model.free_RVs)]
+    stored = [*model.free_RVs, *learnt]
+    weights = [variable for variable in stored if depends_on(output, {variable}, stored)]
     missing = [describe(rv) for rv in weights if rv.name not in posterior]
     if missing:
         raise ValueError(
@@ -121,19 +130,24 @@ def predict(
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
 
 
-def forward_mean(model: pm.Model, container: TensorVariable) -> TensorVariable:
+def forward_mean(
+    model: pm.Model, container: TensorSharedVariable
+) -> tuple[TensorVariable, list[TensorVariable]]:
     """Mean of the observed variable with all latent layers at their means.
 
     Parameters
     ----------
     model : pm.Model
-    container : TensorVariable
+    container : TensorSharedVariable
         The data container of the inputs.
 
     Returns
     -------
-    TensorVariable
-        In terms of the variables that do not depend on the inputs.
+    output : TensorVariable
+        In terms of the free variables that do not depend on the inputs, and of ``learnt``.
+    learnt : list of TensorVariable
+        Stand-ins, of the same names, for the deterministics that the chain has learnt from
+        inputs and targets.
     """
     observed = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
     if len(observed) != 1:
@@ -143,13 +157,88 @@ def forward_mean(model: pm.Model, container: TensorVariable) -> TensorVariable:
             f"the model has {names}."
         )
     [y] = observed
-    if isinstance(y.owner.op, BernoulliRV | CategoricalRV):
-        y = _utilities(model, y)
-    output = _mean(y)
+    output = _output(model, y, container)
+    targets = _targets(model, y, output)
+    learnt = {
+        variable: variable.type(name=variable.name)
+        for variable in _learnt(model, targets, container)
+    }
+    named = output in model.deterministics
+    [output] = substitute([output], learnt)
+    sees_targets = depends_on(output, targets, model.free_RVs)
+    if named and (sees_targets or not _is_row_by_row(output, container)):
+        raise ValueError(
+            "predict cannot tell what f computes from each row of the inputs from what it has "
+            f"learnt of the values of {describe(y)}; make all that it has learnt (such as readout "
+            "weights) a pm.Deterministic of its own."
+        )
     means = {rv: _mean(rv) for rv in model.free_RVs if depends_on(rv, {container})}
     while stated_in([output], means):
         [output] = substitute([output], means)
-    return output
+    return output, list(learnt.values())
+
+
+def _output(model: pm.Model, y: TensorVariable, container: TensorSharedVariable) -> TensorVariable:
+    """The network's output, of which ``y`` is an observation."""
+    if isinstance(y.owner.op, BernoulliRV | CategoricalRV):
+        y = _utilities(model, y)
+    if isinstance(y.owner.op, NormalRV):
+        return _mean(y)
+    named = [
+        variable
+        for variable in model.deterministics
+        if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {container})
+    ]
+    if len(named) != 1:
+        raise ValueError(
+            f"{describe(y)} depends on the inputs and is {distribution(y)}, whose forward mean "
+            'predict does not know; name the network\'s output, with pm.Deterministic("f", ...).'
+        )
+    return named[0]
+
+
+def _targets(model: pm.Model, y: TensorVariable, output: TensorVariable) -> set[Variable]:
+    """Data in the graph of ``output`` that are those observed of ``y``."""
+    values: TensorVariable = model.rvs_to_values[y]
+    observed = {leaf for leaf in graph_inputs([values]) if leaf.type.ndim > 0}
+    constants = [leaf for leaf in observed if isinstance(leaf, Constant)]
+    return {
+        leaf
+        for leaf in graph_inputs([output])
+        if leaf in observed or any(constant.equals(leaf) for constant in constants)
+    }
+
+
+def _learnt(
+    model: pm.Model, targets: set[Variable], container: TensorSharedVariable
+) -> list[TensorVariable]:
+    """Deterministics that inputs and targets enter as a whole, not row by row."""
+    return [
+        variable
+        for variable in model.deterministics
+        if depends_on(variable, targets, model.free_RVs)
+        and depends_on(variable, {container})
+        and _n_axes_of_rows(variable, container) == 0
+    ]
+
+
+def _is_row_by_row(output: TensorVariable, container: TensorSharedVariable) -> bool:
+    """Whether each row of ``output`` is computed from one row of the container."""
+    steps = dependents(output, {container})
+    return all(_n_axes_of_rows(step, container) == 1 for step in steps)
+
+
+def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
+    """Number of axes of ``variable`` whose lengths vary with the container's number of rows."""
+    n_rows = Shape_i(0)
+    [lengths] = infer_shape([variable], [], [])
+    return sum(
+        any(
+            part.owner is not None and part.owner.op == n_rows and part.owner.inputs[0] is container
+            for part in ancestors([length])
+        )
+        for length in lengths
+    )
 
 
 def _mean(rv: TensorVariable) -> TensorVariable:

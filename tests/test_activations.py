@@ -4,8 +4,15 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from scipy.special import erf, ndtr
 
-from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear, activation_function
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    PiecewiseLinear,
+    activation_function,
+    any_activation_function,
+)
 
 Z = np.array([-3.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5])
 NAMED = {
@@ -16,6 +23,7 @@ NAMED = {
     "hard_tanh": np.clip(Z, -1, 1),
     "identity": Z,
 }
+SMOOTH = {"gelu": Z * ndtr(Z), "tanh": np.tanh(Z), "erf": erf(Z)}
 AS_PIECES = {
     "relu": PiecewiseLinear([0], [0, 1], [0]),
     "leaky_relu": PiecewiseLinear([0], [0.01, 1], [0, 0]),
@@ -27,6 +35,7 @@ AS_PIECES = {
 
 def test_every_named_activation_is_tested():
     assert ACTIVATIONS.keys() == NAMED.keys()
+    assert SMOOTH_ACTIVATIONS.keys() == SMOOTH.keys()
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -35,6 +44,22 @@ def test_named_activations(name):
     result = activation_function(name)(z)
     assert result.ndim == 2
     np.testing.assert_array_equal(result.eval({z: Z[None]}), NAMED[name][None])
+
+
+@pytest.mark.parametrize("name", [*NAMED, *SMOOTH])
+def test_any_named_activation(name):
+    result = any_activation_function(name)(pt.as_tensor(Z[None]))
+    np.testing.assert_allclose(result.eval(), (NAMED | SMOOTH)[name][None], rtol=1e-14)
+
+
+def test_gelu_keeps_its_digits_in_the_tail():
+    z = np.array([-30.0, -8.0, 40.0])
+    np.testing.assert_allclose(any_activation_function("gelu")(pt.as_tensor(z)).eval(), z * ndtr(z))
+
+
+@pytest.mark.parametrize("function", [lambda z: pt.sin(z) + z, np.tanh, AS_PIECES["abs"]])
+def test_functions_of_a_tensor(function):
+    assert any_activation_function(function) is function
 
 
 @pytest.mark.parametrize("name", AS_PIECES)
@@ -71,6 +96,12 @@ def test_named_activations_keep_float32_under_floatx_float32(name):
         assert ACTIVATIONS[name](pt.matrix(dtype="float32")).dtype == "float32"
 
 
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smooth_activations_keep_float32_under_floatx_float32(name):
+    with pytensor.config.change_flags(floatX="float32"):
+        assert SMOOTH_ACTIVATIONS[name](pt.matrix(dtype="float32")).dtype == "float32"
+
+
 def test_piecewise_is_a_value():
     function = PiecewiseLinear(np.array([0]), [0, 1], [0])
     assert function == AS_PIECES["relu"]
@@ -101,8 +132,31 @@ def test_wrong_pieces(arguments, message):
         PiecewiseLinear(*arguments)
 
 
-@pytest.mark.parametrize("unknown", ["tanh", "ReLU", np.tanh, None])
+@pytest.mark.parametrize("unknown", ["tanh", "gelu", "ReLU", np.tanh, None])
 def test_unknown_activation_lists_the_known_ones(unknown):
     with pytest.raises(ValueError, match="activation must be one of") as caught:
         activation_function(unknown)
     assert all(name in str(caught.value) for name in NAMED)
+    assert not any(f'"{name}"' in str(caught.value) for name in SMOOTH)
+
+
+@pytest.mark.parametrize("unknown", ["GELU", None, 3])
+def test_unknown_activation_lists_all_names(unknown):
+    with pytest.raises(ValueError, match="activation must be one of") as caught:
+        any_activation_function(unknown)
+    assert all(name in str(caught.value) for name in NAMED | SMOOTH)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda z: z.sum(axis=1), "activation must return a tensor .* 2 axes of float64 .* 1 of"),
+        (lambda z: z > 0, "activation must return a tensor .* returned 2 of bool"),
+        (lambda z: 1.0, "activation must return a PyTensor tensor; .* returned a float"),
+        (lambda z: None, "activation must return a PyTensor tensor; .* returned a NoneType"),
+    ],
+)
+def test_functions_that_are_no_activation(function, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        any_activation_function(function)
+    assert str(caught.value).endswith(".")

@@ -9,6 +9,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from scipy.special import ndtr
 
 import pymc_nnsteps as nns
 from pymc_nnsteps import prediction
@@ -288,6 +289,187 @@ def test_transformed_parameter():
     draws = draws.assign_coords(chain=[0], draw=np.arange(4))
     f = nns.predict(draws, X_NEW, model=model)
     np.testing.assert_allclose(f[..., 0], gains @ X_NEW.T, atol=1e-12)
+
+
+# --- what the chain has learnt from inputs and targets -------------------------------------
+
+WIDE = {"by rows": {"hidden": (9,)}, "by columns": {"hidden": (4,)}}
+"""Widths on both sides of the number of observations."""
+
+
+def posterior_of_wide(model):
+    """Made-up draws, also of the readout, as if it had been stored."""
+    draws = posterior(model)
+    rng = np.random.default_rng(2)
+    for variable in model.deterministics:
+        if variable.name != "f":
+            shape = tuple(length.eval() for length in variable.shape)
+            dims = ("chain", "draw", *(f"{variable.name}_{i}" for i in range(len(shape))))
+            draws[variable.name] = dims, rng.normal(size=(2, 3, *shape))
+    return draws
+
+
+def forward_wide(draws, x, n_layers, bias_var=0.01):
+    """With GELU, in NTK scaling and the default variances."""
+    for layer in range(1, n_layers + 1):
+        variance = 1.0 if layer == n_layers else 2.0
+        W = draws[f"W{layer}"].values
+        x = np.sqrt(variance / x.shape[-1]) * np.einsum("...ni,...oi->...no", x, W)
+        if bias_var:
+            x = x + np.sqrt(bias_var) * draws[f"b{layer}"].values[..., None, :]
+        if layer < n_layers:
+            x = x * ndtr(x)
+    return x
+
+
+@pytest.mark.parametrize("form", WIDE)
+@pytest.mark.parametrize("y", [X[:, 0], X[:, :2]], ids=["1-D", "2-D"])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("bias_var", [0.01, 0])
+def test_readout_is_what_was_learnt(form, y, depth, bias_var):
+    hidden = (5, *WIDE[form]["hidden"])[2 - depth :]
+    model = nns.wide_mlp(X, y, hidden=hidden, bias_var=bias_var)
+    draws = posterior_of_wide(model)
+    for x in (X_NEW, X, X[::-1]):
+        f = nns.predict(draws, x, model=model)
+        expected = forward_wide(draws, x, depth + 1, bias_var)
+        np.testing.assert_allclose(f, expected, rtol=1e-10, atol=1e-12)
+    plain = nns.wide_mlp(X, y, hidden=hidden, bias_var=bias_var, reparametrize=False)
+    xr.testing.assert_allclose(f, nns.predict(draws, x, model=plain))
+
+
+def test_stored_function_values_are_those_predicted():
+    with nns.wide_mlp(X, X[:, :2], hidden=(4,)) as model:
+        fast = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+        options = {"progressbar": False, "quiet": True, "compute_convergence_checks": False} | fast
+        step = pm.Metropolis(**fast)
+        idata = pm.sample(5, tune=2, chains=2, cores=1, step=step, random_seed=1, **options)
+    f = nns.predict(idata, X, model=model)
+    np.testing.assert_allclose(f, idata["posterior"]["f"], rtol=1e-10)
+    with model:
+        pm.set_data({"inputs": X[:4], "targets": X[:4, :2]})
+    np.testing.assert_allclose(nns.predict(idata, X, model=model), f, rtol=1e-12)
+
+
+def test_missing_readout():
+    model = nns.wide_mlp(X, X[:, 0], hidden=(4,))
+    draws = posterior_of_wide(model)
+    with pytest.raises(ValueError, match=r"idata lacks W2; .*\['W1', 'b1', 'W2', 'b2'\]"):
+        nns.predict(draws.drop_vars("W2"), X_NEW, model=model)
+    assert "phi" not in draws
+    nns.predict(draws, X_NEW, model=model)
+
+
+def test_readout_of_another_shape():
+    model, other = (nns.wide_mlp(X, y, hidden=(4,)) for y in (X[:, 0], X[:, :2]))
+    with pytest.raises(ValueError, match=r"idata has W2 of shape \(2, 4\), .* \(1, 4\)"):
+        nns.predict(posterior_of_wide(other), X_NEW, model=model)
+
+
+def test_wide_network_with_a_prefix():
+    with pm.Model(name="net") as model:
+        nns.wide_mlp(X, X[:, 0], hidden=(4,))
+    draws = posterior_of_wide(nns.wide_mlp(X, X[:, 0], hidden=(4,)))
+    named = draws.rename({name: f"net::{name}" for name in draws.data_vars})
+    expected = forward_wide(draws, X_NEW, 2)
+    np.testing.assert_allclose(nns.predict(named, X_NEW, model=model), expected, atol=1e-12)
+
+
+def marginal_by_hand(observed, names=("gram", "moments", "coefficients", "hidden", "f")):
+    """Linear regression with its coefficients integrated out of a multivariate normal."""
+
+    def named(name, expression):
+        return pm.Deterministic(name, expression) if name in names else expression
+
+    with pm.Model() as model:
+        x = pm.Data("inputs", X)
+        y = observed()
+        scale = pm.HalfNormal("scale")
+        psi = scale * x
+        gram = named("gram", psi.T @ psi + pt.eye(3))
+        moments = named("moments", psi.T @ y)
+        hidden = named("hidden", psi * named("coefficients", pt.linalg.solve(gram, moments)))
+        named("f", hidden.sum(axis=1))
+        pm.MvNormal("y", 0, psi @ psi.T + pt.eye(psi.shape[0]), observed=y)
+    return model
+
+
+OBSERVED = {
+    "container": lambda: pm.Data("targets", X[:, 0]),
+    "cast": lambda: pm.Data("targets", np.arange(N_OBS)).astype("float64"),
+    "array": lambda: X[:, 0].copy(),
+}
+
+
+@pytest.mark.parametrize("observed", OBSERVED.values(), ids=OBSERVED)
+def test_marginal_model_by_hand(observed):
+    """Only the last of what was learnt is looked at: what it is made of, it was made of then."""
+    model = marginal_by_hand(observed)
+    rng = np.random.default_rng(1)
+    stored = {
+        "scale": (("chain", "draw"), rng.gamma(1, size=(2, 3))),
+        "coefficients": (("chain", "draw", "i"), rng.normal(size=(2, 3, 3))),
+    }
+    draws = xr.Dataset(stored, {"chain": [0, 1], "draw": [0, 1, 2]})
+    expected = draws["scale"].values[..., None] * (draws["coefficients"].values @ X_NEW.T)
+    f = nns.predict(draws, X_NEW, model=model)
+    np.testing.assert_allclose(f[..., 0], expected, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"idata lacks coefficients; .*'scale', 'coefficients'"):
+        nns.predict(draws[["scale"]], X_NEW, model=model)
+
+
+def test_marginal_model_without_a_named_output():
+    model = marginal_by_hand(OBSERVED["container"], ["coefficients"])
+    with pytest.raises(
+        ValueError,
+        match=r'y depends .* is MultivariateNormal, .* with pm.Deterministic\("f", ...\)',
+    ):
+        nns.predict(posterior(model), X_NEW, model=model)
+
+
+@pytest.mark.parametrize("named", [["f"], ["f", "moments"]], ids=["nothing", "a part"])
+@pytest.mark.parametrize("observed", OBSERVED.values(), ids=OBSERVED)
+def test_what_was_learnt_has_no_name(observed, named):
+    """Coefficients would be found anew, from new inputs and old targets."""
+    model = marginal_by_hand(observed, named)
+    with pytest.raises(ValueError, match="predict cannot tell what f computes from each row"):
+        nns.predict(posterior(model), X_NEW, model=model)
+
+
+@pytest.mark.parametrize("observed", OBSERVED.values(), ids=OBSERVED)
+def test_learnt_values_with_rows(observed):
+    """The dual form of a regression: one coefficient per row, and a matrix of old and new rows."""
+    with pm.Model() as model:
+        x, y = pm.Data("inputs", X), observed()
+        gram = x @ x.T
+        k = gram + pt.eye(x.shape[0])
+        pm.Deterministic("f", gram @ pm.Deterministic("alpha", pt.linalg.solve(k, y)))
+        pm.MvNormal("y", 0, k, observed=y)
+    with pytest.raises(ValueError, match="predict cannot tell what f computes from each row"):
+        nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_output_that_sees_the_targets_row_by_row():
+    with pm.Model() as model:
+        x, y = pm.Data("inputs", X), pm.Data("targets", X[:, 0])
+        pm.Deterministic("f", x @ pm.Normal("slope", shape=3) + 0.5 * y)
+        pm.MvNormal("y", 0, x @ x.T + pt.eye(x.shape[0]), observed=y)
+    with pytest.raises(ValueError, match="predict cannot tell what f computes from each row"):
+        nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_deterministics_of_targets_alone_are_computed():
+    """As are those of inputs alone: nothing but the two together was learnt."""
+    with pm.Model() as model:
+        x, y = pm.Data("inputs", X), pm.Data("targets", X[:, 0])
+        level = pm.Deterministic("level", y.mean())
+        slope = pm.Normal("slope", shape=3)
+        pm.Normal("y", level + x @ slope, 1, observed=y)
+    slopes = np.random.default_rng(1).normal(size=(1, 4, 3))
+    draws = xr.Dataset({"slope": (("chain", "draw", "i"), slopes)}, {"chain": [0]})
+    draws = draws.assign_coords(draw=np.arange(4))
+    f = nns.predict(draws, X_NEW, model=model)
+    np.testing.assert_allclose(f[..., 0], X[:, 0].mean() + slopes @ X_NEW.T, atol=1e-12)
 
 
 # --- memory --------------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 ``intermediate_noise``
     Networks with Gaussian noise on every pre- and post-activation.
+``wide``
+    Wide networks in NTK scaling, with the readout layer integrated out of the likelihood.
+``readout``
+    That integral, and the readout weights given hidden layers and targets.
 ``layers``
     Layers with their priors, and settings that are given once or per layer.
 ``data``
@@ -10,6 +14,8 @@
     Finding the model to add to, its names and its dimensions.
 """
 
+from pymc_nnsteps.models.data import one_hot
 from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
+from pymc_nnsteps.models.wide import wide_mlp
 
-__all__ = ["intermediate_noise_mlp"]
+__all__ = ["intermediate_noise_mlp", "one_hot", "wide_mlp"]

@@ -11,7 +11,15 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 
-__all__ = ["Inputs", "Targets", "binary_targets", "class_targets", "inputs", "regression_targets"]
+__all__ = [
+    "Inputs",
+    "Targets",
+    "binary_targets",
+    "class_targets",
+    "inputs",
+    "one_hot",
+    "regression_targets",
+]
 
 
 @dataclass(frozen=True)
@@ -111,14 +119,15 @@ def binary_targets(y: ArrayLike | pd.Series, n_obs: int) -> Targets:
     ValueError
         If ``y`` has the wrong shape, holds anything but 0 and 1, or only one of them.
     """
-    values = _whole_numbers(_flat(_numbers("y", y), n_obs))
+    values = _whole_numbers("y", _flat("y", _numbers("y", y)))
+    _require_rows(len(values), n_obs)
     strange = values[~np.isin(values, (0, 1))]
     if len(strange):
         raise ValueError(
             f'y must hold only 0 and 1 with likelihood="probit"; got {strange[0]:.0f}; '
             'for class labels use likelihood="multinomial_probit".'
         )
-    _require_two_classes(values)
+    _require_two_classes("y", len(np.unique(values)))
     return Targets(values.astype("int64"), 1, None)
 
 
@@ -144,27 +153,89 @@ def class_targets(y: ArrayLike | pd.Series | pd.Categorical, n_obs: int) -> Targ
         If ``y`` has the wrong shape, missing labels, integers that are not 0, ..., K-1, or
         one class only.
     """
-    labels = y if isinstance(y, pd.Series | pd.Categorical) else _array("y", y)
+    labels = _labels("y", y)
+    _require_rows(len(labels), n_obs)
     if labels.dtype.kind in "biuf":
-        values = _whole_numbers(_flat(_numbers("y", labels), n_obs))
-        present = np.unique(values)
-        if not np.array_equal(present, np.arange(len(present))):
+        hint = ' with likelihood="multinomial_probit"'
+        codes = _consecutive("y", _whole_numbers("y", _numbers("y", labels)), hint)
+        classes: tuple[object, ...] = tuple(range(int(codes.max()) + 1))
+    else:
+        codes, classes = _coded("y", labels)
+    _require_two_classes("y", len(np.unique(codes)))
+    return Targets(codes, len(classes), classes)
+
+
+def one_hot(
+    labels: ArrayLike | pd.Series | pd.Categorical, n_classes: int | None = None
+) -> NDArray[np.floating]:
+    """Targets for a regression on class labels: one output per class, in sum zero.
+
+    The entry of a row is ``1 - 1/K`` in the column of its label and ``-1/K`` in the others; for
+    ten classes this is the one-hot code shifted by ``-1/10`` of the literature.
+
+    Parameters
+    ----------
+    labels : array_like, Series or Categorical, shape (n_obs,)
+        Integers 0, ..., K-1, or labels of any other kind (strings, categories). Strings are
+        sorted, categories keep their order and may include categories that no row has.
+    n_classes : int, optional
+        ``K``. Without it every integer 0, ..., K-1 must be present.
+
+    Returns
+    -------
+    ndarray of floatX, shape (n_obs, K)
+
+    Raises
+    ------
+    ValueError
+        If ``labels`` has the wrong shape, missing labels, or integers that are not 0, ..., K-1,
+        or if ``n_classes`` is not a number of classes that fits the labels.
+
+    References
+    ----------
+    Lee et al., *Deep Neural Networks as Gaussian Processes* (2018), experiments; Pezzetti,
+    Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural Networks* (2025),
+    experiments.
+
+    Examples
+    --------
+    >>> from pymc_nnsteps.models import one_hot
+    >>> one_hot(["cat", "dog", "cat"])
+    array([[ 0.5, -0.5],
+           [-0.5,  0.5],
+           [ 0.5, -0.5]])
+    >>> one_hot([3, 0], n_classes=4).sum(axis=1)
+    array([0., 0.])
+    """
+    given = _labels("labels", labels)
+    _require_entries("labels", given)
+    if n_classes is not None and (
+        isinstance(n_classes, bool) or not isinstance(n_classes, int | np.integer) or n_classes < 2
+    ):
+        raise ValueError(f"n_classes must be an integer of at least 2; got {n_classes!r}.")
+    if given.dtype.kind not in "biuf":
+        codes, classes = _coded("labels", given)
+        if n_classes not in (None, len(classes)):
             raise ValueError(
-                "y must hold the integers 0, ..., K-1, each at least once, with "
-                f'likelihood="multinomial_probit"; got {_listed(present)}; pass other labels as '
-                "strings or as a pandas.Categorical that lists its categories."
+                f"n_classes is {n_classes}, but labels has {len(classes)} classes; leave n_classes "
+                "out, or pass a pandas.Categorical that lists all categories."
             )
-        _require_two_classes(values)
-        return Targets(values.astype("int64"), len(present), tuple(range(len(present))))
-    coded = pd.Categorical(_flat(labels, n_obs))
-    missing = np.flatnonzero(coded.codes < 0)
-    if len(missing):
-        raise ValueError(
-            f"y has {len(missing)} missing labels, the first at y[{missing[0]}]; remove those rows."
-        )
-    codes = coded.codes.astype("int64")
-    _require_two_classes(codes)
-    return Targets(codes, len(coded.categories), tuple(coded.categories.tolist()))
+        n_classes = len(classes)
+    elif n_classes is None:
+        hint = "; pass n_classes if a class has no rows"
+        codes = _consecutive("labels", _whole_numbers("labels", _numbers("labels", given)), hint)
+        n_classes = int(codes.max()) + 1
+    else:
+        values = _whole_numbers("labels", _numbers("labels", given))
+        strange = values[(values < 0) | (values >= n_classes)]
+        if len(strange):
+            raise ValueError(
+                f"labels must hold integers from 0 to {n_classes - 1} with n_classes={n_classes}; "
+                f"got {strange[0]:.0f}."
+            )
+        codes = values.astype("int64")
+    _require_two_classes("labels", n_classes)
+    return np.eye(n_classes, dtype=config.floatX)[codes] - np.asarray(1 / n_classes, config.floatX)
 
 
 def _array(name: str, data: object) -> NDArray[np.generic]:
@@ -225,31 +296,63 @@ def _require_finite(name: str, values: NDArray[np.floating]) -> None:
         )
 
 
+def _labels(name: str, labels: object) -> NDArray[np.generic] | pd.Series | pd.Categorical:
+    if isinstance(labels, pd.Series | pd.Categorical):
+        return _flat(name, labels)
+    return _flat(name, _array(name, labels))
+
+
 def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
-    labels: Labels, n_obs: int
+    name: str, labels: Labels
 ) -> Labels:
     if labels.ndim != 1:
         raise ValueError(
-            f"y must be 1-D, one label per row of X; got shape {labels.shape}; "
+            f"{name} must be 1-D, one label per row of X; got shape {labels.shape}; "
             "pass a single column."
         )
-    _require_rows(len(labels), n_obs)
     return labels
 
 
-def _whole_numbers(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    _require_finite("y", values)
+def _whole_numbers(name: str, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    _require_finite(name, values)
     strange = np.flatnonzero(values != np.rint(values))
     if len(strange):
         raise ValueError(
-            f"y must hold integer class labels; got {values[strange[0]]} at y[{strange[0]}]."
+            f"{name} must hold integer class labels; "
+            f"got {values[strange[0]]} at {name}[{strange[0]}]."
         )
     return values
 
 
-def _require_two_classes(labels: NDArray[np.generic]) -> None:
-    if len(np.unique(labels)) < 2:
-        raise ValueError("y holds a single class; pass at least one row of two classes.")
+def _consecutive(name: str, values: NDArray[np.floating], hint: str) -> NDArray[np.int64]:
+    """Class labels 0, ..., K-1, each present."""
+    present = np.unique(values)
+    if not np.array_equal(present, np.arange(len(present))):
+        raise ValueError(
+            f"{name} must hold the integers 0, ..., K-1, each at least once{hint}; "
+            f"got {_listed(present)}; pass other labels as strings or as a pandas.Categorical "
+            "that lists its categories."
+        )
+    return values.astype("int64")
+
+
+def _coded(
+    name: str, labels: NDArray[np.generic] | pd.Series | pd.Categorical
+) -> tuple[NDArray[np.int64], tuple[object, ...]]:
+    """Numbers of the labels, and the label of each number."""
+    coded = pd.Categorical(labels)
+    missing = np.flatnonzero(coded.codes < 0)
+    if len(missing):
+        raise ValueError(
+            f"{name} has {len(missing)} missing labels, the first at {name}[{missing[0]}]; "
+            "remove those rows."
+        )
+    return coded.codes.astype("int64"), tuple(coded.categories.tolist())
+
+
+def _require_two_classes(name: str, n_classes: int) -> None:
+    if n_classes < 2:
+        raise ValueError(f"{name} holds a single class; pass at least one row of two classes.")
 
 
 def _listed(labels: NDArray[np.floating]) -> str:

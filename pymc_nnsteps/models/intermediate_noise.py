@@ -144,8 +144,8 @@ def intermediate_noise_mlp(
     >>> model.named_vars_to_dims["W1"]
     ('hidden1', 'feature')
     """
-    _require_choice("likelihood", likelihood, get_args(Likelihood))
-    _require_choice("start", start, get_args(Start))
+    layers.require_choice("likelihood", likelihood, get_args(Likelihood))
+    layers.require_choice("start", start, get_args(Start))
     sigma = activation_function(activation)
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
@@ -253,9 +253,3 @@ def _variable_names(n_layers: int, bias: bool, likelihood: Likelihood) -> list[s
     for layer in range(2, n_layers + 1):
         names += [f"Z{layer}", f"X{layer}"]
     return names if likelihood == "normal" else [*names, f"Z{n_layers + 1}"]
-
-
-def _require_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        known = ", ".join(f'"{choice}"' for choice in choices)
-        raise ValueError(f"{name} must be one of {known}; got {value!r}.")

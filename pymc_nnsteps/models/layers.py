@@ -12,7 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-__all__ = ["dense", "layer_sizes", "noisy", "per_layer", "precisions", "standard_deviation"]
+__all__ = [
+    "dense",
+    "layer_sizes",
+    "noisy",
+    "per_layer",
+    "precisions",
+    "require_choice",
+    "standard_deviation",
+]
 
 
 def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
@@ -111,6 +119,26 @@ def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tup
     if min(given) <= 0:
         raise ValueError(f"{name} must be positive; got {value!r}.")
     return given
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Check that an argument is one of the words it may be.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    value : object
+    choices : sequence of str
+
+    Raises
+    ------
+    ValueError
+        If it is not, with the list of choices.
+    """
+    if value not in choices:
+        known = ", ".join(f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be one of {known}; got {value!r}.")
 
 
 def standard_deviation(variance: float) -> NDArray[np.floating]:

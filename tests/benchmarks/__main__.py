@@ -10,6 +10,7 @@ BENCHMARKS = {
     "d": "memory",
     "e": "overhead",
     "f": "kernels",
+    "g": "wide",
 }
 
 

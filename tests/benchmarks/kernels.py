@@ -37,6 +37,12 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
             rng, z, sigma, x, tau, knots, slopes, intercepts, out
         )
 
+    def gig(nu: np.ndarray, delta2: np.ndarray, lambda2: np.ndarray) -> Callable[[], object]:
+        return lambda: kernels.generalized_inverse_gaussian_kernel(rng, nu, delta2, lambda2, out)
+
+    delta2, lambda2 = np.exp(z), np.exp(noise)
+    orders = 5 * rng.standard_normal(N).astype(dtype)
+
     classes = 10
     utilities = z.reshape(-1, classes)
     labels = rng.integers(classes, size=len(utilities))
@@ -50,6 +56,13 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
         "utilities of 10 classes": lambda: kernels.argmax_utilities_kernel(
             rng, utilities, np.ones((1, 1), dtype), labels, utilities, out.reshape(-1, classes)
         ),
+        "generalised inverse Gaussian, all parameters different": gig(orders, delta2, lambda2),
+        "  order 0": gig(zero, delta2, lambda2),
+        "  order -1/2": gig(-one / 2, delta2, lambda2),
+        "  order 1e5": gig(one * 100_000, delta2, lambda2),
+        "  orders near 0, delta near 1e-3": gig(orders / 50, delta2 / 1_000_000, lambda2),
+        "  order 1, parameters shared": gig(one, one, one),
+        "  Gamma": gig(one * 2, zero, lambda2),
     }
 
 

@@ -5,7 +5,6 @@ plus 25 ns for each latent variable.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytensor
 
 import pymc_nnsteps as nns
 from tests.benchmarks.problems import chain, mnist
-from tests.benchmarks.timing import milliseconds, run_program
+from tests.benchmarks.timing import milliseconds, parts, run_program
 
 HIDDEN, CLASSES = 12, 10
 
@@ -47,7 +46,11 @@ def measure() -> dict[str, object]:
     times = milliseconds(contenders, calls=5, repeats=15)
     n_latent = len(X) * (2 * HIDDEN + CLASSES)
     bound = 1.3 * (times["products"] + 25e-6 * n_latent)
-    return {**times, "bound": bound, "parts": parts(profiled, chain(profiled, point))}
+    return {
+        **times,
+        "bound": bound,
+        "parts": parts(profiled._sweep.compiled, chain(profiled, point)),
+    }
 
 
 def products(X: np.ndarray) -> Callable[[], None]:
@@ -70,23 +73,6 @@ def products(X: np.ndarray) -> Callable[[], None]:
         x2 @ w2.T  # Z3: mean
 
     return run
-
-
-def parts(step: nns.Gibbs, advance: Callable[[], None], sweeps: int = 20) -> dict[str, float]:
-    """Share of a sweep by kind of operation, the largest first."""
-    profile = step._sweep.compiled.function.profile
-    advance()
-    before = Counter(profile.apply_time)
-    for _ in range(sweeps):
-        advance()
-    total: Counter[str] = Counter()
-    for key, seconds in profile.apply_time.items():
-        op = key[1].op
-        inner = getattr(op, "op", op)
-        name = getattr(inner, "name", None) or type(inner).__name__
-        total[name] += seconds - before[key]
-    shares = {name: seconds / total.total() for name, seconds in total.most_common()}
-    return {name: share for name, share in shares.items() if share > 0.005}
 
 
 if __name__ == "__main__":

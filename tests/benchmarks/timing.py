@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
+
+from pymc_nnsteps.steps.compiled import Compiled
 
 
 def milliseconds(
@@ -40,3 +43,20 @@ def run_program(module: str, *arguments: str, **environment: str) -> Any:
         command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def parts(compiled: Compiled, advance: Callable[[], object], calls: int = 20) -> dict[str, float]:
+    """Share of a profiled function's time by kind of operation, the largest first."""
+    profile = compiled.function.profile
+    advance()
+    before = Counter(profile.apply_time)
+    for _ in range(calls):
+        advance()
+    total: Counter[str] = Counter()
+    for key, seconds in profile.apply_time.items():
+        op = key[1].op
+        inner = getattr(op, "op", op)
+        name = getattr(inner, "name", None) or type(inner).__name__
+        total[name] += seconds - before[key]
+    shares = {name: seconds / total.total() for name, seconds in total.most_common()}
+    return {name: share for name, share in shares.items() if share > 0.005}

@@ -6,7 +6,7 @@ import pymc as pm
 import pytensor
 import pytest
 
-from pymc_nnsteps.models import intermediate_noise_mlp
+from pymc_nnsteps.models import intermediate_noise_mlp, one_hot, wide_mlp
 
 X = np.random.default_rng(1).normal(size=(6, 2))
 Y = X[:, 0]
@@ -163,15 +163,47 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_message_and_untouched_outer_model(case):
-    changed, message = CASES[case]
+WIDE_CASES = {
+    name: CASES[name]
+    for name in ("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y")
+} | {
+    "hidden zero": CASES["hidden zero"],
+    "hidden number": CASES["hidden number"],
+    "start": CASES["start"],
+    "activation": ({"activation": "swish"}, "activation must be one of .*\"gelu\".* got 'swish'"),
+    "activation function": (
+        {"activation": lambda z: z.sum()},
+        "activation must return a tensor with as many axes",
+    ),
+    "weight variance": ({"weight_var": 0}, "weight_var must be positive; got 0"),
+    "weight variances": ({"weight_var": [1, 2]}, "weight_var must be one number"),
+    "bias variance": ({"bias_var": -0.1}, "bias_var must not be negative; 0 leaves the biases out"),
+    "bias variance text": ({"bias_var": "none"}, "bias_var must be a finite number"),
+    "readout variance": ({"readout_var": -1}, "readout_var must be positive; got -1"),
+    "readout variance nan": ({"readout_var": np.nan}, "readout_var must be a finite number"),
+    "noise zero": ({"noise": 0}, "noise is a standard deviation and must be positive; got 0"),
+    "noise negative": ({"noise": -0.1}, "noise is a standard deviation and must be positive"),
+    "noise of layers": ({"noise": {"output": 0.1}}, "noise must be a finite number"),
+    "reparametrize": ({"reparametrize": "yes"}, "reparametrize must be True or False; got 'yes'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("builder", "cases", "case"),
+    [
+        *((intermediate_noise_mlp, CASES, case) for case in CASES),
+        *((wide_mlp, WIDE_CASES, case) for case in WIDE_CASES),
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
+)
+def test_message_and_untouched_outer_model(builder, cases, case):
+    changed, message = cases[case]
     arguments = {"X": X, "y": Y, **changed}
     with pm.Model(coords={"group": range(3)}) as outer:
         pm.Normal("other", dims="group")
         before = list(outer.named_vars), dict(outer.coords)
         with pytest.raises(ValueError, match=message) as caught:
-            intermediate_noise_mlp(arguments.pop("X"), arguments.pop("y"), **arguments)
+            builder(arguments.pop("X"), arguments.pop("y"), **arguments)
     assert str(caught.value).endswith(".")
     assert (list(outer.named_vars), dict(outer.coords)) == before
 
@@ -197,6 +229,64 @@ def test_clashes_with_the_outer_model(coords, variable, message):
         with pytest.raises(ValueError, match=message):
             intermediate_noise_mlp(frame, Y)
     assert (list(outer.named_vars), dict(outer.coords)) == before
+
+
+@pytest.mark.parametrize("reparametrize", [True, False])
+@pytest.mark.parametrize(
+    ("coords", "variable", "message"),
+    [
+        ({"feature": range(3)}, "w", 'coords "feature" of the model has length 3, .* needs 2'),
+        ({"obs": range(7)}, "w", 'coords "obs" of the model has length 7, .* needs 6'),
+        ({"hidden1": range(5)}, "w", 'coords "hidden1" of the model has length 5, .* needs 4'),
+        ({}, "W2", r"The model already has the names \['W2'\]"),
+        ({}, "f", r"The model already has the names \['f'\]"),
+        ({}, "output", r"The model already has the names \['output'\]"),
+    ],
+)
+def test_clashes_of_a_wide_network(coords, variable, message, reparametrize):
+    with pm.Model(coords=coords) as outer:
+        pm.Normal(variable)
+        before = list(outer.named_vars), dict(outer.coords)
+        with pytest.raises(ValueError, match=message):
+            wide_mlp(X, Y, hidden=(4,), reparametrize=reparametrize)
+    assert (list(outer.named_vars), dict(outer.coords)) == before
+
+
+def test_names_of_the_reparametrised_form_only():
+    with pm.Model(coords={"readout": range(3)}):
+        pm.Normal("phi")
+        wide_mlp(X, Y, hidden=(4,), reparametrize=False)
+    for coords, message in (({"readout": range(3)}, "length 3, .* needs 5"), ({}, r"\['phi'\]")):
+        with pm.Model(coords=coords):
+            pm.Normal("phi" if not coords else "w")
+            with pytest.raises(ValueError, match=message):
+                wide_mlp(X, Y, hidden=(4,))
+
+
+@pytest.mark.parametrize(
+    ("labels", "n_classes", "message"),
+    [
+        ([0, 2], None, r"labels must hold the integers 0, ..., K-1, .* pass n_classes .* got 0, 2"),
+        ([-1, 0, 1], None, "labels must hold the integers 0, ..., K-1"),
+        ([0, 1, 4], 4, "labels must hold integers from 0 to 3 with n_classes=4; got 4"),
+        ([0, -1], 4, "labels must hold integers from 0 to 3 .* got -1"),
+        ([0, 0.5], None, r"labels must hold integer class labels; got 0.5 at labels\[1\]"),
+        ([0, np.nan], 3, r"labels has 1 NaN .* labels\[1\]"),
+        (["a", None], None, r"labels has 1 missing labels, the first at labels\[1\]"),
+        (["a", "b"], 3, "n_classes is 3, but labels has 2 classes; .*pandas.Categorical"),
+        ([0, 0], None, "labels holds a single class"),
+        (["a", "a"], None, "labels holds a single class"),
+        ([[0, 1]], None, r"labels must be 1-D, one label per row of X; got shape \(1, 2\)"),
+        ([], 3, r"labels is empty \(shape \(0,\)\)"),
+        ([0, 1], 1, "n_classes must be an integer of at least 2; got 1"),
+        ([0, 1], 2.0, "n_classes must be an integer of at least 2; got 2.0"),
+        ([0, 1], True, "n_classes must be an integer of at least 2; got True"),
+    ],
+)
+def test_bad_class_labels(labels, n_classes, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        one_hot(labels, n_classes)
+    assert str(caught.value).endswith(".")
 
 
 def test_float32_overflow_is_seen():
