@@ -68,6 +68,27 @@ def batch_means_z_scores(statistics: ArrayLike, n_batches: int = 50) -> np.ndarr
     return -np.sign(t) * special.ndtri(stats.t.sf(np.abs(t), n_batches - 1))
 
 
+def chain_z_scores(draws: ArrayLike, mean: ArrayLike, covariance: ArrayLike) -> np.ndarray:
+    """z-scores of a Markov chain's moments, given the mean and the covariance of its law.
+
+    The moments are those of standardised coordinates, of each pair of them, and the average of
+    all squares, which sees an error of scale that is too small for any one of them.
+    """
+    root = np.linalg.cholesky(covariance)
+    standard = np.linalg.solve(root, (np.asarray(draws) - mean).T).T
+    i, j = np.tril_indices(len(root))
+    products = standard[:, i] * standard[:, j] - (i == j)
+    average = np.mean(standard**2 - 1, axis=1, keepdims=True)
+    return batch_means_z_scores(np.hstack([standard, products, average]))
+
+
+def assert_chain_moments(draws: ArrayLike, mean: ArrayLike, covariance: ArrayLike) -> None:
+    """Fail unless a Markov chain that is in its law has this mean and this covariance."""
+    z = chain_z_scores(draws, mean, covariance)
+    limit = bonferroni_limit(z.size, P_LIMIT)
+    assert np.all(np.abs(z) < limit), f"z-scores beyond {limit:.1f}: {z[~(np.abs(z) < limit)]}"
+
+
 def bonferroni_limit(n_tests: int, level: float) -> float:
     """Limit on ``n_tests`` z-scores that correct ones exceed with probability ``level``."""
     return float(-special.ndtri(level / n_tests / 2))

@@ -19,6 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.type import DenseTensorType
 
 from pymc_nnsteps.compiling import without_blas_notice
 from pymc_nnsteps.conditionals.structure import substitute
@@ -120,8 +121,9 @@ def _behind_views(variable: Variable) -> Any:
 
 def _is_worth_keeping(part: Any) -> bool:
     """Whether a part is computed from data; the compiler folds the rest itself."""
-    computed = part.owner is not None and part.dtype.startswith("float")
-    return computed and any(
+    computed = part.owner is not None and isinstance(part.type, DenseTensorType)
+    is_float = computed and part.dtype.startswith("float")
+    return is_float and any(
         isinstance(leaf, SharedVariable) or (isinstance(leaf, Constant) and np.size(leaf.data) > 1)
         for leaf in ancestors([part])
         if leaf.owner is None

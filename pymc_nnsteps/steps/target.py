@@ -46,8 +46,9 @@ def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVar
     others = [factor for factor in factors if factor not in by_hand]
     terms = model.logp(vars=others, sum=False) if others else []
     terms += [_multivariate_normal(model, rv) for rv in by_hand]
+    arrays = [pt.as_tensor(term, allow_xtensor_conversion=True) for term in terms]
     zero = pt.constant(0.0, dtype="float64")
-    return pt.add(zero, *(pt.sum(term, dtype="float64") for term in terms))
+    return pt.add(zero, *(pt.sum(array, dtype="float64") for array in arrays))
 
 
 def _is_multivariate_normal(model: pm.Model, factor: TensorVariable) -> bool:
