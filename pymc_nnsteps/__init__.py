@@ -7,6 +7,7 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals import NotConjugate, explain
+from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.models import intermediate_noise_mlp, one_hot, wide_mlp
 from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
@@ -15,6 +16,7 @@ __all__ = [
     "MALA",
     "PCN",
     "PCNL",
+    "GeneralizedInverseGaussian",
     "Gibbs",
     "NotConjugate",
     "PiecewiseLinear",

@@ -12,6 +12,7 @@ NAMES = {
     "MALA",
     "PCN",
     "PCNL",
+    "GeneralizedInverseGaussian",
     "Gibbs",
     "NotConjugate",
     "PiecewiseLinear",

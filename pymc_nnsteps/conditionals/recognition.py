@@ -13,6 +13,7 @@ from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
+from pymc_nnsteps.conditionals.scales import PRIORS, match_scale
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -52,6 +53,8 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     pymc_nnsteps.conditionals.structure.NotConjugate: mu: child y is StudentT, not Normal
     """
     try:
+        if type(rv.owner.op) in PRIORS:
+            return match_scale(model, rv)
         normal_prior(model, rv)
         direct = children(model, rv)
         if any(isinstance(child.owner.op, BernoulliRV | CategoricalRV) for child in direct):

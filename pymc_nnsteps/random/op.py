@@ -30,7 +30,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.random import kernels
 
-_KERNELS_VERSION = zlib.crc32(Path(kernels.__file__).read_bytes())
+KERNELS_VERSION = zlib.crc32(Path(kernels.__file__).read_bytes())
 
 
 class KernelRV(RandomVariable):
@@ -53,7 +53,7 @@ class KernelRV(RandomVariable):
 def _kernel_for_numba(op: KernelRV, node: Apply) -> tuple[Any, int]:
     """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
     op.kernel.handles_out = True
-    return op.kernel, _KERNELS_VERSION
+    return op.kernel, KERNELS_VERSION
 
 
 def float_dtype(*params: TensorVariable) -> str:

@@ -71,7 +71,8 @@ class Gibbs(BlockedStep):
         If a variable's full conditional is not of a known form; the message names the variable,
         the child in the way, and the reason.
     ValueError
-        If ``sweeps`` or ``scan`` is not as above.
+        If ``sweeps`` or ``scan`` is not as above, or if a full conditional is improper at the
+        initial point, as that of a variance with a Gamma prior is if its children are zero.
 
     Examples
     --------
@@ -118,7 +119,14 @@ class Gibbs(BlockedStep):
             _shapes(model, initial_point),
             c_by_default(compile_kwargs),
         )
-        self._sweep(np.random.default_rng(0), initial_point, 1)
+        _, drawn, _ = self._sweep(np.random.default_rng(0), initial_point, 1)
+        strange = [name for name, value in drawn.items() if not np.isfinite(value).all()]
+        if strange:
+            raise ValueError(
+                f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
+                "conditional has no density; start what depends on it elsewhere than at zero, "
+                "with initvals."
+            )
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Prepare for a chain: the generator, and what depends on the model's data."""

@@ -8,7 +8,13 @@ from pytensor import function
 from pytensor.compile.io import In
 from pytensor.tensor.random import rng as symbolic_rng
 
-from pymc_nnsteps.random import argmax_utilities, kernels, piecewise_normal, truncated_normal
+from pymc_nnsteps.random import (
+    argmax_utilities,
+    generalized_inverse_gaussian,
+    kernels,
+    piecewise_normal,
+    truncated_normal,
+)
 from tests.random.oracles import ACTIVATIONS
 
 MODES = {
@@ -19,7 +25,7 @@ MODES = {
 
 
 def draw_all(mode, dtype, sigma_ndim, seed=0):
-    """All three draws in one graph, over all shapes of sigma that the ops broadcast."""
+    """All draws in one graph, over all shapes of sigma that the ops broadcast."""
     rng = symbolic_rng()
     mu, x = pt.matrix("mu", dtype=dtype), pt.matrix("x", dtype=dtype)
     sigma = pt.tensor("sigma", dtype=dtype, shape=(None,) * sigma_ndim)
@@ -27,8 +33,9 @@ def draw_all(mode, dtype, sigma_ndim, seed=0):
     next_rng, truncated = truncated_normal(rng, mu, sigma, 0.0, np.inf)
     next_rng, piecewise = piecewise_normal(next_rng, mu, sigma, x, 0.5, *ACTIVATIONS["hard_tanh"])
     next_rng, utilities = argmax_utilities(next_rng, mu, sigma, labels, x)
+    next_rng, gig = generalized_inverse_gaussian(next_rng, mu, x**2, sigma)
     inputs = [In(rng, mutable=True), mu, x, sigma, labels]
-    compiled = function(inputs, [next_rng, truncated, piecewise, utilities], mode=mode)
+    compiled = function(inputs, [next_rng, truncated, piecewise, utilities, gig], mode=mode)
 
     data = np.random.default_rng(1)
     values = [*data.normal(size=(2, 300, 5)), np.full((5,) * sigma_ndim, 0.3)]

@@ -1,0 +1,236 @@
+r"""Scales: precisions, variances and what controls them.
+
+Model, for a positive variable :math:`v` with a prior of the generalised inverse Gaussian family
+(Gamma, inverse Gamma and exponential included) and each child :math:`z_c`:
+
+.. math::
+
+    p(v) \propto v^{\nu - 1} \exp\left(-\tfrac12 (\delta^2/v + \lambda^2 v)\right), \qquad
+    p(z_{ci} \mid v) \propto s_{ci}^{-k_{ci}} \exp(-t_{ci} s_{ci}^{-m_c}), \quad
+    s_{ci} = a_{ci} v^{p_c}
+
+with :math:`m_c p_c = \pm 1`. For a Normal child :math:`s` is its standard deviation,
+:math:`k = 1`, :math:`t = (z - \mu)^2/2` and :math:`m = 2`; for a Gamma child of shape
+:math:`\alpha` it is :math:`1/\text{rate}`, :math:`k = \alpha`, :math:`t = z`, :math:`m = 1`.
+Posterior: a generalised inverse Gaussian with
+
+.. math::
+
+    \nu - \sum_{ci} p_c k_{ci}, \qquad
+    \delta^2 + 2 \sum_{m_c p_c = 1} t_{ci} a_{ci}^{-m_c}, \qquad
+    \lambda^2 + 2 \sum_{m_c p_c = -1} t_{ci} a_{ci}^{-m_c}.
+
+These are Neal's conditionals of precisions (*Neural Network Models Implemented in the Flexible
+Bayesian Modelling Software*, eqs 27-31), drawn exactly for all shapes, and those of global and
+local scales of shrinkage priors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.transforms import LogTransform
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import (
+    ExponentialRV,
+    GammaRV,
+    HalfNormalRV,
+    InvGammaRV,
+    LaplaceRV,
+    NormalRV,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.affine import AffineMap, broadcast
+from pymc_nnsteps.conditionals.axes import expand
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, value_of
+from pymc_nnsteps.conditionals.power import power
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    children,
+    depends_on,
+    describe,
+    distribution,
+    lengths,
+    parameters,
+    typed_like,
+)
+from pymc_nnsteps.conditionals.terms import Link, Term
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    GeneralizedInverseGaussianRV,
+    generalized_inverse_gaussian,
+)
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """``nu``, ``delta^2`` and ``lambda^2`` of a generalised inverse Gaussian."""
+
+    nu: TensorVariable
+    delta2: TensorVariable
+    lambda2: TensorVariable
+
+    def __add__(self, other: "Exponents") -> "Exponents":
+        """Exponents of the product of two densities."""
+        return Exponents(
+            self.nu + other.nu, self.delta2 + other.delta2, self.lambda2 + other.lambda2
+        )
+
+
+def _exponents(nu: Any = 0.0, delta2: Any = 0.0, lambda2: Any = 0.0) -> Exponents:
+    return Exponents(*(pt.as_tensor(part) for part in (nu, delta2, lambda2)))
+
+
+PRIORS: dict[type, Callable[..., Exponents]] = {
+    GammaRV: lambda shape, scale: _exponents(shape, lambda2=2 / scale),
+    ExponentialRV: lambda scale: _exponents(pt.ones_like(scale), lambda2=2 / scale),
+    InvGammaRV: lambda shape, scale: _exponents(-shape, delta2=2 * scale),
+    GeneralizedInverseGaussianRV: _exponents,
+}
+"""Exponents of the priors that are recognised, from the parameters of their Ops."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """How a child's density ``s^-k exp(-t s^-m)`` depends on its scale ``s``.
+
+    Attributes
+    ----------
+    scale : int
+        Position of ``s`` among the parameters.
+    power : int
+        ``m``.
+    order, statistic : callable
+        ``k`` and ``t`` as functions of the child's value and its parameters.
+    """
+
+    scale: int
+    power: int
+    order: Callable[..., TensorVariable]
+    statistic: Callable[..., TensorVariable]
+
+
+CHILDREN: dict[type, Role] = {
+    NormalRV: Role(1, 2, lambda z, mu, s: pt.ones_like(z), lambda z, mu, s: pt.sqr(z - mu) / 2),
+    HalfNormalRV: Role(1, 2, lambda z, mu, s: pt.ones_like(z), lambda z, mu, s: pt.sqr(z - mu) / 2),
+    LaplaceRV: Role(1, 1, lambda z, mu, s: pt.ones_like(z), lambda z, mu, s: abs(z - mu)),
+    GammaRV: Role(1, 1, lambda z, shape, s: shape, lambda z, shape, s: z),
+    ExponentialRV: Role(0, 1, lambda z, s: pt.ones_like(z), lambda z, s: z),
+    InvGammaRV: Role(1, -1, lambda z, shape, s: -shape, lambda z, shape, s: 1 / z),
+}
+"""What a scale can be the scale of."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A child whose scale is a power of the variable."""
+
+    child: TensorVariable
+    value: TensorVariable
+    role: Role
+    term: Term
+    exponent: float
+
+    def evidence(self, rv: TensorVariable) -> Exponents:
+        """What the child adds to the exponents, with the axes of ``rv``."""
+        given = parameters(self.child)
+        rate = self.exponent * self.role.power
+        order = self.role.order(self.value, *given)
+        statistic = self.role.statistic(self.value, *given)
+        coefficient = _without_axes_of(rv, self.term.coefficient)
+        statistic = 2 * statistic * coefficient ** float(-self.role.power)
+        nu = self._summed(-self.exponent * order, rv)
+        squares = self._summed(statistic, rv)
+        zero = pt.zeros_like(squares)
+        return Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
+
+    def _summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
+        """Sum over all entries of the child that share an entry of ``rv``."""
+        full = pt.broadcast_to(array.astype(rv.dtype), self.value.shape)
+        links = self.term.links
+        summed = [axis for axis, link in enumerate(links) if link is None]
+        kept: list[Link] = [link for link in links if link is not None]
+        total = full.sum(summed) if summed else full
+        for axis, link in enumerate(kept):
+            if link.index is not None:
+                front = pt.moveaxis(expand(total, {axis: link.index.shape[0]}), axis, 0)
+                zeros = pt.zeros((lengths(rv)[link.axis], *list(front.shape)[1:]), dtype=rv.dtype)
+                total = pt.moveaxis(zeros[link.index].inc(front), 0, axis)
+        axes = [link.axis for link in kept]
+        return total.dimshuffle(
+            *(axes.index(axis) if axis in axes else "x" for axis in range(rv.ndim))
+        )
+
+
+def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorVariable:
+    """A coefficient with the output's axes only: those of the variable have length one."""
+    return coefficient.dimshuffle(*range(coefficient.ndim - rv.ndim))
+
+
+@dataclass(frozen=True)
+class Scale(Conditional):
+    """Full conditional of a positive variable that scales its children."""
+
+    draws: tuple[TensorVariable, ...]
+    prior: Exponents
+    scaled: tuple[Scaled, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "generalised inverse Gaussian"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [rv] = self.draws
+        total = reduce(Exponents.__add__, [seen.evidence(rv) for seen in self.scaled], self.prior)
+        nu = total.nu.astype(rv.dtype)
+        nu = pt.broadcast_to(nu, lengths(rv)) if rv.ndim else nu
+        rng, value = generalized_inverse_gaussian(rng, nu, total.delta2, total.lambda2)
+        return Draw(rng, {rv: typed_like(rv, value)})
+
+
+def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
+    """Recognise a positive variable that scales its children.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    read = PRIORS.get(type(rv.owner.op))
+    if rv not in model.free_RVs or read is None:
+        raise NotConjugate(f"its prior is {distribution(rv)}, not Gamma or inverse Gamma")
+    transform = model.rvs_to_transforms[rv]
+    if transform is not None and not isinstance(transform, LogTransform):
+        raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
+    for potential in model.potentials:
+        if depends_on(potential, {rv}, model.basic_RVs):
+            raise NotConjugate(f"the potential {describe(potential)} depends on it")
+    prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
+    return Scale((rv,), prior, tuple(_scaled(model, c, rv) for c in children(model, rv)))
+
+
+def _scaled(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
+    role = CHILDREN.get(type(child.owner.op))
+    if role is None:
+        raise NotConjugate(f"child {describe(child)} is {distribution(child)}, which is no scale")
+    given = parameters(child)
+    scale = given[role.scale]
+    barriers = model.basic_RVs
+    others = [other for i, other in enumerate(given) if i != role.scale]
+    if any(depends_on(other, {rv}, barriers) for other in others):
+        raise NotConjugate(f"more than the scale of child {describe(child)} depends on it")
+    try:
+        form = power(scale, rv, barriers)
+    except NotConjugate as reason:
+        message = f"the scale of child {describe(child)} is not a power of it: {reason}"
+        raise NotConjugate(message) from None
+    if abs(form.exponent * role.power) != 1:
+        raise NotConjugate(
+            f"the scale of child {describe(child)} is proportional to its power {form.exponent:g}"
+        )
+    carried = broadcast(AffineMap(None, {rv: form.term}), scale, child).terms[rv]
+    return Scaled(child, value_of(model, child), role, carried, form.exponent)
