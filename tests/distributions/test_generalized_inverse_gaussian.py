@@ -106,15 +106,14 @@ def test_gradients_at_the_boundaries(compiled):
     np.testing.assert_allclose(compiled(1 / x, -nu, strength, 0.0)[1:], expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_constant_zeros(mode):
-    """A division by the constant 0 while PyTensor simplifies the gradient."""
-    x, strength = pt.scalars("x", "strength")
+def test_constant_zeros():
+    """A division by the constant 0 while PyTensor simplifies the graph."""
+    with pm.Model() as model:
+        strength = pm.HalfNormal("strength")
+        GeneralizedInverseGaussian("x", 0.6, 0.0, strength)
+        GeneralizedInverseGaussian("y", -0.6, strength, 0.0)
     with config.change_flags(on_opt_error="raise"):
-        for params in [(0.6, 0.0, strength), (-0.6, strength, 0.0)]:
-            value = log_density(x, *params)
-            compiled = function([x, strength], grad(value, [x, strength]), mode=MODES[mode])
-            assert np.isfinite(compiled(0.7, 1.3)).all()
+        assert np.isfinite(model.compile_dlogp()(model.initial_point())).all()
 
 
 def test_outside_the_support():
