@@ -10,8 +10,8 @@ each width.
     python examples/wide_acceptance.py --widths 512 1024 --steps 500
     python examples/wide_acceptance.py --full
 
-The first takes 10 to 13 minutes on two cores; ``--full`` adds width 8192 and step size 0.01 to
-chains 50 times as long, which takes about a day. PCN makes three times as many steps as the
+The first takes 10 to 12 minutes on two cores; ``--full`` adds width 8192 and step size 0.01 to
+chains 60 times as long, which takes about a day. PCN makes three times as many steps as the
 others, whose steps cost three times as much. What is finished is kept in the output folder: a run
 that was interrupted goes on from there when it is started again.
 
@@ -154,7 +154,7 @@ def parse_arguments() -> argparse.Namespace:
         "--widths", type=int, nargs="+", default=[512, 1024, 2048, 4096], help="of the hidden layer"
     )
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.2, 0.1], help="step sizes")
-    parser.add_argument("--steps", type=int, default=2000, help="PCN makes three times as many")
+    parser.add_argument("--steps", type=int, default=1600, help="PCN makes three times as many")
     parser.add_argument("--output", type=Path, default=output, help="folder, made if need be")
     parser.add_argument("--processes", type=int, default=2, help="chains at a time")
     parser.add_argument("--full", action="store_true", help="the long run, about a day")

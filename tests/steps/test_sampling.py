@@ -115,7 +115,8 @@ def test_backend_of_a_step_that_the_user_built(model, reference):
     options = resolve_backend_compile_kwargs("c", None)
     with model:
         idata = pm.sample(step=nns.Gibbs(compile_kwargs=options), **FEW)
-    assert_same_posterior(idata, reference)
+    for name, values in reference["posterior"].data_vars.items():
+        np.testing.assert_allclose(idata["posterior"][name], values, rtol=1e-8, atol=1e-8)
 
 
 # --- other steps beside it -----------------------------------------------------------------
