@@ -206,6 +206,7 @@ def flat[Array](place: Place[Array]) -> list[Array]:
 def _gradient(
     target: TensorVariable, xis: Sequence[TensorVariable], values: Sequence[TensorVariable]
 ) -> list[TensorVariable]:
+    """Gradient of ``target``, zero where it is not finite: any function of the place will do."""
     try:
         gradient: Any = pt.grad(target, list(xis), disconnected_inputs="ignore")
     except (NullTypeGradError, NotImplementedError) as error:
@@ -214,4 +215,4 @@ def _gradient(
             f"The log density has no gradient with respect to {names} ({error}); "
             "use PCN, which needs none."
         ) from error
-    return gradient
+    return [pt.switch(pt.isfinite(slope), slope, 0) for slope in gradient]

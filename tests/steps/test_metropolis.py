@@ -332,3 +332,16 @@ def test_gaussian_process_in_either_parametrisation(kind):
     difference = first.mean(0) - second.mean(0)
     errors = [(m.mean(0) - 99.0) / batch_means_z_scores(m - 99.0) for m in moments]
     assert np.all(np.abs(difference / np.hypot(*errors)) < Z_LIMIT)
+
+
+@pytest.mark.parametrize("kind", [nns.PCNL, nns.MALA])
+def test_a_gradient_that_is_not_finite_at_the_start(kind):
+    """NaN in every proposal, and a chain that stays where it is for ever."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0, 1, shape=2)
+        pm.Normal("y", pm.math.sqrt((f**2).sum()), 1, observed=1.0)
+        step = kind([f], rng=np.random.default_rng(0))
+    point = model.initial_point()
+    for _ in range(50):
+        point, _ = step.step(point)
+    assert np.all(point["f"] != 0)
