@@ -8,7 +8,13 @@ from pymc.step_methods import STEP_METHODS
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals import NotConjugate, explain
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
-from pymc_nnsteps.models import intermediate_noise_mlp, one_hot, wide_mlp
+from pymc_nnsteps.models import (
+    Prior,
+    hierarchical_mlp,
+    intermediate_noise_mlp,
+    one_hot,
+    wide_mlp,
+)
 from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 
@@ -20,7 +26,9 @@ __all__ = [
     "Gibbs",
     "NotConjugate",
     "PiecewiseLinear",
+    "Prior",
     "explain",
+    "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
     "predict",

@@ -6,10 +6,10 @@ builds the same kind of graph from a list of knots and slopes. All of them are p
 linear, which is what makes the pre-activation's full conditional a mixture of truncated
 normals (Piccioli, Troiani and Zdeborova, arXiv 2306.02729, Appendix E). Networks whose
 pre-activations are not variables of their own may also use those of
-:data:`SMOOTH_ACTIVATIONS`, or any function of a tensor.
+:data:`SMOOTH_ACTIVATIONS` and :data:`LAYER_ACTIVATIONS`, or any function of a tensor.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,12 +20,13 @@ from pytensor.tensor import TensorLike, TensorVariable
 
 __all__ = [
     "ACTIVATIONS",
+    "LAYER_ACTIVATIONS",
     "SMOOTH_ACTIVATIONS",
     "Activation",
     "AnyActivation",
+    "Normalize",
     "PiecewiseLinear",
     "activation_function",
-    "any_activation_function",
 ]
 
 
@@ -156,57 +157,89 @@ ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 }
 """The activations that have a name, as plain PyTensor expressions, applied entry by entry."""
 
+
+def _softplus0(z: TensorVariable) -> TensorVariable:
+    return pt.softplus(z) - pt.log(pt.constant(2.0, dtype=z.dtype))
+
+
 SMOOTH_ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
     "gelu": _gelu,
     "tanh": lambda z: pt.tanh(z),
     "erf": lambda z: pt.erf(z),
+    "softplus": lambda z: pt.softplus(z),
+    "softplus0": _softplus0,
 }
-"""Smooth activations, applied entry by entry. GELU is the exact ``z Phi(z)``."""
+"""Smooth activations, applied entry by entry. GELU is the exact ``z Phi(z)``; softplus is
+``log(1 + e^z)``, softplus0 is that less ``log 2``, so that it passes through zero."""
 
 
-def activation_function(activation: Activation) -> Callable[[TensorVariable], TensorVariable]:
-    """Return the function that an ``activation`` argument stands for.
+@dataclass(frozen=True)
+class Normalize:
+    """Divide the units of a layer by their root mean square.
+
+    ``v = u / sqrt(0.01 + mean(u^2))``, the mean taken over groups of neighbouring units.
 
     Parameters
     ----------
-    activation : str or PiecewiseLinear
-        A key of :data:`ACTIVATIONS` or a piecewise-linear function.
-
-    Returns
-    -------
-    callable
-        Maps a tensor of any shape to one of the same shape.
+    groups : int
+        Number of groups, which have equally many units.
 
     Raises
     ------
     ValueError
-        If ``activation`` is neither.
+        If ``groups`` is not a positive integer.
+
+    References
+    ----------
+    Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Software* (2022).
 
     Examples
     --------
-    >>> from pymc_nnsteps.activations import activation_function
-    >>> import pytensor.tensor as pt
-    >>> activation_function("hard_tanh")(pt.as_tensor([-3.0, 0.5])).eval()
-    array([-1. ,  0.5])
+    >>> from pymc_nnsteps.activations import Normalize
+    >>> Normalize(groups=2)([[3.0, 4.0, 0.0, 0.1]]).eval().round(3)
+    array([[0.848, 1.131, 0.   , 0.816]])
     """
-    if isinstance(activation, PiecewiseLinear):
-        return activation
-    if isinstance(activation, str) and activation in ACTIVATIONS:
-        return ACTIVATIONS[activation]
-    known = ", ".join(f'"{name}"' for name in ACTIVATIONS)
-    raise ValueError(f"activation must be one of {known} or a PiecewiseLinear; got {activation!r}.")
+
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the number of groups."""
+        if isinstance(self.groups, bool) or not isinstance(self.groups, int) or self.groups < 1:
+            raise ValueError(f"groups must be a positive integer; got {self.groups!r}.")
+
+    def __call__(self, u: TensorLike) -> TensorVariable:
+        """Normalise the last axis of ``u``, whose length must be a multiple of ``groups``."""
+        u = pt.as_tensor_variable(u)
+        grouped = u.reshape((*u.shape[:-1], self.groups, -1))
+        mean_square = pt.sqr(grouped).mean(axis=-1, keepdims=True)
+        floor = pt.constant(0.01, dtype=u.dtype)
+        return (grouped / pt.sqrt(floor + mean_square)).reshape(u.shape)
 
 
-def any_activation_function(
+LAYER_ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
+    "softmax": lambda z: pt.special.softmax(z, axis=-1),
+    "normalize": Normalize(),
+}
+"""Activations in which the units of a layer, its last axis, depend on each other."""
+
+
+def activation_function(
     activation: AnyActivation,
+    named: Mapping[str, Callable[[TensorVariable], TensorVariable]] = ACTIVATIONS,
+    *,
+    functions: bool = False,
 ) -> Callable[[TensorVariable], TensorVariable]:
-    """Return the function that an ``activation`` argument stands for, which need not be linear.
+    """Return the function that an ``activation`` argument stands for.
 
     Parameters
     ----------
     activation : str, PiecewiseLinear or callable
-        A key of :data:`ACTIVATIONS` or :data:`SMOOTH_ACTIVATIONS`, a piecewise-linear function,
-        or any function of a PyTensor tensor that works entry by entry.
+        A key of ``named``, a piecewise-linear function or, with ``functions``, any function of
+        a PyTensor matrix of shape (n_obs, units) to one of the same shape.
+    named : mapping from str to callable
+        The activations that have a name.
+    functions : bool
+        Whether a user's own function will do.
 
     Returns
     -------
@@ -221,27 +254,30 @@ def any_activation_function(
 
     Examples
     --------
-    >>> from pymc_nnsteps.activations import any_activation_function
+    >>> from pymc_nnsteps.activations import SMOOTH_ACTIVATIONS, activation_function
     >>> import pytensor.tensor as pt
-    >>> any_activation_function(lambda z: pt.sin(z) + z)(pt.as_tensor([0.0])).eval()
+    >>> activation_function("hard_tanh")(pt.as_tensor([-3.0, 0.5])).eval()
+    array([-1. ,  0.5])
+    >>> snake = lambda z: pt.sin(z) + z
+    >>> activation_function(snake, SMOOTH_ACTIVATIONS, functions=True)(pt.as_tensor([0.0])).eval()
     array([0.])
     """
     if isinstance(activation, PiecewiseLinear):
         return activation
-    named = ACTIVATIONS | SMOOTH_ACTIVATIONS
     if isinstance(activation, str) and activation in named:
         return named[activation]
-    if callable(activation):
-        _require_entrywise(activation)
+    if functions and callable(activation):
+        _require_same_form(activation)
         return activation
     known = ", ".join(f'"{name}"' for name in named)
+    other = "a PiecewiseLinear or a function of a tensor" if functions else "a PiecewiseLinear"
     raise ValueError(
-        f"activation must be one of {known}, a PiecewiseLinear or a function of a tensor; "
+        f"activation must be one of {known}{',' if functions else ' or'} {other}; "
         f"got {activation!r}."
     )
 
 
-def _require_entrywise(function: Callable[[TensorVariable], TensorVariable]) -> None:
+def _require_same_form(function: Callable[[TensorVariable], TensorVariable]) -> None:
     """Try the function on a matrix."""
     z = pt.matrix("z", dtype=config.floatX)
     result: object = function(z)

@@ -56,8 +56,8 @@ def predict(
         Columns of a table are found by their names where the model's inputs have names.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
-        variable: Normal, a decision (Bernoulli or Categorical) on latent utilities, or any
-        other beside a ``pm.Deterministic`` called ``"f"``, the network's output.
+        variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
+        output, or a decision (Bernoulli or Categorical) on latent utilities.
     inputs : str, optional
         Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
         that the observed variable's parameters depend on, if not given.
@@ -65,9 +65,9 @@ def predict(
     Returns
     -------
     DataArray, dims (chain, draw, obs, output)
-        Means of the observed variable, or ``f``; for a decision, the utilities, whose sign or
-        ``.idxmax("output")`` is the predicted class. With ``y`` of one axis ``output`` has
-        length one.
+        Means of the observed variable; or ``f`` (of classes: their logits); or the utilities of a
+        decision. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
+        class. With ``y`` of one axis ``output`` has length one, unless there are classes.
 
     Raises
     ------
@@ -180,8 +180,6 @@ def forward_mean(
 
 def _output(model: pm.Model, y: TensorVariable, container: TensorSharedVariable) -> TensorVariable:
     """The network's output, of which ``y`` is an observation."""
-    if isinstance(y.owner.op, BernoulliRV | CategoricalRV):
-        y = _utilities(model, y)
     if isinstance(y.owner.op, NormalRV):
         return _mean(y)
     named = [
@@ -189,6 +187,8 @@ def _output(model: pm.Model, y: TensorVariable, container: TensorSharedVariable)
         for variable in model.deterministics
         if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {container})
     ]
+    if isinstance(y.owner.op, BernoulliRV | CategoricalRV) and not named:
+        return _mean(_utilities(model, y))
     if len(named) != 1:
         raise ValueError(
             f"{describe(y)} depends on the inputs and is {distribution(y)}, whose forward mean "

@@ -4,14 +4,15 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from scipy.special import erf, ndtr
+from scipy.special import erf, ndtr, softmax
 
 from pymc_nnsteps.activations import (
     ACTIVATIONS,
+    LAYER_ACTIVATIONS,
     SMOOTH_ACTIVATIONS,
+    Normalize,
     PiecewiseLinear,
     activation_function,
-    any_activation_function,
 )
 
 Z = np.array([-3.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5])
@@ -23,7 +24,14 @@ NAMED = {
     "hard_tanh": np.clip(Z, -1, 1),
     "identity": Z,
 }
-SMOOTH = {"gelu": Z * ndtr(Z), "tanh": np.tanh(Z), "erf": erf(Z)}
+SMOOTH = {
+    "gelu": Z * ndtr(Z),
+    "tanh": np.tanh(Z),
+    "erf": erf(Z),
+    "softplus": np.log(1 + np.exp(Z)),
+    "softplus0": np.log(1 + np.exp(Z)) - np.log(2),
+}
+LAYER = {"softmax": softmax(Z), "normalize": Z / np.sqrt(0.01 + np.mean(Z**2))}
 AS_PIECES = {
     "relu": PiecewiseLinear([0], [0, 1], [0]),
     "leaky_relu": PiecewiseLinear([0], [0.01, 1], [0, 0]),
@@ -33,9 +41,15 @@ AS_PIECES = {
 }
 
 
+def any_function(activation):
+    named = ACTIVATIONS | SMOOTH_ACTIVATIONS | LAYER_ACTIVATIONS
+    return activation_function(activation, named, functions=True)
+
+
 def test_every_named_activation_is_tested():
     assert ACTIVATIONS.keys() == NAMED.keys()
     assert SMOOTH_ACTIVATIONS.keys() == SMOOTH.keys()
+    assert LAYER_ACTIVATIONS.keys() == LAYER.keys()
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -46,20 +60,40 @@ def test_named_activations(name):
     np.testing.assert_array_equal(result.eval({z: Z[None]}), NAMED[name][None])
 
 
-@pytest.mark.parametrize("name", [*NAMED, *SMOOTH])
-def test_any_named_activation(name):
-    result = any_activation_function(name)(pt.as_tensor(Z[None]))
-    np.testing.assert_allclose(result.eval(), (NAMED | SMOOTH)[name][None], rtol=1e-14)
+@pytest.mark.parametrize("name", [*NAMED, *SMOOTH, *LAYER])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_any_named_activation(name, dtype):
+    with pytensor.config.change_flags(floatX=dtype):
+        result = any_function(name)(pt.as_tensor(Z[None].astype(dtype)))
+    assert result.dtype == dtype
+    expected = (NAMED | SMOOTH | LAYER)[name][None]
+    np.testing.assert_allclose(
+        result.eval(), expected, rtol=1e-14 if dtype == "float64" else 1e-5, atol=1e-15
+    )
+
+
+def test_units_are_normalised_in_groups():
+    u = np.arange(12.0).reshape(2, 6)
+    expected = [
+        np.concatenate([g / np.sqrt(0.01 + np.mean(g**2)) for g in np.split(row, 3)]) for row in u
+    ]
+    np.testing.assert_allclose(Normalize(3)(u).eval(), expected)
+
+
+@pytest.mark.parametrize("groups", [0, 1.5, True, "2"])
+def test_wrong_groups(groups):
+    with pytest.raises(ValueError, match="groups must be a positive integer; got"):
+        Normalize(groups)
 
 
 def test_gelu_keeps_its_digits_in_the_tail():
     z = np.array([-30.0, -8.0, 40.0])
-    np.testing.assert_allclose(any_activation_function("gelu")(pt.as_tensor(z)).eval(), z * ndtr(z))
+    np.testing.assert_allclose(any_function("gelu")(pt.as_tensor(z)).eval(), z * ndtr(z))
 
 
 @pytest.mark.parametrize("function", [lambda z: pt.sin(z) + z, np.tanh, AS_PIECES["abs"]])
 def test_functions_of_a_tensor(function):
-    assert any_activation_function(function) is function
+    assert any_function(function) is function
 
 
 @pytest.mark.parametrize("name", AS_PIECES)
@@ -143,8 +177,8 @@ def test_unknown_activation_lists_the_known_ones(unknown):
 @pytest.mark.parametrize("unknown", ["GELU", None, 3])
 def test_unknown_activation_lists_all_names(unknown):
     with pytest.raises(ValueError, match="activation must be one of") as caught:
-        any_activation_function(unknown)
-    assert all(name in str(caught.value) for name in NAMED | SMOOTH)
+        any_function(unknown)
+    assert all(name in str(caught.value) for name in NAMED | SMOOTH | LAYER)
 
 
 @pytest.mark.parametrize(
@@ -158,5 +192,5 @@ def test_unknown_activation_lists_all_names(unknown):
 )
 def test_functions_that_are_no_activation(function, message):
     with pytest.raises(ValueError, match=message) as caught:
-        any_activation_function(function)
+        any_function(function)
     assert str(caught.value).endswith(".")

@@ -19,6 +19,7 @@ module              its subject
 ``gaussian_draws``  the draws of a Gaussian block
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax
+``networks``        which variables Gibbs takes by itself
 ``recognition``     match, find_conditionals, explain
 ``scan``            the order of a sweep, and when an order is valid
 ==================  ==================================================================

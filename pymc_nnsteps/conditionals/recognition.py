@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
-from weakref import WeakKeyDictionary
 
 import pymc as pm
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
@@ -19,7 +18,6 @@ from pymc_nnsteps.conditionals.structure import (
     children,
     describe,
     model_or_context,
-    stated_in,
 )
 
 
@@ -112,73 +110,6 @@ def _join(
             except NotConjugate:
                 continue
     return None
-
-
-_networks: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], frozenset[TensorVariable]]] = (
-    WeakKeyDictionary()
-)
-"""Network variables of the models seen last, with the numbers of variables they had then."""
-
-
-def is_network_variable(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether ``rv`` belongs to a network with latent layers, where NUTS is wrong or poor.
-
-    Such a network has latent layers (pre-activations under a kinked activation or behind a
-    decision, and the post-activations that see them); its variables are these, the variables
-    whose children they are, and the variables that share a child with a post-activation or are
-    one.
-    """
-    size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
-    if model not in _networks or _networks[model][0] != size:
-        _networks[model] = (size, _network_variables(model))
-    return rv in _networks[model][1]
-
-
-def _network_variables(model: pm.Model) -> frozenset[TensorVariable]:
-    layers = _latent_layers(model)
-    free = set(model.free_RVs)
-    variables = set(layers)
-    for child in model.basic_RVs:
-        parents = stated_in(child.owner.inputs, model.basic_RVs) & free
-        if child in layers or not parents.isdisjoint(layers):
-            variables |= parents | ({child} & free)
-    return frozenset(variables)
-
-
-def _latent_layers(model: pm.Model) -> set[TensorVariable]:
-    """Pre-activations that only their own conditionals draw well, and their children."""
-    layers: set[TensorVariable] = set()
-    for z in model.free_RVs:
-        direct = children(model, z)
-        if len(direct) != 1 or not isinstance(z.owner.op, NormalRV):
-            continue
-        [child] = direct
-        try:
-            if isinstance(child.owner.op, BernoulliRV | CategoricalRV):
-                match_probit(model, z)
-                layers.add(z)
-            elif match_piecewise(model, z).activation.knots or (
-                child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child)
-            ):
-                layers.update({z, child}.intersection(model.free_RVs))
-        except NotConjugate:
-            continue
-    return layers
-
-
-def _sums_weights(model: pm.Model, z: TensorVariable) -> bool:
-    """Whether the mean of ``z`` sums over an axis of a free Normal variable, as a layer does."""
-    return any(
-        z in children(model, weights) and _is_summed(model, weights) for weights in model.free_RVs
-    )
-
-
-def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether some child's mean sums over an axis of a Normal variable."""
-    try:
-        return bool(match_gaussian(model, [rv]).members[0].dense)
-    except NotConjugate:
-        return False
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,16 @@ Posterior: a generalised inverse Gaussian with
     \delta^2 + 2 \sum_{m_c p_c = 1} t_{ci} a_{ci}^{-m_c}, \qquad
     \lambda^2 + 2 \sum_{m_c p_c = -1} t_{ci} a_{ci}^{-m_c}.
 
+A Student-t child is a Normal one whose precision :math:`s^{-2}` is multiplied by a precision of
+its own, :math:`\lambda_{ci} \sim \text{Gamma}(\alpha/2, \alpha/2)`. The latter is drawn first,
+given :math:`v`, and forgotten afterwards:
+
+.. math::
+
+    \lambda_{ci} \sim \text{Gamma}\left(\tfrac12(\alpha + 1),
+                                        \tfrac12(\alpha + (z - \mu)^2/s^2)\right), \qquad
+    t = \lambda_{ci} (z - \mu)^2/2.
+
 These are Neal's conditionals of precisions (*Neural Network Models Implemented in the Flexible
 Bayesian Modelling Software*, eqs 27-31), drawn exactly for all shapes, and those of global and
 local scales of shrinkage priors.
@@ -27,7 +37,6 @@ local scales of shrinkage priors.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, override
 
 import pymc as pm
@@ -41,6 +50,7 @@ from pytensor.tensor.random.basic import (
     InvGammaRV,
     LaplaceRV,
     NormalRV,
+    StudentTRV,
 )
 from pytensor.tensor.variable import TensorVariable
 
@@ -105,20 +115,41 @@ class Role:
         ``m``.
     order, statistic : callable
         ``k`` and ``t`` as functions of the child's value and its parameters.
+    mixing : callable, optional
+        Exponents of the full conditional of the child's own precision, which multiplies ``t``,
+        as a function of the same.
     """
 
     scale: int
     power: int
     order: Callable[..., TensorVariable]
     statistic: Callable[..., TensorVariable]
+    mixing: Callable[..., Exponents] | None = None
+
+
+def _ones(z: TensorVariable, *parameters: TensorVariable) -> TensorVariable:
+    return pt.ones_like(z)
+
+
+def _half_square(z: TensorVariable, mu: TensorVariable, s: TensorVariable) -> TensorVariable:
+    return pt.sqr(z - mu) / 2
+
+
+def _precision_of_case(
+    z: TensorVariable, alpha: TensorVariable, mu: TensorVariable, s: TensorVariable
+) -> Exponents:
+    return _exponents((alpha + 1) / 2, lambda2=alpha + pt.sqr((z - mu) / s))
 
 
 CHILDREN: dict[type, Role] = {
-    NormalRV: Role(1, 2, lambda z, mu, s: pt.ones_like(z), lambda z, mu, s: pt.sqr(z - mu) / 2),
-    HalfNormalRV: Role(1, 2, lambda z, mu, s: pt.ones_like(z), lambda z, mu, s: pt.sqr(z - mu) / 2),
-    LaplaceRV: Role(1, 1, lambda z, mu, s: pt.ones_like(z), lambda z, mu, s: abs(z - mu)),
+    NormalRV: Role(1, 2, _ones, _half_square),
+    HalfNormalRV: Role(1, 2, _ones, _half_square),
+    StudentTRV: Role(
+        2, 2, _ones, lambda z, alpha, mu, s: _half_square(z, mu, s), _precision_of_case
+    ),
+    LaplaceRV: Role(1, 1, _ones, lambda z, mu, s: abs(z - mu)),
     GammaRV: Role(1, 1, lambda z, shape, s: shape, lambda z, shape, s: z),
-    ExponentialRV: Role(0, 1, lambda z, s: pt.ones_like(z), lambda z, s: z),
+    ExponentialRV: Role(0, 1, _ones, lambda z, s: z),
     InvGammaRV: Role(1, -1, lambda z, shape, s: -shape, lambda z, shape, s: 1 / z),
 }
 """What a scale can be the scale of."""
@@ -134,18 +165,21 @@ class Scaled:
     term: Term
     exponent: float
 
-    def evidence(self, rv: TensorVariable) -> Exponents:
-        """What the child adds to the exponents, with the axes of ``rv``."""
-        given = parameters(self.child)
+    def evidence(self, rng: Variable, rv: TensorVariable) -> tuple[Variable, Exponents]:
+        """What the child adds to the exponents, with the axes of ``rv``; draws its precision."""
+        given = [parameter.astype(rv.dtype) for parameter in parameters(self.child)]
         rate = self.exponent * self.role.power
         order = self.role.order(self.value, *given)
         statistic = self.role.statistic(self.value, *given)
+        if self.role.mixing is not None:
+            rng, precision = _draw(rng, self.role.mixing(self.value, *given), rv.dtype)
+            statistic = precision * statistic
         coefficient = _without_axes_of(rv, self.term.coefficient)
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
         nu = self._summed(-self.exponent * order, rv)
         squares = self._summed(statistic, rv)
         zero = pt.zeros_like(squares)
-        return Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
+        return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
 
     def _summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
         """Sum over all entries of the child that share an entry of ``rv``."""
@@ -186,11 +220,18 @@ class Scale(Conditional):
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [rv] = self.draws
-        total = reduce(Exponents.__add__, [seen.evidence(rv) for seen in self.scaled], self.prior)
-        nu = total.nu.astype(rv.dtype)
-        nu = pt.broadcast_to(nu, lengths(rv)) if rv.ndim else nu
-        rng, value = generalized_inverse_gaussian(rng, nu, total.delta2, total.lambda2)
+        total = self.prior
+        for seen in self.scaled:
+            rng, evidence = seen.evidence(rng, rv)
+            total += evidence
+        nu = pt.broadcast_to(total.nu, lengths(rv)) if rv.ndim else total.nu
+        rng, value = _draw(rng, Exponents(nu, total.delta2, total.lambda2), rv.dtype)
         return Draw(rng, {rv: typed_like(rv, value)})
+
+
+def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, TensorVariable]:
+    nu = exponents.nu.astype(dtype)
+    return generalized_inverse_gaussian(rng, nu, exponents.delta2, exponents.lambda2)
 
 
 def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:

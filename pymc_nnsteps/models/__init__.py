@@ -4,6 +4,12 @@
     Networks with Gaussian noise on every pre- and post-activation.
 ``wide``
     Wide networks in NTK scaling, with the readout layer integrated out of the likelihood.
+``hierarchical``
+    Networks with precisions at up to three levels and connections that skip layers.
+``groups``
+    The groups of their parameters, by name.
+``priors``
+    The prior of one group.
 ``readout``
     That integral, and the readout weights given hidden layers and targets.
 ``layers``
@@ -15,7 +21,9 @@
 """
 
 from pymc_nnsteps.models.data import one_hot
+from pymc_nnsteps.models.hierarchical import hierarchical_mlp
 from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
+from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.models.wide import wide_mlp
 
-__all__ = ["intermediate_noise_mlp", "one_hot", "wide_mlp"]
+__all__ = ["Prior", "hierarchical_mlp", "intermediate_noise_mlp", "one_hot", "wide_mlp"]

@@ -99,39 +99,57 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
     return Targets(values, values.shape[1], _column_labels("y", y))
 
 
-def binary_targets(y: ArrayLike | pd.Series, n_obs: int) -> Targets:
+def binary_targets(
+    y: ArrayLike | pd.Series | pd.DataFrame,
+    n_obs: int,
+    likelihood: str = "probit",
+    class_likelihood: str = "multinomial_probit",
+    *,
+    several: bool = False,
+) -> Targets:
     """Check targets that are 0 or 1.
 
     Parameters
     ----------
-    y : array_like or Series, shape (n_obs,)
+    y : array_like or Series, shape (n_obs,), or with ``several`` (n_obs, n_outputs) too
         Booleans or the numbers 0 and 1, both present.
     n_obs : int
         Number of rows of the inputs.
+    likelihood, class_likelihood : str
+        Names of this likelihood and of the one for classes, for messages.
+    several : bool
+        Whether there may be several outputs.
 
     Returns
     -------
     Targets
-        Integer values and one output.
+        Integer values and the number of outputs.
 
     Raises
     ------
     ValueError
         If ``y`` has the wrong shape, holds anything but 0 and 1, or only one of them.
     """
-    values = _whole_numbers("y", _flat("y", _numbers("y", y)))
+    numbers = _numbers("y", y)
+    table = several and numbers.ndim == 2
+    values = _whole_numbers("y", numbers if table else _flat("y", numbers))
     _require_rows(len(values), n_obs)
     strange = values[~np.isin(values, (0, 1))]
     if len(strange):
         raise ValueError(
-            f'y must hold only 0 and 1 with likelihood="probit"; got {strange[0]:.0f}; '
-            'for class labels use likelihood="multinomial_probit".'
+            f'y must hold only 0 and 1 with likelihood="{likelihood}"; got {strange[0]:.0f}; '
+            f'for class labels use likelihood="{class_likelihood}".'
         )
     _require_two_classes("y", len(np.unique(values)))
-    return Targets(values.astype("int64"), 1, None)
+    n_outputs = values.shape[1] if table else 1
+    return Targets(values.astype("int64"), n_outputs, _column_labels("y", y) if table else None)
 
 
-def class_targets(y: ArrayLike | pd.Series | pd.Categorical, n_obs: int) -> Targets:
+def class_targets(
+    y: ArrayLike | pd.Series | pd.Categorical,
+    n_obs: int,
+    likelihood: str = "multinomial_probit",
+) -> Targets:
     """Check class labels and number them.
 
     Parameters
@@ -140,6 +158,8 @@ def class_targets(y: ArrayLike | pd.Series | pd.Categorical, n_obs: int) -> Targ
         Integers 0, ..., K-1, each present, or labels of any other kind (strings, categories).
     n_obs : int
         Number of rows of the inputs.
+    likelihood : str
+        Name of the likelihood, for messages.
 
     Returns
     -------
@@ -156,7 +176,7 @@ def class_targets(y: ArrayLike | pd.Series | pd.Categorical, n_obs: int) -> Targ
     labels = _labels("y", y)
     _require_rows(len(labels), n_obs)
     if labels.dtype.kind in "biuf":
-        hint = ' with likelihood="multinomial_probit"'
+        hint = f' with likelihood="{likelihood}"'
         codes = _consecutive("y", _whole_numbers("y", _numbers("y", labels)), hint)
         classes: tuple[object, ...] = tuple(range(int(codes.max()) + 1))
     else:
@@ -315,11 +335,12 @@ def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
 
 def _whole_numbers(name: str, values: NDArray[np.floating]) -> NDArray[np.floating]:
     _require_finite(name, values)
-    strange = np.flatnonzero(values != np.rint(values))
+    strange = np.argwhere(values != np.rint(values))
     if len(strange):
+        where = ", ".join(map(str, strange[0]))
         raise ValueError(
             f"{name} must hold integer class labels; "
-            f"got {values[strange[0]]} at {name}[{strange[0]}]."
+            f"got {values[tuple(strange[0])]} at {name}[{where}]."
         )
     return values
 

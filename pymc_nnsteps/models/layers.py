@@ -14,6 +14,7 @@ from pytensor.tensor import TensorVariable
 
 __all__ = [
     "dense",
+    "floating",
     "layer_sizes",
     "noisy",
     "per_layer",
@@ -141,8 +142,22 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {known}; got {value!r}.")
 
 
+def floating(number: float) -> NDArray[np.floating]:
+    """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32.
+
+    Parameters
+    ----------
+    number : float
+
+    Returns
+    -------
+    ndarray, shape ()
+    """
+    return np.asarray(number, dtype=config.floatX)
+
+
 def standard_deviation(variance: float) -> NDArray[np.floating]:
-    """Square root in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32.
+    """Square root in ``floatX``.
 
     Parameters
     ----------
@@ -152,7 +167,7 @@ def standard_deviation(variance: float) -> NDArray[np.floating]:
     -------
     ndarray, shape ()
     """
-    return np.asarray(variance**0.5, dtype=config.floatX)
+    return floating(variance**0.5)
 
 
 def dense(

@@ -24,7 +24,12 @@ from numpy.typing import ArrayLike
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import AnyActivation, any_activation_function
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    AnyActivation,
+    activation_function,
+)
 from pymc_nnsteps.models import data, layers, readout
 from pymc_nnsteps.models.context import (
     Dim,
@@ -67,8 +72,9 @@ def wide_mlp(
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable
-        ``"gelu"`` (the exact ``z Phi(z)``), ``"tanh"``, ``"erf"``, ``"relu"``, ``"leaky_relu"``,
-        ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"``, a
+        ``"gelu"`` (the exact ``z Phi(z)``), ``"tanh"``, ``"erf"``, ``"softplus"``,
+        ``"softplus0"``, ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``,
+        ``"identity"``, a
         :class:`~pymc_nnsteps.activations.PiecewiseLinear`, or a function of a PyTensor tensor
         that works entry by entry.
     weight_var, bias_var : float
@@ -156,7 +162,7 @@ def wide_mlp(
     ['W1', 'b1', 'W2', 'b2']
     """
     layers.require_choice("start", start, get_args(Start))
-    function = any_activation_function(activation)
+    function = activation_function(activation, ACTIVATIONS | SMOOTH_ACTIVATIONS, functions=True)
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = data.regression_targets(y, n_obs)

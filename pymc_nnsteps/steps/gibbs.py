@@ -18,12 +18,8 @@ from rich.table import Column
 
 from pymc_nnsteps.compiling import c_by_default
 from pymc_nnsteps.conditionals.conditional import Shapes
-from pymc_nnsteps.conditionals.recognition import (
-    explain,
-    find_conditionals,
-    is_network_variable,
-    match,
-)
+from pymc_nnsteps.conditionals.networks import needs_gibbs
+from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
 from pymc_nnsteps.conditionals.scan import order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate
 from pymc_nnsteps.steps.arguments import positive_integer
@@ -146,7 +142,7 @@ class Gibbs(BlockedStep):
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the variables of a network with latent layers, and for nothing else."""
         model = _sampled_model()
-        if model is None or var not in model.free_RVs or not is_network_variable(model, var):
+        if model is None or var not in model.free_RVs or not needs_gibbs(model, var):
             return Competence.INCOMPATIBLE
         try:
             match(model, var)

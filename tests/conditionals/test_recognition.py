@@ -10,8 +10,8 @@ import pytest
 
 from pymc_nnsteps.conditionals import NotConjugate, explain, find_conditionals, match
 from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
-from pymc_nnsteps.conditionals.recognition import is_network_variable
 from tests.conditionals.graphs import assert_exact_gaussian, point_of
 from tests.conditionals.test_piecewise import assert_exact_piecewise
 
@@ -140,7 +140,7 @@ def test_a_network_however_it_is_written(build):
     latent = [rv for rv in model.free_RVs if rv.name != "s"]
     assert assert_all_exact(model, latent) == ["W1 b1", "Z", "X", "W2 b2"]
     assert isinstance(match(model, model["Z"]), PiecewiseGaussian)
-    assert all(is_network_variable(model, rv) for rv in latent)
+    assert all(needs_gibbs(model, rv) for rv in latent)
     if build is two_outputs_and_unknown_noise:
         with pytest.raises(NotConjugate, match="s: its prior is HalfNormal, not Normal"):
             match(model, model["s"])
@@ -351,7 +351,7 @@ def test_an_ordinary_model(build):
     rvs = [rv for rv in model.free_RVs if rv.name in wanted]
     found = assert_all_exact(model, rvs)
     assert sorted(" ".join(sorted(block.split())) for block in found) == sorted(expected)
-    assert not any(is_network_variable(model, rv) for rv in model.free_RVs)
+    assert not any(needs_gibbs(model, rv) for rv in model.free_RVs)
 
 
 # --- what pm.sample gives to Gibbs by itself -----------------------------------------------------
@@ -384,7 +384,7 @@ def test_network_variables(activation, output):
             u = normal("U", F, 1.0)
             largest = pt.eq(pt.argmax(u, axis=1, keepdims=True), pt.arange(3))
             pm.Categorical("y", p=largest, observed=G)
-    decided = {rv.name: is_network_variable(model, rv) for rv in model.free_RVs}
+    decided = {rv.name: needs_gibbs(model, rv) for rv in model.free_RVs}
     decided.pop("s", None)  # shares y with X2, and has no conditional
     assert all(decided.values()), decided
 
@@ -395,9 +395,9 @@ def test_unrelated_variables_beside_a_network_are_not_its_own():
         a = normal("a", 0, 1)
         b = normal("b_", 0, 1, shape=D)
         normal("other", a + X @ b, 0.1, observed=Y)
-    assert not is_network_variable(model, a)
-    assert not is_network_variable(model, b)
-    assert is_network_variable(model, model["W1"])
+    assert not needs_gibbs(model, a)
+    assert not needs_gibbs(model, b)
+    assert needs_gibbs(model, model["W1"])
 
 
 # --- what is declined, and why -------------------------------------------------------------------
@@ -679,7 +679,7 @@ def test_variables_with_named_axes_are_left_alone():
         pmd.Normal("y", (inputs * b).sum("feature"), 1, observed=pmd.Data("t", Y, dims="obs"))
     with pytest.raises(NotConjugate, match=r"b: its prior is pymc\.dims\.Normal, not Normal"):
         match(model, model["b"])
-    assert not is_network_variable(model, model["b"])
+    assert not needs_gibbs(model, model["b"])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "bool", "float32"])
@@ -705,7 +705,7 @@ def test_any_model_may_be_asked():
         pm.Categorical("c", p=pm.math.softmax(v), observed=1)
         pm.OrderedLogistic("o", eta=n, cutpoints=[0.0, 1.0], observed=1)
         pm.Bernoulli("b", logit_p=n, observed=1)
-    assert not any(is_network_variable(model, rv) for rv in model.free_RVs)
+    assert not any(needs_gibbs(model, rv) for rv in model.free_RVs)
     assert all(row[1] is None for row in explain(model).rows)
 
 
@@ -731,7 +731,7 @@ def test_an_output_that_is_not_observed_is_a_networks_variable():
         W1 = normal("W1", 0, 0.5, shape=(2, D))
         x = normal("X", relu(normal("Z", X @ W1.T, 0.3)), 0.3)
         normal("y", x @ normal("w", 0, 1, shape=2), 0.1)
-    assert all(is_network_variable(model, rv) for rv in model.free_RVs)
+    assert all(needs_gibbs(model, rv) for rv in model.free_RVs)
 
 
 def test_explain_takes_the_model_of_the_context_and_nothing_else():

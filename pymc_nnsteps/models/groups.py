@@ -1,0 +1,214 @@
+"""Groups of a hierarchical network's parameters: their names, and which of them there are.
+
+Layers are called ``i`` (inputs), ``h1``, ``h2``, ... (hidden) and ``o`` (outputs), and a group by
+what it is and where it stands, as in the Flexible Bayesian Modelling software:
+
+==================  ==================================================================
+key                 group
+==================  ==================================================================
+``ih1``, ``h1h2``,  weights from one layer to a later one: ``ih2``, ``io``, ``h1o``
+``h2o``, ...        and ``h1h3`` skip layers
+``bh1``, ``bo``     biases of a layer
+``ti``, ``th1``     offsets, added to a layer's values before they are passed on
+``ah1``, ``ao``     adjustments of a layer's units, given by their shape ``alpha``
+``noise``           of real targets
+==================  ==================================================================
+
+Without numbers the keys of hidden layers stand for a plain network of any depth: ``ih`` leads
+into the first hidden layer, ``hh`` from each to the next, ``ho`` from the last to the outputs,
+and ``bh``, ``th`` and ``ah`` belong to all of them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from pymc_nnsteps.models.priors import Prior
+
+__all__ = ["DEFAULT_PRIORS", "Groups", "PriorLike", "groups", "layer_name"]
+
+PriorLike = Prior | str | float | None
+
+DEFAULT_PRIORS: dict[str, PriorLike] = {
+    "ih": "0.2:1:4",
+    "bh": "0.5:1",
+    "hh": "x0.5:1",
+    "ho": "x0.5:1",
+    "io": "0.2:1:4",
+    "bo": "1",
+    "noise": "0.2:0.5",
+}
+"""Priors for standardised inputs and targets. ``io`` is there if there are no hidden layers."""
+
+REAL = ("normal", "student_t")
+"""Likelihoods of real targets."""
+
+HEAVY_TAILS = 4.0
+"""Degrees of freedom of Student-t noise, unless they are given."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of one network, by the positions of their layers (0: inputs, L + 1: outputs).
+
+    Attributes
+    ----------
+    weights : dict from (source, destination) to Prior
+    biases, offsets : dict from layer to Prior
+    adjustments : dict from layer to float
+    noise : Prior or None
+    """
+
+    weights: dict[tuple[int, int], Prior]
+    biases: dict[int, Prior]
+    offsets: dict[int, Prior]
+    adjustments: dict[int, float]
+    noise: Prior | None
+
+
+def layer_name(layer: int, n_hidden: int) -> str:
+    """``i``, ``h1``, ..., ``o``."""
+    return "i" if layer == 0 else f"h{layer}" if layer <= n_hidden else "o"
+
+
+def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str) -> Groups:
+    """Find the groups of a network.
+
+    Parameters
+    ----------
+    given : mapping from key to Prior, str, float or None, optional
+        Replaces the defaults; None leaves a group out, a number fixes its width.
+    n_hidden : int
+    likelihood : {"normal", "student_t", "bernoulli", "categorical"}
+
+    Returns
+    -------
+    Groups
+
+    Raises
+    ------
+    ValueError
+        Naming the key, if it is none of this network's or its prior is impossible, and the
+        hidden layer, if nothing leads into it or out of it.
+    """
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f'priors must be a mapping such as {{"ih": "0.05:0.5", "bo": 1}}; got {given!r}.'
+        )
+    name = partial(layer_name, n_hidden=n_hidden)
+    out = n_hidden + 1
+    pairs = [(k, layer) for layer in range(1, out + 1) for k in range(layer)]
+    weights = {name(k) + name(layer): (k, layer) for k, layer in pairs}
+    biases = {f"b{name(layer)}": layer for layer in range(1, out + 1)}
+    offsets = {f"t{name(layer)}": layer for layer in range(out)}
+    adjustments = {f"a{name(layer)}": layer for layer in range(1, out + 1)}
+    keys = [*weights, *biases, *offsets, *adjustments]
+    chosen = _chosen(given, n_hidden, likelihood, keys)
+    priors = {key: _prior(key, chosen[key]) for key in chosen if key not in adjustments}
+    for key, prior in priors.items():
+        if key not in weights:
+            _require_no_sources(key, prior)
+    found = Groups(
+        {weights[key]: prior for key, prior in priors.items() if key in weights},
+        {biases[key]: prior for key, prior in priors.items() if key in biases},
+        {offsets[key]: prior for key, prior in priors.items() if key in offsets},
+        {adjustments[key]: _adjustment(key, chosen[key]) for key in chosen if key in adjustments},
+        _noise(priors.get("noise"), likelihood),
+    )
+    _require_connected(found, n_hidden)
+    return found
+
+
+def _chosen(
+    given: Mapping[str, PriorLike], n_hidden: int, likelihood: str, keys: Sequence[str]
+) -> dict[str, PriorLike]:
+    """Priors by full keys, defaults included, groups that are left out not."""
+    hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
+    shorthand = {
+        "ih": [f"i{layer}" for layer in hidden[:1]],
+        "hh": [k + layer for k, layer in pairwise(hidden)],
+        "ho": [f"{layer}o" for layer in hidden[-1:]],
+        **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
+    }
+    known = [*(key for key, full in shorthand.items() if full), *keys]
+    if likelihood in REAL:
+        known.append("noise")
+    strange = [key for key in given if key not in known]
+    if strange:
+        raise ValueError(
+            f"priors has the key {strange[0]!r}; with {n_hidden} hidden layers and "
+            f'likelihood="{likelihood}" the keys are {", ".join(known)}.'
+        )
+    chosen: dict[str, PriorLike] = {}
+    for priors in (DEFAULT_PRIORS, given):
+        for key in sorted(priors, key=lambda key: key not in shorthand):
+            if key in known:
+                chosen.update(dict.fromkeys(shorthand.get(key, [key]), priors[key]))
+    if n_hidden and "io" not in given:
+        del chosen["io"]
+    return {key: prior for key, prior in chosen.items() if prior is not None}
+
+
+def _prior(key: str, prior: PriorLike) -> Prior:
+    if isinstance(prior, Prior):
+        return prior
+    try:
+        return Prior.parse(prior) if isinstance(prior, str) else Prior(prior)  # type: ignore[arg-type]
+    except ValueError as reason:
+        raise ValueError(f"priors[{key!r}] is not a prior: {reason}") from None
+
+
+def _adjustment(key: str, alpha: PriorLike) -> float:
+    try:
+        number = float(alpha)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(
+            f"priors[{key!r}] must be a positive number, the shape alpha of adjustments; "
+            f"got {alpha!r}."
+        )
+    return number
+
+
+def _require_no_sources(key: str, prior: Prior) -> None:
+    """Biases, offsets and noise do not come from units."""
+    if prior.scale:
+        raise ValueError(f"priors[{key!r}] must not have scale=True (x): it has no source units.")
+    if key != "noise" and math.isfinite(prior.alpha_unit):
+        raise ValueError(
+            f"priors[{key!r}] must have an infinite alpha_unit: it has no source units; for "
+            'Student-t parameters give alpha_weight, as in "1:2::4".'
+        )
+
+
+def _noise(prior: Prior | None, likelihood: str) -> Prior | None:
+    if likelihood not in REAL:
+        return None
+    if prior is None:
+        raise ValueError('priors["noise"] must be a prior: real targets have noise.')
+    if likelihood == "student_t":
+        if math.isinf(prior.alpha_weight):
+            return replace(prior, alpha_weight=HEAVY_TAILS)
+    elif math.isfinite(prior.alpha_weight):
+        raise ValueError(
+            'priors["noise"] has a finite alpha_weight, the degrees of freedom of Student-t noise; '
+            'pass likelihood="student_t".'
+        )
+    return prior
+
+
+def _require_connected(found: Groups, n_hidden: int) -> None:
+    sources, destinations = zip(*found.weights, strict=True) if found.weights else ((), ())
+    for way, ends, needed in (
+        ("into", destinations, range(1, n_hidden + 2)),
+        ("out of", sources, range(1, n_hidden + 1)),
+    ):
+        for layer in needed:
+            if layer not in ends:
+                name = layer_name(layer, n_hidden)
+                raise ValueError(f"priors leaves no weights that lead {way} layer {name}.")

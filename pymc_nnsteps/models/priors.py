@@ -1,0 +1,154 @@
+r"""Hierarchical priors: how widely the parameters of one group of a network scatter.
+
+A parameter :math:`w_{ij}` that leads from unit i to unit j is normal with a precision that is
+itself unknown, at up to three levels ("Gamma with shape :math:`\alpha` and mean m" has shape
+:math:`\alpha/2` and rate :math:`\alpha/(2m)`)::
+
+    tau     ~ Gamma with shape alpha_common and mean omega = width^-2      of the group
+    tau_i   ~ Gamma with shape alpha_unit and mean tau                     of the source unit i
+    w_ij    ~ Normal(0, tau_i^-1/2), or Student-t with alpha_weight degrees of freedom
+
+An infinite alpha removes its level: the precision equals its mean, the weight is normal.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Self, override
+
+__all__ = ["Prior"]
+
+NOTATION = '"[x]width[:alpha_common[:alpha_unit[:alpha_weight]]]"'
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Prior of one group of a hierarchical network's parameters.
+
+    Parameters
+    ----------
+    width : float
+        Typical standard deviation of the parameters, in their own units: the mean of the common
+        precision is ``width**-2``.
+    alpha_common : float
+        Shape of the group's precision: small values leave the scale of the group open, an
+        infinite one (the default) fixes it.
+    alpha_unit : float
+        Shape of the precisions of the units that the weights come from, about the common one.
+        On inputs this is automatic relevance determination. Of the noise: of the outputs.
+    alpha_weight : float
+        Degrees of freedom of single weights (of the noise: of single cases); infinite (the
+        default) means normal.
+    scale : bool
+        Whether the variance is to be divided among the source units, so that the effect of all
+        of them together is as wide whatever their number.
+
+    Raises
+    ------
+    ValueError
+        If ``width`` or an alpha is not a positive number, or ``scale`` not True or False.
+
+    References
+    ----------
+    Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Software* (2022),
+    eqs 13-26; *Bayesian Learning for Neural Networks* (1996), chapter 3.
+
+    Examples
+    --------
+    >>> from pymc_nnsteps import Prior
+    >>> Prior.parse("x0.05:0.5") == Prior(0.05, alpha_common=0.5, scale=True)
+    True
+    >>> print(Prior(2, alpha_common=3, alpha_weight=4))
+    2:3::4
+    """
+
+    width: float
+    alpha_common: float = math.inf
+    alpha_unit: float = math.inf
+    alpha_weight: float = math.inf
+    scale: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers and make them floats."""
+        if not isinstance(self.scale, bool):
+            raise ValueError(f"scale must be True or False; got {self.scale!r}.")
+        object.__setattr__(self, "width", _positive("width", self.width))
+        if math.isinf(self.width):
+            raise ValueError("width must be finite.")
+        for name in ("alpha_common", "alpha_unit", "alpha_weight"):
+            object.__setattr__(self, name, _positive(name, getattr(self, name)))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the notation of the Flexible Bayesian Modelling software.
+
+        Parameters
+        ----------
+        text : str
+            ``"[x]width[:alpha_common[:alpha_unit[:alpha_weight]]]"``: omitted or empty alphas are
+            infinite, and ``x`` divides the variance among the source units.
+
+        Returns
+        -------
+        Prior
+
+        Raises
+        ------
+        ValueError
+            If ``text`` is not of this form.
+
+        Examples
+        --------
+        >>> from pymc_nnsteps import Prior
+        >>> Prior.parse("x2:3::4")
+        Prior(width=2.0, alpha_common=3.0, alpha_unit=inf, alpha_weight=4.0, scale=True)
+        """
+        numbers = text.removeprefix("x").split(":") if isinstance(text, str) else []
+        if not 1 <= len(numbers) <= 4:
+            raise ValueError(f"A prior is written {NOTATION}; got {text!r}.")
+        padded = (*numbers, "", "", "")[1:4]
+        try:
+            common, unit, weight = (float(number) if number else math.inf for number in padded)
+            return cls(float(numbers[0]), common, unit, weight, scale=text.startswith("x"))
+        except ValueError as reason:
+            raise ValueError(f"A prior is written {NOTATION}; got {text!r}: {reason}") from None
+
+    @override
+    def __str__(self) -> str:
+        numbers = [self.width, self.alpha_common, self.alpha_unit, self.alpha_weight]
+        text = ":".join("" if math.isinf(number) else f"{number:g}" for number in numbers)
+        return "x" * self.scale + text.rstrip(":")
+
+    def mean_precision(self, n_sources: int) -> float:
+        """Mean ``omega`` of the common precision of weights that come from ``n_sources`` units.
+
+        Parameters
+        ----------
+        n_sources : int
+
+        Returns
+        -------
+        float
+            ``width**-2``, times a factor with ``scale`` (Neal, eq. 26): the number of units if
+            their effects are normal, and what heavy tails ask for if they are not.
+        """
+        omega = self.width**-2
+        if not self.scale:
+            return omega
+        alpha = self.alpha_unit if math.isinf(self.alpha_weight) else self.alpha_weight
+        if math.isinf(alpha):
+            return omega * n_sources
+        if alpha > 2:
+            return omega * n_sources * alpha / (alpha - 2)
+        if alpha < 2:
+            return omega * n_sources ** (2 / alpha)
+        return omega * n_sources * (math.log(n_sources) if n_sources >= 3 else 1)
+
+
+def _positive(name: str, value: float) -> float:
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number > 0:
+        raise ValueError(f"{name} must be a positive number; got {value!r}.")
+    return number
