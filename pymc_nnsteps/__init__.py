@@ -16,6 +16,7 @@ from pymc_nnsteps.models import (
     wide_mlp,
 )
 from pymc_nnsteps.prediction import predict
+from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "intermediate_noise_mlp",
     "one_hot",
     "predict",
+    "rejection_sample",
     "wide_mlp",
 ]
 

@@ -176,13 +176,13 @@ class Scaled:
             statistic = precision * statistic
         coefficient = _without_axes_of(rv, self.term.coefficient)
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
-        nu = self._summed(-self.exponent * order, rv)
-        squares = self._summed(statistic, rv)
+        nu = self.summed(-self.exponent * order, rv)
+        squares = self.summed(statistic, rv)
         zero = pt.zeros_like(squares)
         return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
 
-    def _summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
-        """Sum over all entries of the child that share an entry of ``rv``."""
+    def summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
+        """Sum of an array with the child's axes over all entries that share an entry of ``rv``."""
         full = pt.broadcast_to(array.astype(rv.dtype), self.value.shape)
         links = self.term.links
         summed = [axis for axis, link in enumerate(links) if link is None]
@@ -251,10 +251,16 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
         if depends_on(potential, {rv}, model.basic_RVs):
             raise NotConjugate(f"the potential {describe(potential)} depends on it")
     prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
-    return Scale((rv,), prior, tuple(_scaled(model, c, rv) for c in children(model, rv)))
+    return Scale((rv,), prior, tuple(scaled_child(model, c, rv) for c in children(model, rv)))
 
 
-def _scaled(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
+def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
+    """Recognise how the scale of a child depends on a positive variable.
+
+    Raises
+    ------
+    NotConjugate
+    """
     role = CHILDREN.get(type(child.owner.op))
     if role is None:
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, which is no scale")

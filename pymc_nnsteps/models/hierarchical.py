@@ -255,7 +255,7 @@ def _observe(
     if math.isinf(noise.alpha_weight):
         pm.Normal("y", f, sigma, observed=observed, dims=dims)
     else:
-        pm.StudentT("y", floating(noise.alpha_weight), f, sigma, observed=observed, dims=dims)
+        pm.StudentT("y", floating(noise.alpha_weight), f, sigma=sigma, observed=observed, dims=dims)
 
 
 def _gamma(name: str, alpha: float, mean: Scale, *dims: str) -> TensorVariable:
@@ -284,7 +284,7 @@ def _parameter(name: str, prior: Prior, precision: Scale, *dims: str) -> TensorV
     sigma = pt.reciprocal(pt.sqrt(precision))
     if math.isinf(prior.alpha_weight):
         return pm.Normal(name, 0.0, sigma, dims=dims)
-    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma, dims=dims)
+    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma=sigma, dims=dims)
 
 
 def _activations(

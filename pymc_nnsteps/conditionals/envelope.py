@@ -1,0 +1,163 @@
+r"""Envelopes: a prior to propose from, and a bound on what is left of the likelihood.
+
+Exact draws by rejection need a proposal q with :math:`p(\theta) L(\theta) \le C q(\theta)`. The
+probability of a discrete observation is at most one. The density of a real one with location
+:math:`\mu` and scale s is at most its value at :math:`\mu`, a constant over s. Where s is fixed
+the prior serves as q. Where it is a power :math:`a v^p` of a positive variable, :math:`1/s` would
+have no bound, so that it goes into the proposal:
+
+.. math::
+
+    q(v) \propto p(v) \prod_i s_i^{-1} \propto p(v)\, v^k, \qquad k = -\sum_i p_i,
+
+which for a Gamma or inverse Gamma prior is one again, with another shape. If the prior of v has a
+scale t of its own, integrating :math:`v^k` leaves :math:`t^k`, which in the same way goes into the
+proposal of the variables that t depends on (Neal, *Neural Network Models Implemented in the
+Flexible Bayesian Modelling Software*, eq. 69, for two levels of precisions).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.tensor.random.basic import (
+    ExponentialRV,
+    GammaRV,
+    InvGammaRV,
+    LaplaceRV,
+    MvNormalRV,
+    NormalRV,
+    StudentTRV,
+    gamma,
+    invgamma,
+)
+from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.scales import CHILDREN, scaled_child
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    describe,
+    distribution,
+    parameters,
+    stated_in,
+)
+
+LOCATION: dict[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0, MvNormalRV: 0}
+"""Position of the parameter at which a density is greatest."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A proposal and the log of the probability to accept it.
+
+    Attributes
+    ----------
+    proposals : dict from random variable to TensorVariable
+        Random variables to draw in the place of free ones.
+    log_ratio : TensorVariable
+        At most zero, in terms of the model's random variables.
+    """
+
+    proposals: Mapping[TensorVariable, TensorVariable]
+    log_ratio: TensorVariable
+
+
+def envelope(model: pm.Model) -> Envelope:
+    """Bound the likelihood of a model.
+
+    Raises
+    ------
+    NotConjugate
+        Naming the observed variable whose density has no known bound, or the free one whose
+        prior cannot take up what the scale of an observation leaves, and the reason.
+    """
+    if model.potentials:
+        raise NotConjugate(f"the potential {describe(model.potentials[0])} may have any value")
+    powers: dict[TensorVariable, NDArray[np.floating]] = {}
+    ratios = []
+    for y in model.observed_RVs:
+        log_density = pm.logp(y, model.rvs_to_values[y], warn_rvs=False)
+        if y.dtype not in discrete_dtypes:
+            mode = _mode(model, y)
+            log_density -= pm.logp(y, mode, warn_rvs=False)
+            role = CHILDREN.get(type(y.owner.op))
+            if role is not None:
+                _raise_scales(model, y, role.scale, -pt.ones_like(mode), powers)
+        ratios.append(log_density.sum())
+    proposals = {}
+    for v in reversed(model.free_RVs):
+        if v in powers:
+            proposals[v] = _tilted(model, v, powers)
+    return Envelope(proposals, reduce(add, ratios, pt.zeros(())))
+
+
+def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
+    """Where the density of ``y`` is greatest, if its height depends on its scale alone."""
+    op = type(y.owner.op)
+    if op not in LOCATION:
+        raise NotConjugate(f"the density of {describe(y)}, {distribution(y)}, has no known bound")
+    given = parameters(y)
+    role = CHILDREN.get(op)
+    free = set(model.free_RVs)
+    for position, parameter in enumerate(given):
+        is_scale = role is not None and position == role.scale
+        unknown = stated_in([parameter], model.basic_RVs) & free
+        if unknown and not is_scale and position != LOCATION[op]:
+            raise NotConjugate(
+                f"the density of {describe(y)} has no known bound: more than its location and "
+                f"scale depends on {describe(min(unknown, key=describe))}"
+            )
+    location = given[LOCATION[op]].astype(y.dtype)
+    return pt.broadcast_to(location, model.rvs_to_values[y].shape)
+
+
+def _raise_scales(
+    model: pm.Model,
+    child: TensorVariable,
+    position: int,
+    exponent: TensorVariable | NDArray[np.floating],
+    powers: dict[TensorVariable, NDArray[np.floating]],
+) -> None:
+    """Note the factor ``s**exponent`` of a child's scale with the variables s depends on."""
+    scale = parameters(child)[position]
+    for v in stated_in([scale], model.basic_RVs) & set(model.free_RVs):
+        scaled = scaled_child(model, child, v)
+        power = _evaluate(scaled.summed(pt.as_tensor(scaled.exponent * exponent), v))
+        powers[v] = powers[v] + power if v in powers else power
+
+
+def _tilted(
+    model: pm.Model, v: TensorVariable, powers: dict[TensorVariable, NDArray[np.floating]]
+) -> TensorVariable:
+    """A variable with the prior of ``v`` times a power of it."""
+    op, given, power = type(v.owner.op), parameters(v), powers[v]
+    rng, size = v.owner.inputs[0], v.owner.op.size_param(v.owner)
+    if op not in (GammaRV, ExponentialRV, InvGammaRV):
+        raise NotConjugate(
+            f"the prior of {describe(v)}, {distribution(v)}, cannot take up what the scale of an "
+            "observation leaves without a bound"
+        )
+    shape = pt.ones_like(given[0]) if op is ExponentialRV else given[0]
+    unknown = stated_in([shape], model.basic_RVs) & set(model.free_RVs)
+    if unknown:
+        raise NotConjugate(f"the shape of {describe(v)} depends on {describe(unknown.pop())}")
+    _raise_scales(model, v, len(given) - 1, power, powers)
+    raised = shape - power if op is InvGammaRV else shape + power
+    if np.any(_evaluate(raised) <= 0):
+        raise NotConjugate(f"under the prior of {describe(v)} an observation may have any density")
+    options = {"rng": rng, "size": size, "dtype": v.dtype}
+    if op is InvGammaRV:
+        return invgamma(raised, given[-1], **options)
+    return gamma(raised, scale=given[-1], **options)
+
+
+def _evaluate(expression: TensorVariable) -> NDArray[np.floating]:
+    """Value of an expression of constants and data."""
+    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())

@@ -1,0 +1,257 @@
+"""Exact posterior draws by rejection from the prior, for tiny problems and for tests."""
+
+import math
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from arviz_base import from_dict
+from numpy.typing import NDArray
+from pymc.backends.arviz import (
+    coords_and_dims_for_inferencedata,
+    find_constants,
+    find_observations,
+)
+from pymc.distributions.transforms import _default_transform
+from pymc.progress_bar import create_simple_progress
+from pymc.pytensorf import compile
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.conditionals.envelope import Envelope, envelope
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    describe,
+    model_or_context,
+    parameters,
+    substitute,
+)
+from pymc_nnsteps.steps.arguments import positive_integer
+
+BLOCK_ENTRIES = 2**22
+"""Numbers that a block of tries may hold."""
+
+Tries = Callable[[int], list[NDArray[Any]]]
+
+
+def rejection_sample(
+    model: pm.Model | None = None,
+    draws: int = 1000,
+    *,
+    log_bound: float | None = None,
+    max_tries: int = 10_000_000,
+    random_seed: int | np.random.Generator | None = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    r"""Draw independently and exactly from a posterior, by rejection from the prior.
+
+    A draw from the prior is accepted with probability likelihood / bound. The expected number of
+    tries per draw is bound / marginal likelihood, which grows exponentially with the data: this
+    is for problems with a handful of informative observations, to check samplers against.
+
+    The bound is found for discrete observations (their probability is at most one) and for
+    Normal, StudentT, Laplace and MvNormal ones of fixed scale. It is found too for the first
+    three if their scale is a power of positive variables with Gamma, inverse Gamma or
+    exponential priors, at any number of levels: these are then drawn from their prior times the
+    power that the scales :math:`\prod_i s_i^{-1}` of the observations leave.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context if not given. All its priors must be proper.
+    draws : int
+        Number of exact draws.
+    log_bound : float, optional
+        Upper bound of the log-likelihood (of observed variables and potentials), for models
+        whose bound is not found.
+    max_tries : int
+        Cap on the number of draws from the prior.
+    random_seed : int or Generator, optional
+    progressbar : bool
+
+    Returns
+    -------
+    DataTree
+        Group ``posterior``, of one chain, with the free variables and deterministics;
+        ``observed_data`` and ``constant_data``. The attributes ``acceptance_rate`` and ``tries``
+        of the posterior tell what the draws cost.
+
+    Raises
+    ------
+    NotConjugate
+        If no bound is found and ``log_bound`` is not given: with the variable and the reason.
+    ValueError
+        If an argument is unusable, if a variable has a transform that draws from its prior do
+        not obey, or if a draw exceeds ``log_bound``.
+    RuntimeError
+        If ``max_tries`` tries gave fewer draws, or a variable has no proper prior.
+
+    References
+    ----------
+    Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Software* (2022),
+    Section on rejection sampling, eq. 69.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope")
+    ...     precision = pm.Gamma("precision", 2, 1)
+    ...     y = pm.Normal("y", slope * np.arange(3.0), tau=precision, observed=[0.1, 0.9, 2.1])
+    >>> exact = nns.rejection_sample(model, 500, random_seed=0, progressbar=False)
+    >>> exact.posterior.sizes
+    Frozen({'chain': 1, 'draw': 500})
+    >>> bool(0.7 < exact.posterior["slope"].mean() < 1.1)
+    True
+    """
+    model = model_or_context(model)
+    draws = positive_integer("draws", draws)
+    max_tries = positive_integer("max_tries", max_tries)
+    if not model.observed_RVs and not model.potentials:
+        raise ValueError("model has nothing observed; pm.sample_prior_predictive draws its prior.")
+    _require_plain_transforms(model)
+    bounded = _bounded_by(model, log_bound) if log_bound is not None else _envelope(model)
+    rng = np.random.default_rng(random_seed)
+    wanted = [*model.free_RVs, *model.deterministics]
+    try_block, entries = _compile(model, wanted, bounded, rng)
+    block = int(np.clip(BLOCK_ENTRIES // entries, 1, 10_000))
+
+    kept: list[list[NDArray[Any]]] = []
+    accepted = tries = 0
+    progress = create_simple_progress(progressbar=progressbar)
+    with progress:
+        task = progress.add_task("Rejection sampling", completed=0, total=draws)
+        while accepted < draws and tries < max_tries:
+            n = min(block, max_tries - tries)
+            *values, log_ratio = try_block(n)
+            if log_bound is not None and np.max(log_ratio) > 0:
+                raise ValueError(
+                    f"log_bound must not be exceeded by the log-likelihood, which reached "
+                    f"{np.max(log_ratio) + log_bound:g}; got {log_bound!r}."
+                )
+            # Tries are independent, so that those after the last draw need not have been made.
+            [hits] = np.nonzero(np.log(rng.random(n)) < log_ratio)
+            hits = hits[: draws - accepted]
+            tries += int(hits[-1]) + 1 if accepted + len(hits) == draws else n
+            accepted += len(hits)
+            kept.append([value[hits] for value in values])
+            rate = f"Rejection sampling, {accepted / tries:.2g} of the tries accepted"
+            progress.update(task, completed=accepted, description=rate)
+    if accepted < draws:
+        raise RuntimeError(
+            f"rejection_sample accepted {accepted} of max_tries={max_tries} tries, fewer than "
+            f"draws={draws}; ask for fewer draws, allow more tries, or use pm.sample."
+        )
+    posterior = {
+        variable.name: np.concatenate(values)[None]
+        for variable, values in zip(wanted, zip(*kept, strict=True), strict=True)
+    }
+    return _as_tree(model, posterior, {"acceptance_rate": accepted / tries, "tries": tries})
+
+
+def _envelope(model: pm.Model) -> Envelope:
+    try:
+        return envelope(model)
+    except NotConjugate as reason:
+        raise NotConjugate(
+            f"The likelihood has no bound that rejection_sample finds: {reason}; pass log_bound, "
+            "an upper bound of the log-likelihood."
+        ) from None
+
+
+def _bounded_by(model: pm.Model, log_bound: float) -> Envelope:
+    """Propose from the prior; the likelihood is at most ``exp(log_bound)``."""
+    terms = [pm.logp(y, model.rvs_to_values[y], warn_rvs=False) for y in model.observed_RVs]
+    total = reduce(add, (term.sum() for term in [*terms, *model.potentials]))
+    return Envelope({}, total - log_bound)
+
+
+def _require_plain_transforms(model: pm.Model) -> None:
+    """A transform may restrict a variable (an order, an interval); draws from its prior do not."""
+    for rv, transform in model.rvs_to_transforms.items():
+        if transform is not None and type(transform) is not type(
+            _default_transform(rv.owner.op, rv)
+        ):
+            raise ValueError(
+                f"{describe(rv)} has the transform {type(transform).__name__}, which draws from "
+                "its prior need not obey; leave it out of the model."
+            )
+
+
+def _compile(
+    model: pm.Model, wanted: list[TensorVariable], bounded: Envelope, rng: np.random.Generator
+) -> tuple[Tries, int]:
+    """A function that makes n tries: values of ``wanted`` and log ratios; numbers per try."""
+    observed = {y: model.rvs_to_values[y] for y in model.observed_RVs}
+    outputs: list[Any] = substitute([*wanted, bounded.log_ratio], observed)
+    for rv, proposal in bounded.proposals.items():  # children before parents
+        outputs = substitute(outputs, {rv: proposal})
+    options: dict[str, Any] = {"random_seed": int(rng.integers(2**31)), **c_by_default()}
+    nodes = [node for node in toposort(outputs) if any(map(_is_rng, node.inputs))]
+    drawn: list[Any] = [v for node in nodes for v in node.outputs if not _is_rng(v)]
+    with without_blas_notice():
+        once = compile([], [*outputs, *drawn], **options)
+        first = once()
+        shapes = [np.shape(value) for value in first]
+        if not all(isinstance(node.op, RandomVariable) for node in nodes):
+            return partial(_repeat, once, len(outputs)), sum(map(math.prod, shapes))
+        n = pt.scalar("n", dtype="int64")
+        many = compile([n], _vectorized(outputs, drawn, shapes[len(outputs) :], n), **options)
+
+    def try_block(n: int) -> list[NDArray[Any]]:
+        values = zip(many(n), shapes[: len(outputs)], strict=True)
+        return [np.broadcast_to(value, (n, *shape)) for value, shape in values]
+
+    return try_block, sum(map(math.prod, shapes))
+
+
+def _repeat(once: Callable[[], list[NDArray[Any]]], n_outputs: int, n: int) -> list[NDArray[Any]]:
+    """Values of the first outputs of ``n`` calls."""
+    tries = [once()[:n_outputs] for _ in range(n)]
+    return [np.stack(values) for values in zip(*tries, strict=True)]
+
+
+def _is_rng(variable: Variable) -> bool:
+    return isinstance(variable.type, RandomGeneratorType)
+
+
+def _vectorized(
+    outputs: list[TensorVariable],
+    drawn: list[TensorVariable],
+    shapes: list[tuple[int, ...]],
+    n: TensorVariable,
+) -> list[Any]:
+    """``n`` independent copies of ``outputs``, along a first axis."""
+    copies: dict[Variable, Variable] = {}
+    for rv, shape in zip(drawn, shapes, strict=True):
+        op, rng = rv.owner.op, rv.owner.inputs[0]
+        batch = shape[: rv.ndim - op.ndim_supp]
+        given = vectorize_graph(list(parameters(rv)), copies) if copies else parameters(rv)
+        copies[rv] = op.make_node(rng, pt.stack([n, *batch]), *given).outputs[1]
+    return list(vectorize_graph(outputs, copies))
+
+
+def _as_tree(
+    model: pm.Model, posterior: dict[str, NDArray[Any]], attrs: dict[str, Any]
+) -> xr.DataTree:
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    groups = {
+        "posterior": posterior,
+        "observed_data": find_observations(model),
+        "constant_data": find_constants(model),
+    }
+    tree: xr.DataTree = from_dict(
+        {name: group for name, group in groups.items() if group}, coords=coords, dims=dims
+    )
+    tree["posterior"].attrs.update(attrs)
+    return tree
