@@ -5,15 +5,16 @@ scales, one scale per row or per group): all of them are powers of the variable,
 result carries along.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.affine import AffineMap, affine, broadcast, read_operation
@@ -23,7 +24,7 @@ from pymc_nnsteps.conditionals.structure import (
     describe,
     scalar_constant,
 )
-from pymc_nnsteps.conditionals.terms import Term
+from pymc_nnsteps.conditionals.terms import Term, without_link
 
 UNARY = {scalar.Sqrt: 0.5, scalar.Sqr: 2.0, scalar.Reciprocal: -1.0}
 """Exponents of operations of one argument."""
@@ -33,11 +34,14 @@ UNARY = {scalar.Sqrt: 0.5, scalar.Sqr: 2.0, scalar.Reciprocal: -1.0}
 class PowerForm:
     """``out = coefficient * v ** exponent``, where the term tells which axes are carried along.
 
-    The coefficient has the output's axes followed by the variable's, all of length one.
+    The coefficient has the output's axes followed by the variable's, all of length one. Of an
+    axis of the variable that is not carried along, ``picked`` tells the only entry that enters
+    (none where it has length one).
     """
 
     term: Term
     exponent: float
+    picked: tuple[tuple[int, Any], ...] = ()
 
 
 def power(
@@ -81,19 +85,45 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
     if not dependent.isdisjoint(given):
         raise NotConjugate(f"{describe(expression)} is not a power of it")
     form = _read(source, rv, dependent)
+    if isinstance(node.op, Subtensor):
+        indices = indices_from_subtensor(given, node.op.idx_list)
+        if not all(isinstance(index, slice) for index in indices):
+            return _pick(form, indices)
     carried = read_operation(
         node, [AffineMap(None, {rv: form.term}), *(AffineMap(other, {}) for other in given)]
     )
     term = carried.terms[rv]
-    if term.linked_axes != form.term.linked_axes:
+    lost = form.term.linked_axes - term.linked_axes
+    if not all(rv.type.broadcastable[axis] for axis in lost):
         raise NotConjugate(f"{describe(expression)} does not carry its entries along")
-    return PowerForm(term, form.exponent)
+    return PowerForm(term, form.exponent, form.picked)
+
+
+def _pick(form: PowerForm, indices: Sequence[Any]) -> PowerForm:
+    """The entries at an index of numbers and full slices."""
+    term, picked = form.term, form.picked
+    for axis, index in reversed(list(enumerate(indices))):
+        if isinstance(index, slice):
+            if index != slice(None):
+                raise NotConjugate("it is indexed by a number and a range at once")
+            continue
+        entry = int(index.data) if isinstance(index, Constant) else index
+        link = term.links[axis]
+        if link is not None:
+            picked = (*picked, (link.axis, entry if link.index is None else link.index[entry]))
+        coefficient = term.coefficient
+        if term.varies_along(axis):
+            coefficient = pt.take(coefficient, entry, axis=axis)
+        else:
+            coefficient = coefficient.dimshuffle(*(i for i in range(coefficient.ndim) if i != axis))
+        term = Term(without_link(term.links, axis), coefficient)
+    return PowerForm(term, form.exponent, picked)
 
 
 def _read_elemwise(node: Any, operands: list[PowerForm], rv: TensorVariable) -> PowerForm:
     [out] = node.outputs
     forms = [
-        PowerForm(broadcast(AffineMap(None, {rv: f.term}), o, out).terms[rv], f.exponent)
+        PowerForm(broadcast(AffineMap(None, {rv: f.term}), o, out).terms[rv], f.exponent, f.picked)
         for f, o in zip(operands, node.inputs, strict=True)
     ]
     first, *others = forms
@@ -107,9 +137,8 @@ def _read_elemwise(node: Any, operands: list[PowerForm], rv: TensorVariable) -> 
         case scalar.Sqrt() | scalar.Sqr() | scalar.Reciprocal() as op:
             return _raise(first, UNARY[type(op)])
         case scalar.Abs() | scalar.Neg() | scalar.Identity() | scalar.Cast():
-            return PowerForm(
-                Term(first.term.links, node.op(first.term.coefficient)), first.exponent
-            )
+            same = Term(first.term.links, node.op(first.term.coefficient))
+            return PowerForm(same, first.exponent, first.picked)
         case scalar.Sign():
             return PowerForm(Term((None,) * out.ndim, pt.sign(first.term.coefficient)), 0.0)
     raise NotConjugate(f"{describe(out)} is not a power of it")
@@ -117,13 +146,13 @@ def _read_elemwise(node: Any, operands: list[PowerForm], rv: TensorVariable) -> 
 
 def _raise(form: PowerForm, exponent: float) -> PowerForm:
     raised = form.term.coefficient**exponent
-    return PowerForm(Term(form.term.links, raised), form.exponent * exponent)
+    return PowerForm(Term(form.term.links, raised), form.exponent * exponent, form.picked)
 
 
 def _product(first: PowerForm, second: PowerForm) -> PowerForm:
-    links = {form.term.links for form in (first, second) if form.exponent != 0}
-    if len(links) > 1:
+    ways = {(form.term.links, form.picked) for form in (first, second) if form.exponent != 0}
+    if len(ways) > 1:
         raise NotConjugate("it enters a product twice, along different axes")
     coefficient = first.term.coefficient * second.term.coefficient
-    carried = links.pop() if links else first.term.links
-    return PowerForm(Term(carried, coefficient), first.exponent + second.exponent)
+    links, picked = ways.pop() if ways else (first.term.links, ())
+    return PowerForm(Term(links, coefficient), first.exponent + second.exponent, picked)

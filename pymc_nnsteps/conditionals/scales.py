@@ -164,6 +164,7 @@ class Scaled:
     role: Role
     term: Term
     exponent: float
+    picked: tuple[tuple[int, Any], ...]
 
     def evidence(self, rng: Variable, rv: TensorVariable) -> tuple[Variable, Exponents]:
         """What the child adds to the exponents, with the axes of ``rv``; draws its precision."""
@@ -194,9 +195,13 @@ class Scaled:
                 zeros = pt.zeros((lengths(rv)[link.axis], *list(front.shape)[1:]), dtype=rv.dtype)
                 total = pt.moveaxis(zeros[link.index].inc(front), 0, axis)
         axes = [link.axis for link in kept]
-        return total.dimshuffle(
+        total = total.dimshuffle(
             *(axes.index(axis) if axis in axes else "x" for axis in range(rv.ndim))
         )
+        for axis, entry in self.picked:
+            only = pt.zeros(lengths(rv)[axis], dtype=rv.dtype)[entry].set(1)
+            total *= only.dimshuffle(*(0 if i == axis else "x" for i in range(rv.ndim)))
+        return total
 
 
 def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorVariable:
@@ -263,7 +268,9 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
     """
     role = CHILDREN.get(type(child.owner.op))
     if role is None:
-        raise NotConjugate(f"child {describe(child)} is {distribution(child)}, which is no scale")
+        raise NotConjugate(
+            f"child {describe(child)} is {distribution(child)}, of which it is no scale"
+        )
     given = parameters(child)
     scale = given[role.scale]
     barriers = model.basic_RVs
@@ -280,4 +287,4 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
             f"the scale of child {describe(child)} is proportional to its power {form.exponent:g}"
         )
     carried = broadcast(AffineMap(None, {rv: form.term}), scale, child).terms[rv]
-    return Scaled(child, value_of(model, child), role, carried, form.exponent)
+    return Scaled(child, value_of(model, child), role, carried, form.exponent, form.picked)

@@ -109,6 +109,37 @@ def groups():
 
 
 @model_of
+def one_entry_for_each_child():
+    v = pm.Gamma("v", 2, 3, shape=3)
+    pm.Normal("w", 0, tau=v[0], shape=(2, 4))
+    pm.Normal("u", X[0], 1 / pt.sqrt(2 * v[-1]))
+    pm.Normal("y", 0, tau=v[0] * POSITIVE, observed=Y)
+
+
+@model_of
+def a_range_of_entries():
+    v = pm.Gamma("v", 2, 1, shape=4)
+    pm.Normal("y", 0, tau=v[1:], observed=Y)
+
+
+@model_of
+def rows_and_columns_of_a_matrix():
+    v = pm.InverseGamma("v", 2, 3, shape=(2, 3))
+    pm.Normal("w", 0, pt.sqrt(v[1]), shape=(4, 3))
+    pm.Normal("u", 0, pt.sqrt(v[:, 2])[:, None], shape=(2, 3))
+    pm.Normal("t", 0, pt.sqrt(v[:, GROUP][1, 3]), shape=2)
+
+
+@model_of
+def entry_of_an_axis_of_length_one():
+    other = pm.Gamma("other", 3, 3, shape=3)
+    v = pm.Gamma("v", 2, 2, shape=(2, 1))
+    pm.Normal("W", 0, tau=other * v, shape=(2, 3))
+    pm.Normal("b", 0, tau=0.5 * v[:, 0])
+    pm.Normal("c", 0, tau=v.squeeze(1))
+
+
+@model_of
 def length_one():
     v = pm.Gamma("v", 2, 3, shape=1)
     pm.Normal("y", 0, tau=v, observed=Y[:, 0])
@@ -290,10 +321,16 @@ def shape_of_a_gamma():
     pm.Gamma("tau", v, v, shape=3)
 
 
-@declined("child y is StudentT, which is no scale")
-def student_t():
+@declined("child y is Gumbel, of which it is no scale")
+def gumbel():
     v = pm.Gamma("v", 2, 1)
-    pm.StudentT("y", nu=4, mu=0, lam=v, observed=Y)
+    pm.Gumbel("y", 0, 1 / v, observed=Y)
+
+
+@declined("more than the scale of child y depends on it")
+def degrees_of_freedom():
+    v = pm.Gamma("v", 2, 1)
+    pm.StudentT("y", nu=v, mu=0, lam=v, observed=Y)
 
 
 @declined("is not a power of it")
@@ -303,9 +340,21 @@ def sum_of_variances():
 
 
 @declined("does not carry its entries along")
-def one_entry_of_several():
+def a_mean_of_entries():
+    v = pm.Gamma("v", 2, 1, shape=4)
+    pm.Normal("y", 0, tau=v.mean(), observed=Y)
+
+
+@declined("indexed by a number and a range at once")
+def a_range_of_a_row():
+    v = pm.Gamma("v", 2, 1, shape=(2, 4))
+    pm.Normal("y", 0, tau=v[0, 1:], observed=Y)
+
+
+@declined("twice, along different axes")
+def product_of_two_entries():
     v = pm.Gamma("v", 2, 1, shape=3)
-    pm.Normal("y", 0, tau=v[1], observed=Y)
+    pm.Normal("y", 0, tau=v[0] * v[1], observed=Y)
 
 
 @declined("the potential p depends on it")

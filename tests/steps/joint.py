@@ -1,10 +1,10 @@
 """Geweke's joint distribution test: alternate a transition and a fresh draw of the data.
 
 If the transition leaves the posterior of every data set invariant, the pair (variables, data)
-keeps its joint distribution. In a model of Normal variables that is stated by residuals:
-``e_v = (v - mean(v | parents)) / sd``, of all variables and the data together, are independent
-standard normals. So every expectation is known exactly and no simulation from the prior is
-needed.
+keeps its joint distribution. Stated by residuals of each variable given its parents,
+``e_v = (v - mean) / sd`` of a normal one and the normal quantile of ``F(v | parents)`` of others,
+all variables and the data together are independent standard normals. So every expectation is
+known exactly and no simulation from the prior is needed.
 
 Tested are, of each variable's residuals, ``cos(e)`` averaged over all entries and, for two random
 projections ``t``, ``t`` and ``cos(t)``; and of each pair of variables the product of their first
@@ -23,10 +23,17 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import GammaRV, InvGammaRV, LaplaceRV, NormalRV, StudentTRV
+from scipy import special, stats
 
 from tests.statistics import batch_means_z_scores, bonferroni_limit
 
+LAWS = {
+    GammaRV: lambda shape, scale: stats.gamma(shape, scale=scale),
+    InvGammaRV: lambda shape, scale: stats.invgamma(shape, scale=scale),
+    StudentTRV: lambda nu, mu, sigma: stats.t(nu, mu, sigma),
+    LaplaceRV: lambda mu, b: stats.laplace(mu, b),
+}
 LEVEL = 1e-4
 MEAN_COSINE = np.exp(-0.5)
 
@@ -38,7 +45,7 @@ def joint_z_scores(step, model, data, *, transitions, seed=0, decide=None):
     ----------
     step : step method of all free variables of ``model``
     model : pm.Model
-        Of Normal variables, and perhaps an observed decision on the last of them.
+        Of Normal variables and those of ``LAWS``, and perhaps an observed decision on the last.
     data : str
         Name of the ``pm.Data`` container of what is observed.
     transitions : int
@@ -52,43 +59,53 @@ def joint_z_scores(step, model, data, *, transitions, seed=0, decide=None):
         From the name of a statistic to its z-score.
     """
     container = model[data]
-    normals = [rv for rv in model.basic_RVs if isinstance(rv.owner.op, NormalRV)]
-    last = normals[-1]
-    names = [rv.name for rv in normals]
+    variables = [rv for rv in model.basic_RVs if type(rv.owner.op) in (NormalRV, *LAWS)]
+    last = variables[-1]
+    shapes = model.eval_rv_shapes()
     rng = np.random.default_rng(seed)
-    residuals, mean_and_sd = _compile(model, normals)
-    shape = container.get_value().shape if decide is None else model.eval_rv_shapes()[last.name]
+    given, given_many = _compile(variables)
+    value_names = {rv: model.rvs_to_values[rv].name for rv in model.free_RVs}
+    shape = container.get_value().shape if decide is None else shapes[last.name]
+
+    def natural(rv, point):
+        value = point[value_names[rv]]
+        return value if model.rvs_to_transforms[rv] is None else np.exp(value)
+
+    def stored(rv, value):
+        return (value if model.rvs_to_transforms[rv] is None else np.log(value)).astype(rv.dtype)
 
     def redraw(point):
-        mean, sd = mean_and_sd(*(point[name] for name in names[:-1]))
-        value = (mean + sd * rng.standard_normal(shape)).astype(last.dtype)
+        value = _draw(rng, last, given[last](*(natural(rv, point) for rv in variables[:-1])), shape)
         if decide is not None:
-            point = {**point, last.name: value}
+            point = {**point, last.name: value.astype(last.dtype)}
             value = decide(value)
         container.set_value(value.astype(container.dtype))
         return point
 
-    point = {}
-    for rv in normals if decide is not None else normals[:-1]:
-        point[rv.name] = np.zeros(model.eval_rv_shapes()[rv.name], rv.dtype)
-    for i, rv in enumerate(normals[:-1]):  # start from the joint distribution
-        mean, sd = _compile(model, normals[: i + 1])[1](*(point[name] for name in names[:i]))
-        noise = rng.standard_normal(point[rv.name].shape)
-        point[rv.name] = (mean + sd * noise).astype(rv.dtype)
+    values = {}
+    for i, rv in enumerate(variables):  # start from the joint distribution
+        before = [values[other] for other in variables[:i]]
+        values[rv] = _draw(
+            rng, rv, given[rv](*before), shapes[rv.name] if rv in value_names else shape
+        )
+    point = {value_names[rv]: stored(rv, values[rv]) for rv in variables if rv in value_names}
     point = {name: point[name] for name in model.initial_point()}
     step.setup_chain(np.random.default_rng(seed + 1), 0, transitions)
 
-    history = {name: [] for name in names}
+    history = {rv: [] for rv in variables}
     for _ in range(transitions):
         point = redraw(point)
         point, _ = step.step(point)
-        for name in point:
-            history[name].append(point[name])
-        if decide is None:
-            history[last.name].append(container.get_value())
-    arrays = [np.asarray(history[name]) for name in names]
-    errors = dict(zip(names, residuals(*arrays), strict=True))
-    return _z_scores({k: e.reshape(transitions, -1) for k, e in errors.items()}, seed)
+        for rv in value_names:
+            history[rv].append(natural(rv, point))
+        if last not in value_names:
+            history[last].append(container.get_value())
+    arrays = {rv: np.asarray(values) for rv, values in history.items()}
+    errors = {}
+    for i, rv in enumerate(variables):
+        parameters = given_many[rv](*(arrays[other] for other in variables[:i]))
+        errors[rv.name] = _residuals(rv, arrays[rv], parameters).reshape(transitions, -1)
+    return _z_scores(errors, seed)
 
 
 def assert_joint(step, model, data, *, transitions, **options):
@@ -116,17 +133,31 @@ def _z_scores(errors, seed):
     return dict(zip(statistics, scores.tolist(), strict=True))
 
 
-def _compile(model, normals):
-    """Residuals of many draws; mean and sd of the last variable, given those before it."""
-    values = [rv.type(name=rv.name) for rv in normals]
-    replacements = dict(zip(normals, values, strict=True))
-    parameters = [list(rv.owner.op.dist_params(rv.owner)) for rv in normals]
-    parameters = [graph_replace(p, replacements, strict=False) for p in parameters]
-    residuals = [(v - m) / s for v, (m, s) in zip(values, parameters, strict=True)]
+def _residuals(rv, values, parameters):
+    if isinstance(rv.owner.op, NormalRV):
+        mean, sd = parameters
+        return (values - mean) / sd
+    return special.ndtri(LAWS[type(rv.owner.op)](*parameters).cdf(values))
+
+
+def _draw(rng, rv, parameters, shape):
+    if isinstance(rv.owner.op, NormalRV):
+        mean, sd = parameters
+        return np.asarray(mean + sd * rng.standard_normal(shape), rv.dtype)
+    return np.asarray(LAWS[type(rv.owner.op)](*parameters).rvs(shape, random_state=rng), rv.dtype)
+
+
+def _compile(variables):
+    """Parameters of each variable given the values of those before it, of one draw or many."""
+    values = [rv.type(name=rv.name) for rv in variables]
+    replacements = dict(zip(variables, values, strict=True))
     batched = [pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in values]
-    many = vectorize_graph(residuals, dict(zip(values, batched, strict=True)))
-    options = {"on_unused_input": "ignore"}
-    return (
-        pytensor.function(batched, many, mode="FAST_COMPILE", **options),
-        pytensor.function(values[:-1], parameters[-1], mode="FAST_COMPILE", **options),
-    )
+    options = {"on_unused_input": "ignore", "mode": "FAST_COMPILE"}
+    one, many = {}, {}
+    for i, rv in enumerate(variables):
+        parameters = graph_replace(rv.owner.op.dist_params(rv.owner), replacements, strict=False)
+        one[rv] = pytensor.function(values[:i], parameters, **options)
+        copies = dict(zip(values[:i], batched[:i], strict=True))
+        copied = vectorize_graph(parameters, copies) if copies else parameters
+        many[rv] = pytensor.function(batched[:i], copied, **options)
+    return one, many
