@@ -26,6 +26,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.logprob.basic import conditional_logp
 from pytensor.tensor.random.basic import (
     ExponentialRV,
     GammaRV,
@@ -47,6 +48,7 @@ from pymc_nnsteps.conditionals.structure import (
     distribution,
     parameters,
     stated_in,
+    substitute,
 )
 
 LOCATION: dict[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0, MvNormalRV: 0}
@@ -82,20 +84,30 @@ def envelope(model: pm.Model) -> Envelope:
         raise NotConjugate(f"the potential {describe(model.potentials[0])} may have any value")
     powers: dict[TensorVariable, NDArray[np.floating]] = {}
     ratios = []
+    densities = log_densities(model)
+    free = set(model.free_RVs)
     for y in model.observed_RVs:
-        log_density = pm.logp(y, model.rvs_to_values[y], warn_rvs=False)
+        log_density = densities[y]
         if y.dtype not in discrete_dtypes:
+            if stated_in(y.owner.inputs, model.basic_RVs).isdisjoint(free):
+                continue
             mode = _mode(model, y)
             log_density -= pm.logp(y, mode, warn_rvs=False)
             role = CHILDREN.get(type(y.owner.op))
             if role is not None:
                 _raise_scales(model, y, role.scale, -pt.ones_like(mode), powers)
         ratios.append(log_density.sum())
-    proposals = {}
-    for v in reversed(model.free_RVs):
-        if v in powers:
-            proposals[v] = _tilted(model, v, powers)
+    proposals = {v: _tilted(model, v, powers) for v in reversed(model.free_RVs) if v in powers}
     return Envelope(proposals, reduce(add, ratios, pt.zeros(())))
+
+
+def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
+    """Log densities of the observed variables at their data, given the random variables."""
+    values = {rv: rv.type() for rv in model.free_RVs}
+    data = {y: model.rvs_to_values[y] for y in model.observed_RVs}
+    terms = conditional_logp({**values, **data}, warn_rvs=False)
+    given = {value: rv for rv, value in values.items()}
+    return {y: substitute([terms[value]], given)[0] for y, value in data.items()}
 
 
 def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
@@ -128,8 +140,11 @@ def _raise_scales(
     """Note the factor ``s**exponent`` of a child's scale with the variables s depends on."""
     scale = parameters(child)[position]
     for v in stated_in([scale], model.basic_RVs) & set(model.free_RVs):
-        scaled = scaled_child(model, child, v)
-        power = _evaluate(scaled.summed(pt.as_tensor(scaled.exponent * exponent), v))
+        try:
+            scaled = scaled_child(model, child, v)
+        except NotConjugate as reason:
+            raise NotConjugate(f"{describe(v)}: {reason}") from None
+        power = _evaluate(model, scaled.summed(pt.as_tensor(scaled.exponent * exponent), v))
         powers[v] = powers[v] + power if v in powers else power
 
 
@@ -144,20 +159,24 @@ def _tilted(
             f"the prior of {describe(v)}, {distribution(v)}, cannot take up what the scale of an "
             "observation leaves without a bound"
         )
-    shape = pt.ones_like(given[0]) if op is ExponentialRV else given[0]
+    shape = pt.ones((), dtype=v.dtype) if op is ExponentialRV else given[0]
     unknown = stated_in([shape], model.basic_RVs) & set(model.free_RVs)
     if unknown:
         raise NotConjugate(f"the shape of {describe(v)} depends on {describe(unknown.pop())}")
     _raise_scales(model, v, len(given) - 1, power, powers)
     raised = shape - power if op is InvGammaRV else shape + power
-    if np.any(_evaluate(raised) <= 0):
+    if np.any(_evaluate(model, raised) <= 0):
         raise NotConjugate(f"under the prior of {describe(v)} an observation may have any density")
-    options = {"rng": rng, "size": size, "dtype": v.dtype}
-    if op is InvGammaRV:
-        return invgamma(raised, given[-1], **options)
-    return gamma(raised, scale=given[-1], **options)
+    draw = invgamma if op is InvGammaRV else gamma
+    _, value = draw(
+        raised, scale=given[-1], rng=rng, size=size, dtype=v.dtype, return_next_rng=True
+    )
+    return value
 
 
-def _evaluate(expression: TensorVariable) -> NDArray[np.floating]:
+def _evaluate(model: pm.Model, expression: TensorVariable) -> NDArray[np.floating]:
     """Value of an expression of constants and data."""
-    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())
+    data = {y: model.rvs_to_values[y] for y in model.observed_RVs}
+    return np.asarray(
+        pytensor.function([], substitute([expression], data), mode="FAST_COMPILE")()[0]
+    )

@@ -256,7 +256,14 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
         if depends_on(potential, {rv}, model.basic_RVs):
             raise NotConjugate(f"the potential {describe(potential)} depends on it")
     prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
-    return Scale((rv,), prior, tuple(scaled_child(model, c, rv) for c in children(model, rv)))
+    scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
+    for seen in scaled:
+        if abs(seen.exponent * seen.role.power) != 1:
+            raise NotConjugate(
+                f"the scale of child {describe(seen.child)} is proportional to its power "
+                f"{seen.exponent:g}"
+            )
+    return Scale((rv,), prior, scaled)
 
 
 def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
@@ -282,9 +289,5 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
     except NotConjugate as reason:
         message = f"the scale of child {describe(child)} is not a power of it: {reason}"
         raise NotConjugate(message) from None
-    if abs(form.exponent * role.power) != 1:
-        raise NotConjugate(
-            f"the scale of child {describe(child)} is proportional to its power {form.exponent:g}"
-        )
     carried = broadcast(AffineMap(None, {rv: form.term}), scale, child).terms[rv]
     return Scaled(child, value_of(model, child), role, carried, form.exponent, form.picked)

@@ -107,16 +107,12 @@ def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str
     offsets = {f"t{name(layer)}": layer for layer in range(out)}
     adjustments = {f"a{name(layer)}": layer for layer in range(1, out + 1)}
     keys = [*weights, *biases, *offsets, *adjustments]
-    chosen = _chosen(given, n_hidden, likelihood, keys)
-    priors = {key: _prior(key, chosen[key]) for key in chosen if key not in adjustments}
-    for key, prior in priors.items():
-        if key not in weights:
-            _require_no_sources(key, prior)
+    priors, alphas = _chosen(given, n_hidden, likelihood, keys)
     found = Groups(
         {weights[key]: prior for key, prior in priors.items() if key in weights},
         {biases[key]: prior for key, prior in priors.items() if key in biases},
         {offsets[key]: prior for key, prior in priors.items() if key in offsets},
-        {adjustments[key]: _adjustment(key, chosen[key]) for key in chosen if key in adjustments},
+        {adjustments[key]: alpha for key, alpha in alphas.items()},
         _noise(priors.get("noise"), likelihood),
     )
     _require_connected(found, n_hidden)
@@ -125,8 +121,8 @@ def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str
 
 def _chosen(
     given: Mapping[str, PriorLike], n_hidden: int, likelihood: str, keys: Sequence[str]
-) -> dict[str, PriorLike]:
-    """Priors by full keys, defaults included, groups that are left out not."""
+) -> tuple[dict[str, Prior], dict[str, float]]:
+    """Priors and shapes of adjustments by full keys, with the defaults."""
     hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
     shorthand = {
         "ih": [f"i{layer}" for layer in hidden[:1]],
@@ -150,21 +146,37 @@ def _chosen(
                 chosen.update(dict.fromkeys(shorthand.get(key, [key]), priors[key]))
     if n_hidden and "io" not in given:
         del chosen["io"]
-    return {key: prior for key, prior in chosen.items() if prior is not None}
+    chosen = {key: _read(key, prior) for key, prior in chosen.items()}
+    return (
+        {key: prior for key, prior in chosen.items() if isinstance(prior, Prior)},
+        {key: alpha for key, alpha in chosen.items() if isinstance(alpha, float)},
+    )
 
 
-def _prior(key: str, prior: PriorLike) -> Prior:
-    if isinstance(prior, Prior):
-        return prior
+def _read(key: str, given: PriorLike) -> Prior | float | None:
+    """A prior; the shape alpha, of adjustments; None, of a group that is left out."""
+    if given is None:
+        return None
+    if key.startswith("a"):
+        return _adjustment(key, given)
     try:
-        return Prior.parse(prior) if isinstance(prior, str) else Prior(prior)  # type: ignore[arg-type]
+        prior = (
+            given
+            if isinstance(given, Prior)
+            else Prior.parse(given)
+            if isinstance(given, str)
+            else Prior(given)
+        )
     except ValueError as reason:
         raise ValueError(f"priors[{key!r}] is not a prior: {reason}") from None
+    if not key.startswith(("i", "h")):
+        _require_no_sources(key, prior)
+    return prior
 
 
 def _adjustment(key: str, alpha: PriorLike) -> float:
     try:
-        number = float(alpha)  # type: ignore[arg-type]
+        number = math.nan if isinstance(alpha, bool) else float(alpha)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
     if not 0 < number < math.inf:

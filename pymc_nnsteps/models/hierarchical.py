@@ -18,13 +18,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import add
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import (
@@ -187,6 +188,7 @@ def hierarchical_mlp(
     model = current_or_new_model()
     check_names(model, _variable_names(group, names), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})
+    _require_precisions(group, units)
     _warn_of_scales(inputs.values, targets.values, likelihood)
 
     row_dims = ("obs", "output")[: targets.values.ndim]
@@ -291,9 +293,12 @@ def _activations(
     activation: AnyActivation | Sequence[AnyActivation], sizes: tuple[int, ...]
 ) -> list[Callable[[TensorVariable], TensorVariable]]:
     """One function per hidden layer."""
-    given: list[Any] = (
-        list(activation) if isinstance(activation, list | tuple) else [activation] * len(sizes)
-    )
+    named = ACTIVATIONS | SMOOTH_ACTIVATIONS | LAYER_ACTIVATIONS
+    if isinstance(activation, list | tuple):
+        given: list[Any] = list(activation)
+    else:
+        activation_function(cast("AnyActivation", activation), named, functions=True)
+        given = [activation] * len(sizes)
     if len(given) != len(sizes):
         raise ValueError(
             f"activation must be one, or {len(sizes)}, one per hidden layer; got {len(given)}."
@@ -304,8 +309,25 @@ def _activations(
                 f"activation normalises {each.groups} groups of units, which do not divide the "
                 f"{size} units of hidden layer {layer}."
             )
-    named = ACTIVATIONS | SMOOTH_ACTIVATIONS | LAYER_ACTIVATIONS
     return [activation_function(each, named, functions=True) for each in given]
+
+
+def _require_precisions(group: Groups, units: Sequence[int]) -> None:
+    """Widths and scalings of which a floating-point number can hold the precision."""
+    sources = [(prior, units[source]) for (source, _), prior in group.weights.items()]
+    sources += [(prior, 1) for prior in (*group.biases.values(), *group.offsets.values())]
+    sources += [(group.noise, 1)] if group.noise is not None else []
+    limits = np.finfo(config.floatX)
+    for prior, n_sources in sources:
+        try:
+            omega = prior.mean_precision(n_sources)
+        except OverflowError:
+            omega = math.inf
+        if not limits.tiny < omega < limits.max:
+            raise ValueError(
+                f'priors has "{prior}", whose precision is out of the range of {config.floatX}; '
+                "take another width or larger alphas."
+            )
 
 
 def _warn_of_scales(
@@ -316,15 +338,16 @@ def _warn_of_scales(
     if likelihood in REAL:
         tables.append(("y", targets.reshape(len(targets), -1)))
     for name, values in tables:
+        varies = np.ptp(values, axis=0) > 0
         spread = values.std(axis=0)
-        varies = spread > 0
         typical = np.sqrt(np.square(values).mean(axis=0))
         far = np.flatnonzero(varies & ((spread < 0.1) | (typical > 10)))
         if len(far):
+            first = far[0]
             warnings.warn(
-                f"{name} has {len(far)} columns on a scale far from 1, the first column "
-                f"{far[0]} with standard deviation {spread[far[0]]:.3g} about a mean of "
-                f"{values[:, far[0]].mean():.3g}; the default priors are for standardised data.",
+                f"{name} has a scale far from 1 in {len(far)} of {len(spread)} columns (column "
+                f"{first}: standard deviation {spread[first]:.3g}, mean "
+                f"{values[:, first].mean():.3g}); the default priors are for standardised data.",
                 UserWarning,
                 stacklevel=3,
             )

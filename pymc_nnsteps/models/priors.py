@@ -103,19 +103,22 @@ class Prior:
         Prior(width=2.0, alpha_common=3.0, alpha_unit=inf, alpha_weight=4.0, scale=True)
         """
         numbers = text.removeprefix("x").split(":") if isinstance(text, str) else []
-        if not 1 <= len(numbers) <= 4:
-            raise ValueError(f"A prior is written {NOTATION}; got {text!r}.")
-        padded = (*numbers, "", "", "")[1:4]
         try:
-            common, unit, weight = (float(number) if number else math.inf for number in padded)
-            return cls(float(numbers[0]), common, unit, weight, scale=text.startswith("x"))
+            width, *alphas = [float(n) if n or not i else math.inf for i, n in enumerate(numbers)]
+            common, unit, weight = (*alphas, *[math.inf] * (3 - len(alphas)))
+        except ValueError:
+            raise ValueError(f"A prior is written {NOTATION}; got {text!r}.") from None
+        try:
+            return cls(width, common, unit, weight, scale=text.startswith("x"))
         except ValueError as reason:
             raise ValueError(f"A prior is written {NOTATION}; got {text!r}: {reason}") from None
 
     @override
     def __str__(self) -> str:
         numbers = [self.width, self.alpha_common, self.alpha_unit, self.alpha_weight]
-        text = ":".join("" if math.isinf(number) else f"{number:g}" for number in numbers)
+        text = ":".join(
+            "" if math.isinf(number) else repr(number).removesuffix(".0") for number in numbers
+        )
         return "x" * self.scale + text.rstrip(":")
 
     def mean_precision(self, n_sources: int) -> float:

@@ -6,7 +6,9 @@ import pymc as pm
 import pytensor
 import pytest
 
-from pymc_nnsteps.models import intermediate_noise_mlp, one_hot, wide_mlp
+from pymc_nnsteps import Prior
+from pymc_nnsteps.activations import Normalize
+from pymc_nnsteps.models import hierarchical_mlp, intermediate_noise_mlp, one_hot, wide_mlp
 
 X = np.random.default_rng(1).normal(size=(6, 2))
 Y = X[:, 0]
@@ -188,11 +190,171 @@ WIDE_CASES = {
 }
 
 
+def with_priors(priors, message, **options):
+    return {"priors": priors, **options}, message
+
+
+BINARY = {"likelihood": "bernoulli", "y": [0, 1, 0, 1, 0, 1]}
+TWO_LAYERS = {"hidden": (4, 3)}
+HIERARCHICAL_CASES = {
+    name: CASES[name]
+    for name in (
+        *("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y"),
+        *("hidden zero", "hidden fraction", "hidden bool", "hidden number", "hidden text"),
+    )
+} | {
+    "unknown key": with_priors(
+        {"ih": 1, "hi": 1},
+        "priors has the key 'hi'; with 1 hidden layers and likelihood=\"normal\" the keys are "
+        "ih, ho, bh, th, ah, ih1, io, h1o, bh1, bo, ti, th1, ah1, ao, noise[.]$",
+    ),
+    "unknown key, no layers": with_priors(
+        {"ih": 1},
+        "the key 'ih'; with 0 hidden layers .* the keys are io, bo, ti, ao, noise[.]$",
+        hidden=(),
+    ),
+    "unknown key, two layers": with_priors(
+        {"h2h1": 1},
+        "the key 'h2h1'; with 2 hidden layers .* are ih, hh, ho, bh, th, ah, ih1, ih2, h1h2, io, "
+        "h1o, h2o, bh1, bh2, bo, ti, th1, th2, ah1, ah2, ao, noise[.]$",
+        **TWO_LAYERS,
+    ),
+    "layer to itself": with_priors({"h1h1": 1}, "the key 'h1h1'"),
+    "layer that is not there": with_priors({"ih2": 1}, "the key 'ih2'; with 1 hidden layers"),
+    "layers that are not there": with_priors({"hh": None}, "the key 'hh'; with 1 hidden layers"),
+    "bias of no layer": with_priors({"bh3": 1}, "the key 'bh3'; with 2 hidden", **TWO_LAYERS),
+    "bias of inputs": with_priors({"bi": 1}, "the key 'bi'"),
+    "offsets of outputs": with_priors({"to": 1}, "the key 'to'"),
+    "adjustments of inputs": with_priors({"ai": 1}, "the key 'ai'"),
+    "key of a number": with_priors({1: "1"}, "priors has the key 1; with"),
+    "noise of a decision": with_priors(
+        {"noise": "1"}, "the key 'noise'; .* likelihood=\"bernoulli\" .* ah1, ao[.]$", **BINARY
+    ),
+    "no noise of a decision": with_priors({"noise": None}, "the key 'noise'", **BINARY),
+    "prior text": with_priors(
+        {"io": "0:1"},
+        r"priors\['io'\] is not a prior: A prior is written .*; got '0:1': width must be a "
+        "positive number",
+    ),
+    "prior of four alphas": with_priors(
+        {"ih1": "1:2:3:4:5"}, r"priors\['ih1'\] is not a prior: A prior is written .*'1:2:3:4:5'"
+    ),
+    "prior alpha": with_priors(
+        {"bo": "1:-2"}, r"priors\['bo'\] is not a prior: .* alpha_common must be a positive number"
+    ),
+    "prior zero": with_priors(
+        {"h1o": 0}, r"priors\['h1o'\] is not a prior: width must be a positive number; got 0"
+    ),
+    "prior bool": with_priors({"bo": True}, r"priors\['bo'\] is not a prior: .* got True"),
+    "prior of a precision without bounds": with_priors(
+        {"ho": "x1::0.001"}, r'priors has "x1::0.001", whose precision is out of the range'
+    ),
+    "prior too narrow": with_priors({"ih": 1e-200}, 'priors has "1e-200", whose precision'),
+    "prior too wide": with_priors({"bo": "1e160:1"}, r'priors has "1e\+160:1", whose precision'),
+    "adjustment bool": with_priors({"ah": True}, r"priors\['ah'\] must be .* number, .* got True"),
+    "prior of a shorthand": with_priors({"bh": "a"}, r"priors\['bh'\] is not a prior"),
+    "activation of no layer": ({"hidden": (), "activation": "none"}, "activation must be one of"),
+    "prior infinite": with_priors({"bo": np.inf}, r"priors\['bo'\] .*: width must be finite"),
+    "prior pair": with_priors({"bo": (1, 2)}, r"priors\['bo'\] is not a prior: .* got \(1, 2\)"),
+    "prior noise": with_priors({"noise": "-1"}, r"priors\['noise'\] is not a prior"),
+    "scaled biases": with_priors({"bo": "x1:2"}, r"priors\['bo'\] must not have scale=True \(x\)"),
+    "scaled offsets": with_priors({"ti": "x1"}, r"priors\['ti'\] must not have scale=True"),
+    "scaled noise": with_priors({"noise": "x1"}, r"priors\['noise'\] must not have scale=True"),
+    "units of biases": with_priors(
+        {"bh1": "1:2:3"},
+        r"priors\['bh1'\] must have an infinite alpha_unit: .* give alpha_weight, as in \"1:2::4\"",
+    ),
+    "units of offsets": with_priors({"th1": "1::3"}, r"priors\['th1'\] must .* alpha_unit"),
+    "tails of normal noise": with_priors(
+        {"noise": "1:2::4"},
+        r'priors\["noise"\] has a finite alpha_weight, .*; pass likelihood="student_t"',
+    ),
+    "no noise": with_priors({"noise": None}, r'priors\["noise"\] must be a prior: real targets'),
+    "no t noise": with_priors(
+        {"noise": None}, r'priors\["noise"\] must be a prior', likelihood="student_t"
+    ),
+    "adjustments text": with_priors(
+        {"ah1": "x1"}, r"priors\['ah1'\] must be a positive number, the shape alpha .* got 'x1'"
+    ),
+    "adjustments zero": with_priors({"ao": 0}, r"priors\['ao'\] must be a positive number"),
+    "adjustments infinite": with_priors({"ao": np.inf}, r"priors\['ao'\] .* number, .* got inf"),
+    "adjustments nan": with_priors({"ao": np.nan}, r"priors\['ao'\] .* number, .* got nan"),
+    "adjustments prior": with_priors({"ao": Prior(1)}, r"priors\['ao'\] .* number, .* got Prior"),
+    "priors text": with_priors("0.05:0.5", r"priors must be a mapping such as .*; got '0.05:0.5'"),
+    "priors list": with_priors(
+        [("ih", 1)], r"priors must be a mapping such as .*; got \[\('ih', 1\)"
+    ),
+    "priors prior": with_priors(Prior(1), r"priors must be a mapping such as .*; got Prior\("),
+    "nothing into the outputs": with_priors({"io": None}, "into layer o[.]$", hidden=()),
+    "nothing into a layer": with_priors({"ih": None}, "leaves no weights that lead into layer h1"),
+    "nothing into the second": with_priors({"hh": None}, "lead into layer h2", **TWO_LAYERS),
+    "nothing out of a layer": with_priors({"ho": None, "io": 1}, "that lead out of layer h1[.]$"),
+    "nothing out of the first": with_priors(
+        {"h1h2": None, "ih2": 1}, "that lead out of layer h1[.]$", **TWO_LAYERS
+    ),
+    "likelihood": (
+        {"likelihood": "probit"},
+        'must be one of "normal", "student_t", "bernoulli", "categorical"; got \'probit\'',
+    ),
+    "likelihood list": (
+        {"likelihood": ["normal"]},
+        r"likelihood must be one of .*; got \['normal'\]",
+    ),
+    "activation": (
+        {"activation": "swish"},
+        'activation must be one of .*"gelu", .*"softplus0", .*"softmax".*; got \'swish\'',
+    ),
+    "activation none": ({"activation": None}, "activation must be one of .*; got None"),
+    "activation in a list": ({"activation": ["relu6"]}, "must be one of .*; got 'relu6'"),
+    "activations, too few": (
+        {"activation": ["tanh"], **TWO_LAYERS},
+        "activation must be one, or 2, one per hidden layer; got 1",
+    ),
+    "activations, too many": ({"activation": ["tanh", "tanh"]}, "must be one, or 1, .* got 2"),
+    "activations, none": ({"activation": []}, "must be one, or 1, .* got 0"),
+    "activation function": (
+        {"activation": lambda z: z.sum(axis=1)},
+        "activation must return a tensor with as many axes",
+    ),
+    "groups of units": (
+        {"activation": ["tanh", Normalize(2)], **TWO_LAYERS},
+        "activation normalises 2 groups of units, which do not divide the 3 .* layer 2",
+    ),
+    "binary range": (
+        {**BINARY, "y": CLASSES},
+        'y must hold only 0 and 1 with likelihood="bernoulli"; got 2; .*"categorical"',
+    ),
+    "binary fraction": (
+        {**BINARY, "y": [0, 1, 0.5, 0, 1, 0]},
+        r"y must hold integer class labels; got 0.5 at y\[2\]",
+    ),
+    "binary table": (
+        {**BINARY, "y": [[0, 1], [1, -1]] * 3},
+        'y must hold only 0 and 1 with likelihood="bernoulli"; got -1',
+    ),
+    "binary nan": ({**BINARY, "y": [0, 1, np.nan, 0, 1, 0]}, r"y has 1 NaN .* y\[2\]"),
+    "binary text": ({**BINARY, "y": list("ababab")}, "y must be numeric"),
+    "binary 3-D": ({**BINARY, "y": np.ones((6, 1, 1))}, "y must be 1-D"),
+    "binary single class": ({**BINARY, "y": np.ones(6)}, "y holds a single class"),
+    "class gap": (
+        {"y": [0, 2, 0, 2, 0, 2], "likelihood": "categorical"},
+        'y must hold the integers 0, ..., K-1, .* with likelihood="categorical"; got 0, 2',
+    ),
+    "class fraction": (
+        {"y": [0, 1, 1.5, 0, 1, 2], "likelihood": "categorical"},
+        r"y must hold integer class labels; got 1.5 at y\[2\]",
+    ),
+    "class single": ({"y": ["a"] * 6, "likelihood": "categorical"}, "y holds a single class"),
+    "class 2-D": ({"y": [["a", "b"]] * 6, "likelihood": "categorical"}, "y must be 1-D"),
+}
+
+
 @pytest.mark.parametrize(
     ("builder", "cases", "case"),
     [
         *((intermediate_noise_mlp, CASES, case) for case in CASES),
         *((wide_mlp, WIDE_CASES, case) for case in WIDE_CASES),
+        *((hierarchical_mlp, HIERARCHICAL_CASES, case) for case in HIERARCHICAL_CASES),
     ],
     ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
 )
@@ -249,6 +411,31 @@ def test_clashes_of_a_wide_network(coords, variable, message, reparametrize):
         before = list(outer.named_vars), dict(outer.coords)
         with pytest.raises(ValueError, match=message):
             wide_mlp(X, Y, hidden=(4,), reparametrize=reparametrize)
+    assert (list(outer.named_vars), dict(outer.coords)) == before
+
+
+@pytest.mark.parametrize(
+    ("coords", "variable", "message"),
+    [
+        ({"feature": range(3)}, "w", 'coords "feature" of the model has length 3, .* needs 2'),
+        ({"obs": range(7)}, "w", 'coords "obs" of the model has length 7, .* needs 6'),
+        ({"hidden1": range(5)}, "w", 'coords "hidden1" of the model has length 5, .* needs 4'),
+        ({"output": range(2)}, "w", 'coords "output" of the model has length 2, .* needs 1'),
+        ({"feature": ["b", "a"]}, "w", r'coords "feature" of the model is .* the data say'),
+        ({}, "tau_ih1_unit", r"The model already has the names \['tau_ih1_unit'\]"),
+        ({}, "tau_noise", r"The model already has the names \['tau_noise'\]"),
+        ({}, "sigma", r"The model already has the names \['sigma'\]"),
+        ({}, "output", r"The model already has the names \['output'\]"),
+        ({"W_h1o": range(2)}, "w", r"The model already has the names \['W_h1o'\]"),
+    ],
+)
+def test_clashes_of_a_hierarchical_network(coords, variable, message):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    with pm.Model(coords=coords) as outer:
+        pm.Normal(variable)
+        before = list(outer.named_vars), dict(outer.coords)
+        with pytest.raises(ValueError, match=message):
+            hierarchical_mlp(frame, Y, hidden=(4,))
     assert (list(outer.named_vars), dict(outer.coords)) == before
 
 

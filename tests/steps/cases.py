@@ -76,6 +76,12 @@ def regression():
     return model
 
 
+def hierarchical_network():
+    """Three levels of precisions, adjustments, Student-t weights and noise."""
+    priors = {"ih": "1:4:3:5", "ah": 4, "noise": "0.5:4::6"}
+    return nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), priors=priors, likelihood="student_t")
+
+
 def gaussian_process():
     """A latent function whose prior has a parameter that is for another step."""
     with pm.Model() as model:
@@ -99,6 +105,8 @@ def smooth_network():
     return model
 
 
+PRECISIONS = ("tau_ah1", "tau_ih1", "tau_ih1_unit", "tau_bh1", "tau_h1o", "tau_noise")
+
 CASES = {
     "gibbs-relu": Case(nns.Gibbs, relu_network),
     "gibbs-deep": Case(nns.Gibbs, deep_network),
@@ -106,6 +114,7 @@ CASES = {
     "gibbs-multinomial": Case(nns.Gibbs, multinomial_network),
     "gibbs-by-hand": Case(nns.Gibbs, by_hand, ("W1", "Z", "A", "W2", "b2")),
     "gibbs-regression": Case(nns.Gibbs, regression, ("slopes", "intercept")),
+    "gibbs-precisions": Case(nns.Gibbs, hierarchical_network, PRECISIONS),
     "pcn-process": Case(nns.PCN, gaussian_process, ("f",), {"beta": 0.1}),
     "pcn-network": Case(nns.PCN, smooth_network, None, {"steps": 3}),
     "pcnl-process": Case(nns.PCNL, gaussian_process, ("f",)),

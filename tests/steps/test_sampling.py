@@ -13,7 +13,17 @@ from pymc.step_methods import Metropolis
 from pymc.step_methods.compound import BlockedStep
 
 import pymc_nnsteps as nns
-from tests.steps.cases import CASES, X, assert_same, probit_network, regression, relu_network, run
+from tests.steps.cases import (
+    CASES,
+    PRECISIONS,
+    X,
+    assert_same,
+    hierarchical_network,
+    probit_network,
+    regression,
+    relu_network,
+    run,
+)
 
 WEIGHTS = ["W1", "b1", "W2", "b2"]
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
@@ -139,6 +149,48 @@ def test_beside_nuts_and_metropolis():
     assert posterior["count"].dtype == np.int64
     residual = posterior["X2"] - np.maximum(posterior["Z2"], 0)
     assert 0.08 < float((residual**2).mean()) < 0.12
+
+
+@pytest.fixture(scope="module")
+def compound():
+    """Draws of a hierarchical network, with the steps that pm.sample chooses."""
+    return pm.sample(model=hierarchical_network(), **FEW)
+
+
+def test_gibbs_and_nuts_are_chosen_for_a_hierarchical_network(compound, caplog):
+    """And told of: which step draws which variable."""
+    options = FEW | {"quiet": False, "chains": 1, "draws": 2}
+    with caplog.at_level("INFO", logger="pymc"):
+        pm.sample(model=hierarchical_network(), **options)
+    assert f">Gibbs: [{', '.join(PRECISIONS)}]" in caplog.text
+    assert ">NUTS: [W_ih1, bh1, W_h1o, bo]" in caplog.text
+    assert {"n_sweeps", "tree_depth"} < set(compound["sample_stats"].data_vars)
+    for name in PRECISIONS:
+        assert np.unique(compound["posterior"][name]).size == compound["posterior"][name].size
+
+
+@FORK_WARNS
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_processes_draw_the_same_bits_of_a_compound(start_method, compound):
+    options = FEW | {"cores": 2, "mp_ctx": start_method}
+    assert_same_posterior(pm.sample(model=hierarchical_network(), **options), compound)
+
+
+@pytest.mark.parametrize("backend", ["c", pytest.param("numba", marks=pytest.mark.slow)])
+def test_backends_of_a_compound(backend, compound):
+    """Both steps in one language; NUTS's rounding grows from draw to draw."""
+    idata = pm.sample(model=hierarchical_network(), backend=backend, **FEW)
+    for name in PRECISIONS:
+        first = idata["posterior"][name].isel(draw=0)
+        np.testing.assert_allclose(first, compound["posterior"][name].isel(draw=0), rtol=1e-4)
+
+
+def test_one_progress_bar_for_a_compound(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    options = {k: v for k, v in FEW.items() if k not in ("progressbar", "quiet")}
+    pm.sample(model=hierarchical_network(), progressbar=True, **options)
+    shown = capsys.readouterr().out
+    assert shown.count("Sweeps") == shown.count("Divergences") == 1
 
 
 def test_compound_by_hand():
