@@ -139,14 +139,13 @@ def _chosen(
             f"priors has the key {strange[0]!r}; with {n_hidden} hidden layers and "
             f'likelihood="{likelihood}" the keys are {", ".join(known)}.'
         )
-    chosen: dict[str, PriorLike] = {}
+    chosen: dict[str, Prior | float | None] = {}
     for priors in (DEFAULT_PRIORS, given):
         for key in sorted(priors, key=lambda key: key not in shorthand):
             if key in known:
-                chosen.update(dict.fromkeys(shorthand.get(key, [key]), priors[key]))
+                chosen.update(dict.fromkeys(shorthand.get(key, [key]), _read(key, priors[key])))
     if n_hidden and "io" not in given:
         del chosen["io"]
-    chosen = {key: _read(key, prior) for key, prior in chosen.items()}
     return (
         {key: prior for key, prior in chosen.items() if isinstance(prior, Prior)},
         {key: alpha for key, alpha in chosen.items() if isinstance(alpha, float)},
