@@ -34,8 +34,8 @@ def main() -> None:
     model = nns.hierarchical_mlp(x[:, None], y, hidden=(8,))
     with model:
         idata = pm.sample(
-            1000,
-            tune=1000,
+            500,
+            tune=500,
             chains=4,
             cores=2,
             random_seed=SEED,
@@ -61,7 +61,7 @@ def main() -> None:
     log_density = xr.apply_ufunc(stats.norm.logpdf, y_test, f_test, sigma)
     score = logsumexp(log_density, axis=(0, 1)) - np.log(sigma.size)
     error = np.mean((f_test.mean(("chain", "draw")).values - y_test) ** 2)
-    print(f"\n{N_TEST} fresh cases: squared error {error:.4f} (noise alone {NOISE**2:.4f}), ")
+    print(f"\n{N_TEST} fresh cases: squared error {error:.4f} (noise alone {NOISE**2:.4f}),")
     print(f"log density {score.mean():.3f} (of the truth {best_score():.3f})")
 
     plot(x, y, grid, f, sigma, rng).savefig(HERE / "hierarchical_regression.png", dpi=150)

@@ -12,7 +12,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import special
+from scipy import special, stats
 
 import pymc_nnsteps as nns
 
@@ -108,3 +108,82 @@ def test_gibbs_and_nuts(case):
         progressbar=False, compute_convergence_checks=False,
     )  # fmt: skip
     assert_within_4_errors(*quantities(case, model, idata))
+
+
+MAIN_MODE = {"tau_ih1": 0.55, "tau_bh1": 0.04, "tau_h1o": 22.0, "tau_noise": 0.1}
+"""Typical standard deviations. A chain from zero ends in the other mode, of mass 0.036."""
+
+PARAMETERS = {"tau_ih1": "W_ih1", "tau_bh1": "bh1", "tau_h1o": "W_h1o"}
+
+
+def rdata():
+    x, y = np.loadtxt(FOLDER / "rdata_train.csv", delimiter=",", skiprows=1, unpack=True)
+    priors = {"ih": "0.05:0.5", "bh": "0.05:0.5", "ho": "x0.05:0.5", "noise": "0.05:0.5", "bo": 100}
+    return nns.hierarchical_mlp(x[:, None], y, hidden=(8,), priors=priors)
+
+
+def start(model, seed):
+    """Precisions of the main mode, and parameters at random to match."""
+    rng = np.random.default_rng(seed)
+    shapes = model.eval_rv_shapes()
+    point = {name: sd**-2 for name, sd in MAIN_MODE.items()}
+    for tau, name in PARAMETERS.items():
+        point[name] = MAIN_MODE[tau] * rng.standard_normal(shapes[name])
+    return point
+
+
+def compared(name, draws, listed):
+    """A line of the table, and whether mean and sd agree: 4 errors, and 5 % or 4 errors."""
+    n_effective = float(az.ess(draws))
+    error = np.hypot(monte_carlo_error(draws), listed["mcse_batch"])
+    z, ratio = (draws.mean() - listed["mean"]) / error, draws.std() / listed["sd"]
+    line = f"{name:9}{draws.mean():9.4f}{listed['mean']:9.4f}{z:6.1f}{ratio:8.3f}"
+    return line, abs(z) < 4 and abs(ratio - 1) < max(0.05, 4 / np.sqrt(2 * n_effective))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_regression_of_rdata(capsys):
+    """Function values, scales and the noise in the main mode, and fresh cases."""
+    listed = json.loads((FOLDER / "rdata_reference.json").read_text())
+    model = rdata()
+    idata = pm.sample(
+        1_200, tune=600, chains=2, cores=2, random_seed=1, model=model,
+        nuts={"target_accept": 0.9, "max_treedepth": 12},
+        initvals=[start(model, seed) for seed in range(2)],
+        progressbar=False, compute_convergence_checks=False,
+    )  # fmt: skip
+    posterior = idata["posterior"]
+    inner = [case for case in listed["f"] if abs(case["x"]) <= 2]
+    inputs = np.array([[case["x"]] for case in inner])
+    f = nns.predict(idata, inputs, model=model).values[..., 0]
+    rows = [(f"f({case['x']:g})", f[..., i], case, "modeB") for i, case in enumerate(inner)]
+    for name, tau in (("n", "tau_noise"), ("h1", "tau_ih1"), ("h3", "tau_h1o"), ("h2", "tau_bh1")):
+        log_scale = -0.5 * np.log(posterior[tau].values)
+        rows.append((f"log {name}", log_scale, listed["hyper"][name], "log_modeB"))
+    cpu_seconds = float(idata["sample_stats"]["process_time_diff"].sum())
+    table, wrong = [f"{'':9}{'mean':>9}{'listed':>9}{'z':>6}{'sd':>8}  ESS/CPU s   listed"], []
+    for name, draws, case, mode in rows:
+        line, agrees = compared(name, draws, case[mode])
+        speed = float(az.ess(draws)) / cpu_seconds
+        table.append(f"{line}{speed:10.2f}{case.get('log', case)['ess_per_cpu_s']:10.2f}")
+        wrong += [] if agrees else [name]
+    score, squared_error = on_fresh_cases(model, posterior.to_dataset())
+    table.append(f"1000 fresh cases: log density {score:.3f}, squared error {squared_error:.4f}")
+    with capsys.disabled():
+        print("", *table, sep="\n")
+    assert not wrong
+    assert 0.80 < score < 0.88
+    assert 0.009 < squared_error < 0.022
+
+
+def on_fresh_cases(model, posterior):
+    """Log density per case, and squared error of the mean."""
+    x, y = np.loadtxt(FOLDER / "rdata_test.csv", delimiter=",", skiprows=1, unpack=True)
+    some = posterior.isel(draw=slice(None, None, 4))
+    f = nns.predict(some, x[:, None], model=model).values[..., 0]
+    sigma = some["sigma"].values[..., None]
+    log_density = special.logsumexp(stats.norm.logpdf(y, f, sigma), axis=(0, 1)) - np.log(
+        sigma.size
+    )
+    return log_density.mean(), np.mean((y - f.mean(axis=(0, 1))) ** 2)
