@@ -46,6 +46,7 @@ from pymc_nnsteps.models.context import (
 )
 from pymc_nnsteps.models.groups import REAL, Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.layers import floating
+from pymc_nnsteps.models.likelihoods import Start
 from pymc_nnsteps.models.priors import Prior
 
 __all__ = ["hierarchical_mlp"]
@@ -71,6 +72,7 @@ def hierarchical_mlp(
     activation: AnyActivation | Sequence[AnyActivation] = "tanh",
     priors: Mapping[str, PriorLike] | None = None,
     likelihood: Likelihood = "normal",
+    start: Start = "support_point",
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
 
@@ -122,6 +124,9 @@ def hierarchical_mlp(
         Law of the targets given the outputs f: about f with unknown noise; with probability
         1/(1 + exp(-f)) of 1; by the softmax of f. Student-t noise has as many degrees of freedom
         as ``alpha_weight`` of the noise's prior says, 4 by default.
+    start : {"support_point", "prior"}
+        Initial values of the chains: zero parameters, or a draw from the prior, another one for
+        each chain.
 
     Returns
     -------
@@ -172,6 +177,7 @@ def hierarchical_mlp(
     ['tau_ah1', 'tau_ih1', 'tau_ih1_unit', 'W_ih1', 'tau_h1o', 'W_h1o', 'W_io', 'bo']
     """
     layers.require_choice("likelihood", likelihood, get_args(Likelihood))
+    layers.require_choice("start", start, get_args(Start))
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = _READ_TARGETS[likelihood](y, n_obs)
@@ -192,6 +198,7 @@ def hierarchical_mlp(
     _warn_of_scales(inputs.values, targets.values, likelihood)
 
     row_dims = ("obs", "output")[: targets.values.ndim]
+    n_before = len(model.free_RVs)
     with model:
         add_dims(model, dims)
         adjustments = {
@@ -243,6 +250,9 @@ def hierarchical_mlp(
             pm.Categorical("y", logit_p=f, observed=observed, dims=row_dims)
         elif group.noise is not None:
             _observe(f, group.noise, observed, row_dims)
+        if start == "prior":
+            for variable in model.free_RVs[n_before:]:
+                model.set_initval(variable, "prior")
     return model
 
 

@@ -253,6 +253,7 @@ HIERARCHICAL_CASES = {
     "prior too wide": with_priors({"bo": "1e160:1"}, r'priors has "1e\+160:1", whose precision'),
     "adjustment bool": with_priors({"ah": True}, r"priors\['ah'\] must be .* number, .* got True"),
     "prior of a shorthand": with_priors({"bh": "a"}, r"priors\['bh'\] is not a prior"),
+    "start": ({"start": "zero"}, 'start must be one of "support_point", "prior"; got .zero.'),
     "activation of no layer": ({"hidden": (), "activation": "none"}, "activation must be one of"),
     "prior infinite": with_priors({"bo": np.inf}, r"priors\['bo'\] .*: width must be finite"),
     "prior pair": with_priors({"bo": (1, 2)}, r"priors\['bo'\] is not a prior: .* got \(1, 2\)"),

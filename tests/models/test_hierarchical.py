@@ -844,3 +844,16 @@ def test_a_warning_that_is_an_error_leaves_the_model_untouched():
             hierarchical_mlp(X * 100, Y)
     assert not outer.named_vars
     assert not outer.coords
+
+
+def test_start_at_the_prior():
+    """A variable that starts elsewhere, or where another chain does."""
+    model = hierarchical_mlp(X, Y, hidden=(4,), priors={"ah": 3}, start="prior")
+    first, second, again = (model.initial_point(random_seed=seed) for seed in (1, 2, 1))
+    for name, value in first.items():
+        assert np.all(value != second[name])
+        np.testing.assert_array_equal(value, again[name])
+    precision = np.exp(first["tau_h1o_log__"])
+    assert precision != pytest.approx(4 * 0.5**-2)
+    zero = hierarchical_mlp(X, Y, hidden=(4,)).initial_point()
+    assert not zero["W_ih1"].any()
