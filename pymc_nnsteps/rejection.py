@@ -26,6 +26,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.arguments import finite_number, positive_integer
 from pymc_nnsteps.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.conditionals.envelope import Envelope, envelope, log_densities
 from pymc_nnsteps.conditionals.structure import (
@@ -34,7 +35,6 @@ from pymc_nnsteps.conditionals.structure import (
     parameters,
     substitute,
 )
-from pymc_nnsteps.steps.arguments import positive_integer
 
 BLOCK_ENTRIES = 2**22
 """Numbers that a block of tries may hold."""
@@ -118,9 +118,10 @@ def rejection_sample(
         raise ValueError("model has nothing observed; pm.sample_prior_predictive draws its prior.")
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
-    if log_bound is not None and not _is_finite_number(log_bound):
-        raise ValueError(f"log_bound must be a finite number; got {log_bound!r}.")
-    bounded = _bounded_by(model, log_bound) if log_bound is not None else _envelope(model)
+    if log_bound is None:
+        bounded = _envelope(model)
+    else:
+        bounded = _bounded_by(model, finite_number("log_bound", log_bound))
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block, entries = _compile(model, wanted, bounded, rng)
@@ -175,14 +176,6 @@ def _bounded_by(model: pm.Model, log_bound: float) -> Envelope:
     """Propose from the prior; the likelihood is at most ``exp(log_bound)``."""
     terms = [*log_densities(model).values(), *model.potentials]
     return Envelope({}, reduce(add, (term.sum() for term in terms)) - log_bound)
-
-
-def _is_finite_number(value: object) -> bool:
-    return (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
 
 
 def _within_transforms(model: pm.Model) -> TensorVariable:

@@ -20,8 +20,10 @@ module              its subject
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax
 ``networks``        which variables Gibbs takes by itself
+``scales``          precisions, variances and what controls them
 ``recognition``     match, find_conditionals, explain
 ``scan``            the order of a sweep, and when an order is valid
+``envelope``        a proposal and a bound, for exact draws by rejection
 ==================  ==================================================================
 """
 

@@ -21,7 +21,7 @@ from pymc.util import RandomGenerator
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.steps.arguments import positive_number
+from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.steps.coordinates import whitened
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import (

@@ -16,13 +16,13 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.compiling import c_by_default
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
 from pymc_nnsteps.conditionals.scan import order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate
-from pymc_nnsteps.steps.arguments import positive_integer
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
 

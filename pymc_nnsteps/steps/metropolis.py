@@ -15,8 +15,8 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.compiling import c_by_default
-from pymc_nnsteps.steps.arguments import positive_integer, positive_number
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
 from pymc_nnsteps.steps.step_size import DualAveraging

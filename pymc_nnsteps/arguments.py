@@ -1,4 +1,4 @@
-"""Checks of the arguments that step methods are given."""
+"""Checks of numbers that are given as arguments."""
 
 import math
 
@@ -36,4 +36,21 @@ def positive_number(
         closed = at_most < math.inf
         upper = f" up to {at_most:g}" if closed else f" below {below:g}" if below < math.inf else ""
         raise ValueError(f"{name} must be a positive number{upper}; got {value!r}.")
+    return float(value)
+
+
+def finite_number(name: str, value: object) -> float:
+    """The value, if it is a finite number.
+
+    Raises
+    ------
+    ValueError
+        Otherwise, with the argument's name.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.integer | np.floating)
+        or not math.isfinite(value)
+    ):
+        raise ValueError(f"{name} must be a finite number; got {value!r}.")
     return float(value)
