@@ -16,10 +16,13 @@ NAMES = {
     "Gibbs",
     "NotConjugate",
     "PiecewiseLinear",
+    "Prior",
     "explain",
+    "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
     "predict",
+    "rejection_sample",
     "wide_mlp",
 }
 
