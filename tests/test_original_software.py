@@ -67,16 +67,19 @@ def quantities(case, model, idata):
 
 
 def z_scores(found, listed):
-    """Of the mean and of the squared deviation of each quantity, in combined Monte Carlo errors."""
+    """Of the mean and of the squared deviation of each quantity, in combined Monte Carlo errors.
+
+    Outputs have four moments at most (their weights are Student-t with four degrees of freedom),
+    so that the error of their squares is not to be had.
+    """
     scores = {}
     for name, values in found.items():
         mean, sd, error = (listed[name][key] for key in ("mean", "sd", "mcse"))
-        squares = (values - mean) ** 2
-        square_error = error * squares.std() / sd
         scores[name] = (values.mean() - mean) / np.hypot(monte_carlo_error(values), error)
-        scores[f"{name} squared"] = (squares.mean() - sd**2) / np.hypot(
-            monte_carlo_error(squares), square_error
-        )
+        if not name.startswith("f"):
+            squares = (values - mean) ** 2
+            combined = np.hypot(monte_carlo_error(squares), error * squares.std() / sd)
+            scores[f"{name} squared"] = (squares.mean() - sd**2) / combined
     return scores
 
 
