@@ -26,8 +26,8 @@ accuracy ends. An excess over a bound is generated as such, so that draws beside
 bound keep their relative precision. Because the masses are known, a *mixture* of restricted
 normals is drawn with the same three proposals.
 
-The generalised inverse Gaussian has its own proposals, which
-`pymc_nnsteps.random.generalized_inverse_gaussian` derives.
+The generalised inverse Gaussian and the Polya-Gamma have their own proposals, which
+`pymc_nnsteps.random.generalized_inverse_gaussian` and `pymc_nnsteps.random.polya_gamma` derive.
 
 Conventions: arithmetic is in float64 whatever the arrays hold; a parameter has one element
 or one for each draw; the last argument is filled and returned; tests are phrased as
@@ -51,6 +51,9 @@ from numpy.random import Generator
 
 Array = np.ndarray
 Constants = tuple[float, float, float, float, float, float, float]
+
+BEND = 0.64
+"""Where a Polya-Gamma draw, times 4, turns from one proposal and series to the other."""
 
 inline = numba.njit(error_model="numpy", fastmath=False, forceinline=True)
 
@@ -313,6 +316,78 @@ def generalized_inverse_gaussian_kernel(
                 np.float64(lambda2[i * i_lambda2]),
             )
         out[i] = draw_gig(rng, kind, inverted, scale, constants)
+    return out
+
+
+@inline
+def is_right_of_bend(rng: Generator, c: float, rate: float) -> bool:
+    """Whether a Polya-Gamma proposal is to be drawn from the exponential beyond BEND."""
+    u = rng.random()
+    right = math.pi / (2.0 * rate) * math.exp(c - rate * BEND)
+    if c * BEND >= 1.0 and u >= right:  # the mass on the left is at least one
+        return False
+    root = math.sqrt(2.0 * BEND)
+    left = math.erfc((1.0 - BEND * c) / root)
+    if c < 300.0:
+        left += math.exp(2.0 * c) * math.erfc((1.0 + BEND * c) / root)
+    return u * (left + right) < right
+
+
+@inline
+def inverse_gaussian_left_of_bend(rng: Generator, c: float) -> float:
+    """Inverse Gaussian of mean 1/c and shape 1, restricted to values below BEND."""
+    if c * BEND < 1.0:
+        while True:
+            y = truncated_normal(rng, 0.0, 1.0, 1.0 / math.sqrt(BEND), math.inf)
+            x = 1.0 / (y * y)
+            if not rng.random() > math.exp(-0.5 * c * c * x):
+                return x
+    while True:
+        half = 0.5 * rng.standard_normal() ** 2 / c
+        ratio = 1.0 / (1.0 + half + math.sqrt(half * (2.0 + half)))
+        x = (ratio if rng.random() * (1.0 + ratio) <= 1.0 else 1.0 / ratio) / c
+        if not x > BEND:
+            return x
+
+
+@inline
+def is_below_series(rng: Generator, x: float) -> bool:
+    """Whether a uniform is below the density of J*(1) over its first term, at ``x``."""
+    u = rng.random()
+    if u < 0.994:  # less than one minus the second term, wherever x is
+        return True
+    rate = 2.0 / x if x <= BEND else 0.5 * math.pi**2 * x
+    total, sign, n = 1.0, -1.0, 1
+    while True:
+        total += sign * (2 * n + 1) * math.exp(-rate * n * (n + 1))
+        if sign < 0.0 and u <= total:
+            return True
+        if sign > 0.0 and u > total:
+            return False
+        sign, n = -sign, n + 1
+
+
+@inline
+def polya_gamma(rng: Generator, z: float) -> float:
+    """Polya-Gamma PG(1, z)."""
+    c = 0.5 * abs(z)
+    if not c < math.inf:
+        return math.nan
+    rate = 0.125 * math.pi**2 + 0.5 * c * c
+    while True:
+        if is_right_of_bend(rng, c, rate):
+            x = BEND + rng.standard_exponential() / rate
+        else:
+            x = inverse_gaussian_left_of_bend(rng, c)
+        if is_below_series(rng, x):
+            return 0.25 * x
+
+
+@jit
+def polya_gamma_kernel(rng: Generator, z: Array, out: Array) -> Array:
+    """One draw per element of ``out``; ``z`` has as many."""
+    for i in range(out.size):
+        out[i] = polya_gamma(rng, np.float64(z[i]))
     return out
 
 

@@ -43,6 +43,9 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
     delta2, lambda2 = np.exp(z), np.exp(noise)
     orders = 5 * rng.standard_normal(N).astype(dtype)
 
+    def omega(z: np.ndarray) -> Callable[[], object]:
+        return lambda: kernels.polya_gamma_kernel(rng, z, out)
+
     classes = 10
     utilities = z.reshape(-1, classes)
     labels = rng.integers(classes, size=len(utilities))
@@ -63,6 +66,8 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
         "  orders near 0, delta near 1e-3": gig(orders / 50, delta2 / 1_000_000, lambda2),
         "  order 1, parameters shared": gig(one, one, one),
         "  Gamma": gig(one * 2, zero, lambda2),
+        "Polya-Gamma, tilts near 2": omega(2 * z),
+        "  tilts near 100": omega(100 * z),
     }
 
 

@@ -13,6 +13,7 @@ from pymc_nnsteps.random import (
     generalized_inverse_gaussian,
     kernels,
     piecewise_normal,
+    polya_gamma,
     truncated_normal,
 )
 from tests.random.oracles import ACTIVATIONS
@@ -34,8 +35,10 @@ def draw_all(mode, dtype, sigma_ndim, seed=0):
     next_rng, piecewise = piecewise_normal(next_rng, mu, sigma, x, 0.5, *ACTIVATIONS["hard_tanh"])
     next_rng, utilities = argmax_utilities(next_rng, mu, sigma, labels, x)
     next_rng, gig = generalized_inverse_gaussian(next_rng, mu, x**2, sigma)
+    next_rng, omega = polya_gamma(next_rng, 10 * x)
     inputs = [In(rng, mutable=True), mu, x, sigma, labels]
-    compiled = function(inputs, [next_rng, truncated, piecewise, utilities, gig], mode=mode)
+    outputs = [next_rng, truncated, piecewise, utilities, gig, omega]
+    compiled = function(inputs, outputs, mode=mode)
 
     data = np.random.default_rng(1)
     values = [*data.normal(size=(2, 300, 5)), np.full((5,) * sigma_ndim, 0.3)]
