@@ -1,6 +1,7 @@
-"""Checks of numbers that are given as arguments."""
+"""Checks of numbers and words that are given as arguments."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -54,3 +55,23 @@ def finite_number(name: str, value: object) -> float:
     ):
         raise ValueError(f"{name} must be a finite number; got {value!r}.")
     return float(value)
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Check that an argument is one of the words it may be.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    value : object
+    choices : sequence of str
+
+    Raises
+    ------
+    ValueError
+        If it is not, with the list of choices.
+    """
+    if value not in choices:
+        known = ", ".join(f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be one of {known}; got {value!r}.")

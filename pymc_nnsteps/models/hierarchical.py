@@ -36,6 +36,7 @@ from pymc_nnsteps.activations import (
     Normalize,
     activation_function,
 )
+from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models import data, layers
 from pymc_nnsteps.models.context import (
     Dim,
@@ -176,8 +177,8 @@ def hierarchical_mlp(
     >>> [variable.name for variable in model.free_RVs]
     ['tau_ah1', 'tau_ih1', 'tau_ih1_unit', 'W_ih1', 'tau_h1o', 'W_h1o', 'W_io', 'bo']
     """
-    layers.require_choice("likelihood", likelihood, get_args(Likelihood))
-    layers.require_choice("start", start, get_args(Start))
+    require_choice("likelihood", likelihood, get_args(Likelihood))
+    require_choice("start", start, get_args(Start))
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = _READ_TARGETS[likelihood](y, n_obs)

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models import data, layers, likelihoods
 from pymc_nnsteps.models.context import (
     Dim,
@@ -144,8 +145,8 @@ def intermediate_noise_mlp(
     >>> model.named_vars_to_dims["W1"]
     ('hidden1', 'feature')
     """
-    layers.require_choice("likelihood", likelihood, get_args(Likelihood))
-    layers.require_choice("start", start, get_args(Start))
+    require_choice("likelihood", likelihood, get_args(Likelihood))
+    require_choice("start", start, get_args(Start))
     sigma = activation_function(activation)
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape

@@ -19,7 +19,6 @@ __all__ = [
     "noisy",
     "per_layer",
     "precisions",
-    "require_choice",
     "standard_deviation",
 ]
 
@@ -120,26 +119,6 @@ def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tup
     if min(given) <= 0:
         raise ValueError(f"{name} must be positive; got {value!r}.")
     return given
-
-
-def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Check that an argument is one of the words it may be.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    value : object
-    choices : sequence of str
-
-    Raises
-    ------
-    ValueError
-        If it is not, with the list of choices.
-    """
-    if value not in choices:
-        known = ", ".join(f'"{choice}"' for choice in choices)
-        raise ValueError(f"{name} must be one of {known}; got {value!r}.")
 
 
 def floating(number: float) -> NDArray[np.floating]:

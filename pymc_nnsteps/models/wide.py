@@ -30,6 +30,7 @@ from pymc_nnsteps.activations import (
     AnyActivation,
     activation_function,
 )
+from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models import data, layers, readout
 from pymc_nnsteps.models.context import (
     Dim,
@@ -161,7 +162,7 @@ def wide_mlp(
     >>> [variable.name for variable in plain.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    layers.require_choice("start", start, get_args(Start))
+    require_choice("start", start, get_args(Start))
     function = activation_function(activation, ACTIVATIONS | SMOOTH_ACTIVATIONS, functions=True)
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pymc as pm
@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.compiling import c_by_default
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.networks import needs_gibbs
@@ -99,8 +99,7 @@ class Gibbs(BlockedStep):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
-        if scan not in ("sequential", "parallel"):
-            raise ValueError(f'scan must be "sequential" or "parallel"; got {scan!r}.')
+        require_choice("scan", scan, get_args(Scan))
         model = modelcontext(model)
         if initial_point is None:
             initial_point = model.initial_point()

@@ -91,7 +91,7 @@ def test_bad_sweeps(model, sweeps):
 
 @pytest.mark.parametrize("scan", ["foo", None, ["parallel"]])
 def test_bad_scan(model, scan):
-    with pytest.raises(ValueError, match='scan must be "sequential" or "parallel"; got'):
+    with pytest.raises(ValueError, match='scan must be one of "sequential", "parallel"; got'):
         nns.Gibbs(model=model, scan=scan)
 
 
