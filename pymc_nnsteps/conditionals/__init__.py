@@ -17,6 +17,7 @@ module              its subject
 ``blocks``          the arrays of a Gaussian block
 ``axes``            operations on their axes
 ``gaussian_draws``  the draws of a Gaussian block
+``gates``           Bernoulli children with a logit, by augmentation
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax
 ``networks``        which variables Gibbs takes by itself

@@ -50,12 +50,18 @@ class Member:
 
 @dataclass(frozen=True)
 class Observation:
-    """A Gaussian child: ``residual = sum of terms + noise``, with the noise's precision."""
+    """A Gaussian child: ``residual = sum of terms + noise``, with the noise's precision.
+
+    Of a Bernoulli child with a ``logit`` (the sum of terms and ``offset``), ``residual`` is
+    ``y - 1/2`` until its precision has been drawn (:func:`.gates.augmented`).
+    """
 
     child: TensorVariable
     residual: TensorVariable
     precision: TensorVariable
     terms: tuple[Term, ...]
+    logit: TensorVariable | None = None
+    offset: TensorVariable | None = None
 
     @property
     def label_axes(self) -> list[int]:

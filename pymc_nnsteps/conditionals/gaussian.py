@@ -16,7 +16,8 @@ with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
 
 This one conditional draws weights, biases (as a column of the weights or alone) and
 post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
-coefficients, group effects and latent factors of ordinary models.
+coefficients, group effects and latent factors of ordinary models. Bernoulli children with an affine
+logit join in by the augmentation of :mod:`.gates`.
 
 The structure read by :mod:`.affine` is used, not multiplied out. Axes of :math:`v` that every
 child carries along entry by entry are *labels* (units of a layer, samples, groups): given the
@@ -28,10 +29,11 @@ factorised instead of the entries (Matheron's rule; a scalar observation needs n
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import override
 
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
@@ -53,6 +55,7 @@ from pymc_nnsteps.conditionals.conditional import (
     precision_of,
     value_of,
 )
+from pymc_nnsteps.conditionals.gates import augmented, logit_of
 from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_batched,
     draw_by_observations,
@@ -67,7 +70,7 @@ from pymc_nnsteps.conditionals.structure import (
     distribution,
     parameters,
 )
-from pymc_nnsteps.conditionals.terms import cut_link
+from pymc_nnsteps.conditionals.terms import Term, cut_link
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,15 @@ class Gaussian(Conditional):
     @property
     @override
     def name(self) -> str:
-        return "Gaussian"
+        logistic = any(seen.logit is not None for seen in self.observations)
+        return "Gaussian given Polya-Gamma" if logistic else "Gaussian"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        evidence = [evidence_of(self.members, seen) for seen in self.observations]
+        evidence = []
+        for observation in self.observations:
+            rng, seen = augmented(rng, observation)
+            evidence.append(evidence_of(self.members, seen))
         prior = prior_of(self.members)
         if len(self.members) == 1 and not self.members[0].dense:
             rng, block = draw_elementwise(rng, prior, evidence)
@@ -150,24 +157,40 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
 
 
 def _observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Observation:
+    logit = logit_of(child)
+    if logit is not None:
+        offset, terms = _read_affine(model, child, logit, rvs, "logit")
+        logit = logit.astype(rvs[0].dtype)
+        half = value_of(model, child).astype(rvs[0].dtype) - pt.constant(0.5, dtype=rvs[0].dtype)
+        return Observation(child, half, pt.ones_like(half), terms, logit, offset)
     if not isinstance(child.owner.op, NormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
-    barriers = model.basic_RVs
     for rv in rvs:
-        if depends_on(sigma, {rv}, barriers):
+        if depends_on(sigma, {rv}, model.basic_RVs):
             raise NotConjugate(f"the scale of child {describe(child)} depends on it")
-    try:
-        form = broadcast(affine(mean, set(rvs), barriers), mean, child)
-    except NotConjugate as reason:
-        message = f"the mean of child {describe(child)} is not affine in it: {reason}"
-        raise NotConjugate(message) from None
+    offset, terms = _read_affine(model, child, mean, rvs, "mean")
     value = value_of(model, child)
-    residual = value if form.offset is None else value - form.offset
-    if any(rv not in form.terms for rv in rvs):
-        raise NotConjugate(f"not all of the block enter the mean of {describe(child)}")
-    terms = tuple(form.terms[rv] for rv in rvs)
+    residual = value if offset is None else value - offset
     return Observation(child, residual, precision_of(child, sigma), terms)
+
+
+def _read_affine(
+    model: pm.Model,
+    child: TensorVariable,
+    parameter: TensorVariable,
+    rvs: Sequence[TensorVariable],
+    role: str,
+) -> tuple[TensorVariable | None, tuple[Term, ...]]:
+    """Offset and terms of a child's mean or logit."""
+    try:
+        form = broadcast(affine(parameter, set(rvs), model.basic_RVs), parameter, child)
+    except NotConjugate as reason:
+        message = f"the {role} of child {describe(child)} is not affine in it: {reason}"
+        raise NotConjugate(message) from None
+    if any(rv not in form.terms for rv in rvs):
+        raise NotConjugate(f"not all of the block enter the {role} of {describe(child)}")
+    return form.offset, tuple(form.terms[rv] for rv in rvs)
 
 
 def _cut_dense(seen: Observation, rv: TensorVariable, dense: Sequence[int]) -> Observation:
@@ -175,7 +198,7 @@ def _cut_dense(seen: Observation, rv: TensorVariable, dense: Sequence[int]) -> O
     for out_axis, link in enumerate(term.links):
         if link is not None and link.axis in dense:
             term = cut_link(term, out_axis, rv)
-    return Observation(seen.child, seen.residual, seen.precision, (term,))
+    return replace(seen, terms=(term,))
 
 
 def _common_labels(

@@ -9,6 +9,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
+from pymc_nnsteps.conditionals.gates import logit_of
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
@@ -55,7 +56,7 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
             return match_scale(model, rv)
         normal_prior(model, rv)
         direct = children(model, rv)
-        if any(isinstance(child.owner.op, BernoulliRV | CategoricalRV) for child in direct):
+        if any(_is_decision(child) for child in direct):
             return match_probit(model, rv)
         try:
             return match_gaussian(model, [rv])
@@ -68,6 +69,13 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
                 raise NotConjugate(f"{not_gaussian}; {not_piecewise}") from None
     except NotConjugate as reason:
         raise NotConjugate(f"{describe(rv)}: {reason}") from None
+
+
+def _is_decision(child: TensorVariable) -> bool:
+    """Whether a child may be a function of utilities: a class, or a side of a threshold."""
+    if isinstance(child.owner.op, BernoulliRV):
+        return logit_of(child) is None
+    return isinstance(child.owner.op, CategoricalRV)
 
 
 def find_conditionals(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Conditional]:

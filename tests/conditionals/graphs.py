@@ -119,23 +119,30 @@ class GaussianLaw:
         return -0.5 * d @ np.linalg.solve(self.covariance, d)
 
 
-def gaussian_law(model, conditional, point, shapes=None):
+def gaussian_law(model, conditional, point, shapes=None, held=()):
     """Exact law of a draw: every standard normal of its graph is set to zero, then to each unit.
 
-    The drawn variables' own values are NaN meanwhile: a draw that uses them shows.
+    The drawn variables' own values are NaN meanwhile: a draw that uses them shows. ``held``
+    replaces draws of other kinds, in their order, by given values.
     """
     rng, next_rng, values = draw_graph(model, conditional, shapes)
     nodes = random_nodes(rng, next_rng, values)
-    assert all(isinstance(node.op, StandardNormalRV) for node in nodes)
-    noises = [node.outputs[1] for node in nodes]
+    if held is not None:
+        others = [node for node in nodes if not isinstance(node.op, StandardNormalRV)]
+        nodes = [node for node in nodes if node not in others]
+        given = {
+            node.outputs[1]: pt.as_tensor(value) for node, value in zip(others, held, strict=True)
+        }
+        noises = [node.outputs[1] for node in nodes]
     inputs = [noise.type() for noise in noises]
-    replaced = graph_replace(values, dict(zip(noises, inputs, strict=True)), strict=False)
+    known = given | dict(zip(noises, inputs, strict=True))
+    replaced = graph_replace(values, known, strict=False)
     names = list(model.value_vars)
     blind = dict(point)
     for rv in conditional.draws:
         blind[model.rvs_to_values[rv].name] = np.full_like(point[rv.name], np.nan)
     own = [blind[value.name] for value in names]
-    lengths = [node.op.size_param(node) for node in nodes]
+    lengths = graph_replace([node.op.size_param(node) for node in nodes], given, strict=False)
     sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")
     shapes_of_noise = [tuple(size) for size in sizes(*own)]
     function = pytensor.function([*names, *inputs], replaced, mode=FAST, on_unused_input="ignore")

@@ -59,6 +59,13 @@ def latent_layers():
     return ["tau", "W1", "Z", "X", "rate", "tau2", "w2", "noise"]
 
 
+def latent_layers_behind_a_logit():
+    W1 = pm.Normal("W1", 0, tau=pm.Gamma("tau", 1, 1), shape=(2, 3))
+    x = pm.Normal("X", pt.maximum(pm.Normal("Z", X @ W1, 0.1), 0), 0.1)
+    pm.Bernoulli("y", logit_p=x @ pm.Normal("w2", shape=3), observed=Y > 0)
+    return ["tau", "W1", "Z", "X", "w2"]
+
+
 def beside_an_ordinary_regression():
     found = by_hand()
     beta = pm.Normal("beta", 0, tau=pm.Gamma("tau_beta", 1, 1), shape=2)
@@ -67,7 +74,7 @@ def beside_an_ordinary_regression():
 
 
 NETWORKS = [by_hand, a_classifier, an_output_that_is_a_variable_of_its_own, latent_layers,
-            beside_an_ordinary_regression]  # fmt: skip
+            latent_layers_behind_a_logit, beside_an_ordinary_regression]  # fmt: skip
 
 
 @pytest.mark.parametrize("build", NETWORKS)
@@ -121,8 +128,13 @@ def low_rank_covariance():
     pm.MvNormal("y", np.zeros(6), cov=(W @ np.eye(2)) @ W.T + pt.eye(6), observed=Y)
 
 
-ORDINARY = [regression, hierarchical_normal, regression_on_basis_functions, correlated_effects,
-            whitened_process, factorisation, low_rank_covariance]  # fmt: skip
+def logistic_regression():
+    beta = pm.Normal("beta", 0, tau=pm.Gamma("tau", 1, 1), shape=2)
+    pm.Bernoulli("y", logit_p=X @ beta, observed=Y > 0)
+
+
+ORDINARY = [regression, logistic_regression, hierarchical_normal, regression_on_basis_functions,
+            correlated_effects, whitened_process, factorisation, low_rank_covariance]  # fmt: skip
 
 
 @pytest.mark.parametrize("build", ORDINARY)

@@ -255,7 +255,6 @@ def test_utility_scans_leave_their_law_invariant():
 
 
 DECLINED = {
-    "logistic": (lambda z: pm.Bernoulli("y", logit_p=z, observed=Y), "not a threshold"),
     "probit by its link": (
         lambda z: pm.Bernoulli("y", p=pm.math.invprobit(z), observed=Y), "not a threshold"),
     "noisy threshold": (

@@ -497,8 +497,9 @@ def multivariate_prior():
     observed_normal(pm.MvNormal("w", np.zeros(3), np.eye(3)))
 
 
-def logistic():
-    pm.Bernoulli("y", logit_p=X @ w(), observed=(Y > 0).astype(int))
+def complementary_log_log():
+    p = 1 - pt.exp(-pt.exp(X @ w()))
+    pm.Bernoulli("y", p=p, observed=(Y > 0).astype(int))
 
 
 def poisson():
@@ -531,7 +532,7 @@ DECLINED = {
     custom_walk: "the potential walk depends on it",
     flat_prior: "its prior is Flat, not Normal",
     multivariate_prior: "its prior is M.*N.*, not Normal",
-    logistic: "child y is not a threshold of it|not piecewise|probability",
+    complementary_log_log: "child y is not a threshold of it|not piecewise|probability",
     poisson: "child y is Poisson, not Normal",
     product_with_itself: "the mean of child y is not affine in it: it is multiplied",
     custom_child: "child y is .*, not Normal",
