@@ -141,11 +141,11 @@ def start(model, seed):
 
 def compared(name, draws, listed):
     """A line of the table, and whether mean and sd agree: 4 errors, and 5 % or 4 errors."""
-    n_effective = float(az.ess(draws))
     error = np.hypot(monte_carlo_error(draws), listed["mcse_batch"])
     z, ratio = (draws.mean() - listed["mean"]) / error, draws.std() / listed["sd"]
+    ratio_error = monte_carlo_error((draws - draws.mean()) ** 2) / (2 * draws.var())
     line = f"{name:9}{draws.mean():9.4f}{listed['mean']:9.4f}{z:6.1f}{ratio:8.3f}"
-    return line, abs(z) < 4 and abs(ratio - 1) < max(0.05, 4 / np.sqrt(2 * n_effective))
+    return line, abs(z) < 4 and abs(ratio - 1) < max(0.05, 4 * ratio_error)
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_regression_of_rdata(capsys):
     listed = json.loads((FOLDER / "rdata_reference.json").read_text())
     model = rdata()
     idata = pm.sample(
-        1_000, tune=500, chains=2, cores=2, random_seed=1, model=model,
+        1_500, tune=1_000, chains=2, cores=2, random_seed=1, model=model,
         nuts={"target_accept": 0.9, "max_treedepth": 12},
         initvals=[start(model, seed) for seed in range(2)],
         progressbar=False, compute_convergence_checks=False,
@@ -180,8 +180,8 @@ def test_regression_of_rdata(capsys):
     with capsys.disabled():
         print("", *table, sep="\n")
     assert not wrong
-    assert score == pytest.approx(0.811, abs=0.02)
-    assert squared_error == pytest.approx(0.0199, abs=0.002)
+    assert score == pytest.approx(0.811, abs=0.05)  # twice its standard error over the cases
+    assert squared_error == pytest.approx(0.0199, abs=0.003)
 
 
 def on_fresh_cases(model, posterior):
