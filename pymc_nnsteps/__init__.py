@@ -10,6 +10,7 @@ from pymc_nnsteps.conditionals import NotConjugate, explain
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.models import (
     Prior,
+    bow_tie,
     hierarchical_mlp,
     intermediate_noise_mlp,
     one_hot,
@@ -28,6 +29,7 @@ __all__ = [
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",
+    "bow_tie",
     "explain",
     "hierarchical_mlp",
     "intermediate_noise_mlp",

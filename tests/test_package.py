@@ -17,6 +17,7 @@ NAMES = {
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",
+    "bow_tie",
     "explain",
     "hierarchical_mlp",
     "intermediate_noise_mlp",

@@ -8,7 +8,7 @@ axis 1, axis 1 is summed with coefficient X, and all rows of W share one design.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce, singledispatch
 from typing import Any
 
@@ -134,7 +134,7 @@ def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -
             if link is not None and one[axis] and not target.type.broadcastable[axis]:
                 if link.index is not None:
                     raise NotConjugate("an indexed axis of length one is broadcast")
-                term = Term(with_link(term.links, axis, None), term.coefficient)
+                term = replace(term, links=with_link(term.links, axis, None))
         terms[rv] = term
     return AffineMap(offset, terms)
 
@@ -196,13 +196,13 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
             terms: dict[TensorVariable, Term] = {}
             for sign, form in zip(signs, forms, strict=True):
                 for rv, term in form.terms.items():
-                    signed = term if sign == 1 else Term(term.links, -term.coefficient)
+                    signed = term if sign == 1 else replace(term, coefficient=-term.coefficient)
                     terms[rv] = add(rv, terms, signed)
             return AffineMap(reduce(lambda a, b: a + b, offsets) if offsets else None, terms)
         case scalar.Neg() | scalar.Identity() | scalar.Cast() if out.dtype.startswith("float"):
             [form] = forms
             offset = None if form.offset is None else op(form.offset)
-            terms = {rv: Term(t.links, op(t.coefficient)) for rv, t in form.terms.items()}
+            terms = {rv: Term(t.links, op(t.whole().coefficient)) for rv, t in form.terms.items()}
             return AffineMap(offset, terms)
         case scalar.Mul():
             [form, *others] = sorted(forms, key=lambda form: not form.terms)
@@ -308,7 +308,7 @@ def _read_matmul(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap
                 link = term.links[i]
                 if link is not None and link.index is not None:
                     raise NotConjugate("an indexed axis of length one is broadcast")
-                term = Term(with_link(term.links, i, None), term.coefficient)
+                term = replace(term, links=with_link(term.links, i, None))
         terms[rv] = contract(term, axis, matrix, rv)
     return AffineMap(offset, terms)
 

@@ -7,12 +7,13 @@ not vary with the label.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold
+from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.axes import (
@@ -33,12 +34,10 @@ from pymc_nnsteps.conditionals.terms import Length, Term
 
 
 @dataclass(frozen=True)
-class Member:
-    """A variable of the block, its prior, and its axes in the order (labels, dense)."""
+class Layout:
+    """A variable of the block and its axes in the order (labels, dense)."""
 
     rv: TensorVariable
-    mean: TensorVariable
-    precision: TensorVariable
     labels: tuple[int, ...]
     dense: tuple[int, ...]
 
@@ -49,19 +48,20 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Observation:
-    """A Gaussian child: ``residual = sum of terms + noise``, with the noise's precision.
+class Member(Layout):
+    """A variable of a Gaussian block, with its prior."""
 
-    Of a Bernoulli child with a ``logit`` (the sum of terms and ``offset``), ``residual`` is
-    ``y - 1/2`` until its precision has been drawn (:func:`.gates.augmented`).
-    """
+    mean: TensorVariable
+    precision: TensorVariable
+
+
+@dataclass(frozen=True)
+class Child:
+    """What the draw of a block knows of a child: its mean or logit, ``offset + sum of terms``."""
 
     child: TensorVariable
-    residual: TensorVariable
-    precision: TensorVariable
+    offset: TensorVariable | None
     terms: tuple[Term, ...]
-    logit: TensorVariable | None = None
-    offset: TensorVariable | None = None
 
     @property
     def label_axes(self) -> list[int]:
@@ -76,6 +76,19 @@ class Observation:
             for axis in range(self.child.ndim)
             if axis not in self.label_axes and any(t.varies_along(axis) for t in self.terms)
         ]
+
+
+@dataclass(frozen=True)
+class Observation(Child):
+    """A Gaussian child: ``value = offset + sum of terms + noise``, with the noise's precision."""
+
+    value: TensorVariable
+    precision: TensorVariable
+
+    @property
+    def residual(self) -> TensorVariable:
+        """The value without its offset."""
+        return self.value if self.offset is None else self.value - self.offset
 
 
 @dataclass(frozen=True)
@@ -103,15 +116,17 @@ class Prior:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one child says of the block: ``response ~ N(design v, 1 / weight)`` at each label.
+    """What one child says of the block: ``response ~ N(factor design v, 1 / weight)``.
 
-    Axes: design (labels, n, d), response and weight (labels, n). ``index`` holds, for a label
-    axis at which the child picks entries of the block, the entries and the block's length.
+    At each label; axes: design (labels, n, d), response, weight and factor (labels, n). No factor
+    is one. ``index`` holds, for a label axis at which the child picks entries of the block, the
+    entries and the block's length.
     """
 
     design: TensorVariable
     response: TensorVariable
     weight: TensorVariable
+    factor: TensorVariable | None
     index: tuple[tuple[TensorVariable, Length] | None, ...]
 
     @property
@@ -130,31 +145,58 @@ class Evidence:
     def shared(self) -> bool:
         """Whether the information matrix does not vary with the label."""
         labels = range(self.n_label_axes)
-        indexed = any(index is not None for index in self.index)
-        return not (indexed or varies(self.design, labels) or varies(self.weight, labels))
+        return not (
+            self.indexed or varies(self.design, labels) or varies(self.design_weight, labels)
+        )
+
+    @property
+    def weighted_by_label(self) -> bool:
+        """Whether the rows have weights of their own at each label."""
+        weight, n = self.design_weight, self.n_label_axes
+        return varies(weight, [n]) and varies(weight, range(n))
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the child picks labels."""
+        return any(index is not None for index in self.index)
+
+    @property
+    def whole_design(self) -> TensorVariable:
+        """Design with the factor in it."""
+        return self.design if self.factor is None else self.design * self.factor[..., None]
+
+    @property
+    def design_weight(self) -> TensorVariable:
+        """Weight of the design without the factor: ``weight factor^2``."""
+        return self.weight if self.factor is None else self.weight * pt.sqr(self.factor)
+
+    @property
+    def response_weight(self) -> TensorVariable:
+        """Weight of the response, ``weight factor``."""
+        return self.weight if self.factor is None else self.weight * self.factor
 
     def information(self) -> TensorVariable:
         """``C^T P C``, with axes (labels, d, d)."""
-        design = self.shared_design
-        if design is not None and not varies(self.weight, [self.n_label_axes]):
+        design, weight = self.shared_design, self.design_weight
+        if design is not None and not varies(weight, [self.n_label_axes]):
             gram = pt.dot(design.T, design).dimshuffle(*["x"] * self.n_label_axes, 0, 1)
-            return self._gather(gram * self.weight[..., None])
-        weighted = self.design * self.weight[..., None]
+            return self._gather(gram * weight[..., None])
+        weighted = self.design * weight[..., None]
         return self._gather(weighted.mT @ self.design)
 
     def information_diagonal(self) -> TensorVariable:
         """Diagonal of :meth:`information`, with axes (labels, d)."""
-        return self._gather((pt.sqr(self.design) * self.weight[..., None]).sum(-2))
+        return self._gather((pt.sqr(self.design) * self.design_weight[..., None]).sum(-2))
 
     def linear(self) -> TensorVariable:
         """``C^T P (y - o)``, with axes (labels, d)."""
-        design = self.shared_design
+        design, weight = self.shared_design, self.response_weight
         if design is None:
-            weighted = self.weight * self.response
+            weighted = weight * self.response
             return self._gather((self.design * weighted[..., None]).sum(-2))
-        if varies(self.weight, [self.n_label_axes]):
-            return self._gather(matmul_last(self.weight * self.response, design))
-        return self._gather(self.weight * matmul_last(self.response, design))
+        if varies(weight, [self.n_label_axes]):
+            return self._gather(matmul_last(weight * self.response, design))
+        return self._gather(weight * matmul_last(self.response, design))
 
     def _gather(self, array: TensorVariable) -> TensorVariable:
         """Sum what the child's labels say into the block's labels."""
@@ -166,6 +208,52 @@ class Evidence:
                 zeros = pt.zeros((length, *list(front.shape)[1:]), dtype=array.dtype)
                 array = pt.moveaxis(zeros[entries].inc(front), 0, axis)
         return array
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What children say through designs that all labels share.
+
+    Axes: design (n, d), weight and score, ``weight response``, (labels, n).
+    """
+
+    design: TensorVariable
+    weight: TensorVariable
+    score: TensorVariable
+
+
+def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
+    """Stack what children say; those with the same design share its rows.
+
+    None if a design varies with the label, or if a child picks labels.
+    """
+    found: list[Rows] = []
+    for seen in evidence:
+        design = seen.shared_design
+        if design is None or seen.indexed:
+            return None
+        weight, score = seen.design_weight, seen.response_weight * seen.response
+        for i, other in enumerate(found):
+            if equal_computations([design], [other.design]):
+                found[i] = Rows(design, other.weight + weight, other.score + score)
+                break
+        else:
+            found.append(Rows(design, weight, score))
+    if len(found) == 1:
+        return found[0]
+    last = evidence[0].n_label_axes
+    full = [expand(rows.weight, {last: rows.design.shape[0]}) for rows in found]
+    lengths = {
+        axis: rows.score.shape[axis]
+        for axis in range(last)
+        for rows in found
+        if varies(rows.score, [axis])
+    }
+    return Rows(
+        pt.concatenate([rows.design for rows in found]),
+        pt.concatenate([expand(weight, lengths) for weight in full], axis=-1),
+        pt.concatenate([expand(rows.score, lengths) for rows in found], axis=-1),
+    )
 
 
 def prior_of(members: Sequence[Member]) -> Prior:
@@ -188,20 +276,17 @@ def _flat(member: Member, parameter: TensorVariable) -> TensorVariable:
     return flatten(full, n, len(member.dense))
 
 
-def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
+def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
     """Arrange what one child says by labels.
 
     Axes of the child along which the design does not vary are averaged first: the mean,
     weighted by the precisions, is sufficient.
     """
     child, links = seen.child, seen.terms[0].links
-    if len(members) == 1:
-        label_axes = sorted(
-            seen.label_axes,
-            key=lambda axis: members[0].labels.index(links[axis].axis),  # type: ignore[union-attr]
-        )
-    else:
-        label_axes = seen.label_axes
+    label_axes = sorted(
+        seen.label_axes,
+        key=lambda axis: members[0].labels.index(links[axis].axis),  # type: ignore[union-attr]
+    )
     n = len(label_axes)
     varying = seen.varying_axes
     repeated = [a for a in range(child.ndim) if a not in label_axes and a not in varying]
@@ -220,13 +305,16 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
     for i, axis in enumerate(varying):
         [term, *_] = [term for term in seen.terms if term.varies_along(axis)]
         length = stated[axis]
-        spread[n + i] = term.coefficient.shape[axis] if length is None else length
-    if varies(weight, spread):
-        weight = flatten(expand(weight, spread), n, len(varying))
-    else:
-        weight = weight.dimshuffle(*range(n), "x")
+        spread[n + i] = term.length_along(axis) if length is None else length
+
+    def rows(array: TensorVariable) -> TensorVariable:
+        if varies(array, spread):
+            return flatten(expand(array, spread), n, len(varying))
+        return array.dimshuffle(*range(n), "x")
+
+    factor, terms = common_factor(seen.terms)
     designs = []
-    for member, term in zip(members, seen.terms, strict=True):
+    for member, term in zip(members, terms, strict=True):
         dense = [child.ndim + axis for axis in member.dense]
         design = term.coefficient.dimshuffle(*label_axes, *varying, *dense)
         full = {n_kept + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
@@ -239,7 +327,23 @@ def evidence_of(members: Sequence[Member], seen: Observation) -> Evidence:
         length = members[0].lengths[link.axis]
         index.append(None if link.index is None else (link.index, length))
     design = concatenate(designs, [child.shape[axis] for axis in label_axes])
-    return Evidence(design, flatten(response, n, len(varying)), weight, tuple(index))
+    return Evidence(
+        design,
+        flatten(response, n, len(varying)),
+        rows(weight),
+        None if factor is None else rows(factor.dimshuffle(*label_axes, *varying)),
+        tuple(index),
+    )
+
+
+def common_factor(terms: Sequence[Term]) -> tuple[TensorVariable | None, Sequence[Term]]:
+    """The factor that all terms share, and the terms without it."""
+    [factor, *others] = [term.factor for term in terms]
+    if factor is not None and all(
+        other is not None and equal_computations([other], [factor]) for other in others
+    ):
+        return factor, [replace(term, factor=None) for term in terms]
+    return None, [term.whole() for term in terms]
 
 
 def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariable, TensorVariable]:

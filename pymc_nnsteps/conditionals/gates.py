@@ -1,55 +1,105 @@
-r"""Bernoulli variables with a logit: Polya-Gamma augmentation.
+r"""Binary gates: Bernoulli variables that switch a part of their children's means.
 
-Model, for a Bernoulli child :math:`y_i` with logit :math:`\psi_i`:
+Model, for each gate with children that see it alone:
 
 .. math::
 
-    p(y_i \mid \psi_i) = \frac{e^{y_i \psi_i}}{1 + e^{\psi_i}}
-    = \tfrac12 e^{(y_i - 1/2)\psi_i} \int e^{-\omega \psi_i^2/2} \, PG(\omega \mid 1, 0) \, d\omega
+    \gamma \sim \text{Bernoulli}(p), \qquad y_c \sim N(o_c + \gamma s_c, 1/w_c)
 
-Given :math:`\omega_i \sim PG(1, \psi_i)`, drawn at the present logit and forgotten after the draw,
-this is what a Normal observation of :math:`\psi_i` at :math:`(y_i - \tfrac12)/\omega_i` with
-precision :math:`\omega_i` would say (Polson, Scott and Windle, 2013). So a Bernoulli child is one
-more Gaussian child of a block: Bayesian logistic regression, and weights or activations behind
-binary gates (Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*).
+Posterior, gate by gate (Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with
+Shrinkage*, Section 2.4):
+
+.. math::
+
+    \operatorname{logit} P(\gamma = 1 \mid y) = \operatorname{logit} p
+    + \sum_c w_c s_c (y_c - o_c - \tfrac12 s_c).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import override
 
+import pymc as pm
 import pytensor.tensor as pt
+from pytensor import config
 from pytensor.graph.basic import Variable
-from pytensor.scalar.math import Sigmoid
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.blocks import Observation
-from pymc_nnsteps.conditionals.structure import parameters
-from pymc_nnsteps.random import polya_gamma
+from pymc_nnsteps.conditionals.augmentation import augmented, logit_of
+from pymc_nnsteps.conditionals.blocks import Child, Layout, evidence_of
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.conditionals.gaussian import observe
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    children,
+    depends_on,
+    describe,
+    distribution,
+    lengths,
+    parameters,
+    typed_like,
+)
 
 
-def logit_of(rv: TensorVariable) -> TensorVariable | None:
-    """Logit of a Bernoulli variable whose probability is stated as the sigmoid of one."""
-    if not isinstance(rv.owner.op, BernoulliRV):
-        return None
-    [probability] = parameters(rv)
-    node = probability.owner
-    if node is None or not isinstance(node.op, Elemwise):
-        return None
-    logit: TensorVariable | None = (
-        node.inputs[0] if isinstance(node.op.scalar_op, Sigmoid) else None
+@dataclass(frozen=True)
+class Gates(Conditional):
+    """Full conditional of Bernoulli variables that enter their children's means one by one."""
+
+    draws: tuple[TensorVariable, ...]
+    logit: TensorVariable
+    observations: tuple[Child, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Bernoulli"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [gates] = self.draws
+        layout = Layout(gates, tuple(range(gates.ndim)), ())
+        logit = self.logit
+        for observation in self.observations:
+            rng, seen = augmented(rng, observation)
+            evidence = evidence_of([layout], seen)
+            log_ratio = evidence.linear() - evidence.information_diagonal() / 2
+            logit = logit + log_ratio.dimshuffle(*range(gates.ndim))
+        rng, uniform = uniforms(rng, gates)
+        return Draw(rng, {gates: typed_like(gates, pt.lt(uniform, pt.sigmoid(logit)))})
+
+
+def uniforms(rng: Variable, gates: TensorVariable) -> tuple[Variable, TensorVariable]:
+    """A uniform number for each gate."""
+    zero, one = pt.zeros((), config.floatX), pt.ones((), config.floatX)
+    next_rng, uniform = pt.random.uniform(
+        zero, one, size=lengths(gates), rng=rng, return_next_rng=True
     )
-    return logit
+    return next_rng, uniform
 
 
-def augmented(rng: Variable, seen: Observation) -> tuple[Variable, Observation]:
-    """The Normal observation that a Bernoulli one is, given Polya-Gamma precisions.
+def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
+    """Recognise a free Bernoulli variable that its children see entry by entry.
 
-    A Normal observation is returned as it is.
+    Raises
+    ------
+    NotConjugate
     """
-    if seen.logit is None:
-        return rng, seen
-    rng, omega = polya_gamma(rng, pt.broadcast_to(seen.logit, seen.residual.shape))
-    offset = pt.zeros(()) if seen.offset is None else seen.offset
-    residual = seen.residual / omega - offset.astype(omega.dtype)
-    return rng, replace(seen, residual=residual, precision=omega)
+    if rv not in model.free_RVs or not isinstance(rv.owner.op, BernoulliRV):
+        raise NotConjugate(f"its prior is {distribution(rv)}, not Bernoulli")
+    for potential in model.potentials:
+        if depends_on(potential, {rv}, model.basic_RVs):
+            raise NotConjugate(f"the potential {describe(potential)} depends on it")
+    observations = tuple(observe(model, child, [rv]) for child in children(model, rv))
+    for seen in observations:
+        [term] = seen.terms
+        summed = set(range(rv.ndim)) - term.linked_axes
+        if any(not rv.type.broadcastable[axis] for axis in summed):
+            raise NotConjugate(
+                f"child {describe(seen.child)} sums over its entries, which makes them dependent"
+            )
+    logit = logit_of(rv)
+    if logit is None:
+        [probability] = parameters(rv)
+        probability = probability.astype(config.floatX)
+        logit = pt.log(probability) - pt.log1p(-probability)
+    return Gates((rv,), logit.astype(config.floatX), observations)

@@ -17,7 +17,7 @@ with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
 This one conditional draws weights, biases (as a column of the weights or alone) and
 post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
 coefficients, group effects and latent factors of ordinary models. Bernoulli children with an affine
-logit join in by the augmentation of :mod:`.gates`.
+logit join in by the augmentation of :mod:`.augmentation`.
 
 The structure read by :mod:`.affine` is used, not multiplied out. Axes of :math:`v` that every
 child carries along entry by entry are *labels* (units of a layer, samples, groups): given the
@@ -34,17 +34,22 @@ from typing import override
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor import config
 from pytensor.graph.basic import Variable
+from pytensor.scalar import upcast
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.affine import affine, broadcast
+from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import (
+    Child,
     Evidence,
     Member,
     Observation,
     evidence_of,
     prior_of,
+    rows_of,
     split,
 )
 from pymc_nnsteps.conditionals.conditional import (
@@ -55,9 +60,9 @@ from pymc_nnsteps.conditionals.conditional import (
     precision_of,
     value_of,
 )
-from pymc_nnsteps.conditionals.gates import augmented, logit_of
 from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_batched,
+    draw_by_label,
     draw_by_observations,
     draw_elementwise,
     draw_shared,
@@ -79,12 +84,12 @@ class Gaussian(Conditional):
 
     draws: tuple[TensorVariable, ...]
     members: tuple[Member, ...]
-    observations: tuple[Observation, ...]
+    observations: tuple[Child, ...]
 
     @property
     @override
     def name(self) -> str:
-        logistic = any(seen.logit is not None for seen in self.observations)
+        logistic = any(isinstance(seen, BinaryObservation) for seen in self.observations)
         return "Gaussian given Polya-Gamma" if logistic else "Gaussian"
 
     @override
@@ -100,6 +105,8 @@ class Gaussian(Conditional):
             rng, block = draw_by_observations(rng, prior, evidence[0])
         elif prior.shared and all(seen.shared for seen in evidence):
             rng, block = draw_shared(rng, prior, evidence, self._many_labels(shapes))
+        elif any(seen.weighted_by_label for seen in evidence) and (rows := rows_of(evidence)):
+            rng, block = draw_by_label(rng, prior, evidence, rows)
         else:
             rng, block = draw_batched(rng, prior, evidence)
         return Draw(rng, split(block, self.members))
@@ -126,7 +133,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     ----------
     model : pm.Model
     rvs : sequence of TensorVariable
-        One variable; or several that share a single child and the axes that it carries along.
+        One variable; or several that share their children and the axes that these carry along.
 
     Raises
     ------
@@ -134,7 +141,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     """
     priors = {rv: normal_prior(model, rv) for rv in rvs}
     direct = children(model, rvs[0])
-    observations = tuple(_observe(model, child, rvs) for child in direct)
+    observations = tuple(observe(model, child, rvs) for child in direct)
     if len(rvs) == 1:
         [rv] = rvs
         terms = [seen.terms[0] for seen in observations]
@@ -147,22 +154,28 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     members = tuple(
         Member(
             rv,
-            *priors[rv],
             labels[rv],
             tuple(axis for axis in range(rv.ndim) if axis not in labels[rv]),
+            *priors[rv],
         )
         for rv in rvs
     )
     return Gaussian(tuple(rvs), members, observations)
 
 
-def _observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Observation:
+def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Child:
+    """Read how a child sees variables: by its mean, if it is Normal, or by its logit.
+
+    Raises
+    ------
+    NotConjugate
+    """
     logit = logit_of(child)
     if logit is not None:
         offset, terms = _read_affine(model, child, logit, rvs, "logit")
-        logit = logit.astype(rvs[0].dtype)
-        half = value_of(model, child).astype(rvs[0].dtype) - pt.constant(0.5, dtype=rvs[0].dtype)
-        return Observation(child, half, pt.ones_like(half), terms, logit, offset)
+        logit = logit.astype(upcast(*(rv.dtype for rv in rvs), config.floatX))
+        half = value_of(model, child).astype(logit.dtype) - pt.constant(0.5, dtype=logit.dtype)
+        return BinaryObservation(child, offset, terms, half, logit)
     if not isinstance(child.owner.op, NormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
@@ -170,9 +183,7 @@ def _observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariabl
         if depends_on(sigma, {rv}, model.basic_RVs):
             raise NotConjugate(f"the scale of child {describe(child)} depends on it")
     offset, terms = _read_affine(model, child, mean, rvs, "mean")
-    value = value_of(model, child)
-    residual = value if offset is None else value - offset
-    return Observation(child, residual, precision_of(child, sigma), terms)
+    return Observation(child, offset, terms, value_of(model, child), precision_of(child, sigma))
 
 
 def _read_affine(
@@ -193,7 +204,7 @@ def _read_affine(
     return form.offset, tuple(form.terms[rv] for rv in rvs)
 
 
-def _cut_dense(seen: Observation, rv: TensorVariable, dense: Sequence[int]) -> Observation:
+def _cut_dense(seen: Child, rv: TensorVariable, dense: Sequence[int]) -> Child:
     [term] = seen.terms
     for out_axis, link in enumerate(term.links):
         if link is not None and link.axis in dense:
@@ -205,23 +216,28 @@ def _common_labels(
     model: pm.Model,
     rvs: Sequence[TensorVariable],
     direct: Sequence[TensorVariable],
-    observations: Sequence[Observation],
+    observations: Sequence[Child],
 ) -> dict[TensorVariable, tuple[int, ...]]:
-    """Label axes of each variable of a block, in the order of the child's axes."""
+    """Label axes of each variable of a block, in the order of the first child's axes."""
     names = ", ".join(describe(rv) for rv in rvs)
-    if len(direct) != 1 or any(children(model, rv) != tuple(direct) for rv in rvs):
-        raise NotConjugate(f"{names} do not share one only child")
-    [seen] = observations
-    linked = [
-        [out_axis for out_axis, link in enumerate(term.links) if link is not None]
-        for term in seen.terms
-    ]
-    indexed = any(
-        link is not None and link.index is not None for t in seen.terms for link in t.links
-    )
-    if indexed or any(axes != linked[0] for axes in linked):
-        raise NotConjugate(f"{names} are carried along different axes of {describe(seen.child)}")
-    return {
-        rv: tuple(link.axis for link in term.links if link is not None)
-        for rv, term in zip(rvs, seen.terms, strict=True)
-    }
+    if not direct or any(children(model, rv) != tuple(direct) for rv in rvs):
+        raise NotConjugate(f"{names} do not have the same children")
+    carried = [_carried_together(seen, names) for seen in observations]
+    for seen, labels in zip(observations, carried, strict=True):
+        if set(labels) != set(carried[0]):
+            raise NotConjugate(f"{names} are not carried along alike by {describe(seen.child)}")
+    return {rv: tuple(label[i] for label in carried[0]) for i, rv in enumerate(rvs)}
+
+
+def _carried_together(seen: Child, names: str) -> list[tuple[int, ...]]:
+    """For each axis of the child that carries the block along, the axes of its variables."""
+    labels = []
+    for links in zip(*(term.links for term in seen.terms), strict=True):
+        known = [link for link in links if link is not None]
+        if known and (len(known) < len(links) or any(link.index is not None for link in known)):
+            raise NotConjugate(
+                f"{names} are carried along different axes of {describe(seen.child)}"
+            )
+        if known:
+            labels.append(tuple(link.axis for link in known))
+    return labels

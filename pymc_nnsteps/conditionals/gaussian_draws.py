@@ -1,4 +1,4 @@
-"""Draws of a Gaussian block from its prior and its children's evidence, in four forms.
+"""Draws of a Gaussian block from its prior and its children's evidence, in five forms.
 
 Which form is cheapest depends on what the labels share and on the sizes; all have the same law,
 ``N(P^{-1} h, P^{-1})`` at each label (:mod:`.gaussian`).
@@ -13,7 +13,8 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.axes import expand, flatten, matmul_last
-from pymc_nnsteps.conditionals.blocks import Evidence, Prior
+from pymc_nnsteps.conditionals.blocks import Evidence, Prior, Rows
+from pymc_nnsteps.conditionals.gaussian_ops import draw_labels
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Drawn = tuple[Variable, TensorVariable]
@@ -67,6 +68,21 @@ def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> D
     return rng, solve_triangular(factor.mT, half, lower=False, b_ndim=1)
 
 
+def draw_by_label(rng: Variable, prior: Prior, evidence: Sequence[Evidence], rows: Rows) -> Drawn:
+    """Draw a block whose labels weigh the rows of shared designs each in its own way."""
+    n = len(prior.label_lengths)
+    rng, noise = _noise(rng, prior)
+    every_row = {n: rows.design.shape[0]}
+    arrays = (
+        expand(_expand_labels(rows.weight, prior), every_row),
+        _expand_labels(_linear(prior, evidence), prior),
+        _expand_labels(prior.precision, prior),
+        noise,
+    )
+    block = draw_labels(rows.design, *(flatten(array, 0, n) for array in arrays))
+    return rng, block if n == 1 else block.reshape(prior.shape)
+
+
 def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
     r"""Draw a block with fewer observations than entries per label, by Matheron's rule.
 
@@ -75,7 +91,7 @@ def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
     """
     n = len(prior.label_lengths)
     variance = pt.reciprocal(prior.shared_precision())
-    design, weight = seen.design.dimshuffle(n, n + 1), seen.weight.dimshuffle(n)
+    design, weight = seen.whole_design.dimshuffle(n, n + 1), seen.weight.dimshuffle(n)
     rng, noise = _noise(rng, prior)
     start = noise * pt.sqrt(variance)
     if prior.mean is not None:

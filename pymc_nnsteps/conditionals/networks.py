@@ -3,8 +3,8 @@
 These are the variables for which NUTS is wrong or poor:
 
 - of a network with latent layers (pre-activations under a kinked activation or behind a decision,
-  and the post-activations that see them): these layers, the variables whose children they are,
-  and the variables that share a child with a post-activation or are one;
+  or binary gates, and the activations that see them): these layers, the variables whose children
+  they are, and the variables that share a child with an activation or are one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
   inputs: precisions of weights, biases and observations, and what controls them, at every level.
 """
@@ -19,6 +19,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.gaussian import match_gaussian
 from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
@@ -59,15 +60,19 @@ def _latent_networks(model: pm.Model) -> set[TensorVariable]:
 
 
 def _latent_layers(model: pm.Model) -> set[TensorVariable]:
-    """Pre-activations that only their own conditionals draw well, and their children."""
+    """Pre-activations and gates that only their own conditionals draw well; their children."""
     layers: set[TensorVariable] = set()
     for z in model.free_RVs:
         direct = children(model, z)
-        if len(direct) != 1 or not isinstance(z.owner.op, NormalRV):
+        if len(direct) != 1 or not isinstance(z.owner.op, NormalRV | BernoulliRV):
             continue
         [child] = direct
         try:
-            if isinstance(child.owner.op, BernoulliRV | CategoricalRV):
+            if isinstance(z.owner.op, BernoulliRV):
+                match_gates(model, z)
+                if child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child):
+                    layers.update({z, child})
+            elif isinstance(child.owner.op, BernoulliRV | CategoricalRV):
                 match_probit(model, z)
                 layers.add(z)
             elif match_piecewise(model, z).activation.knots or (

@@ -8,8 +8,9 @@ import pymc as pm
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
-from pymc_nnsteps.conditionals.gates import logit_of
+from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
@@ -54,6 +55,8 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     try:
         if type(rv.owner.op) in PRIORS:
             return match_scale(model, rv)
+        if isinstance(rv.owner.op, BernoulliRV):
+            return match_gates(model, rv)
         normal_prior(model, rv)
         direct = children(model, rv)
         if any(_is_decision(child) for child in direct):
@@ -81,7 +84,7 @@ def _is_decision(child: TensorVariable) -> bool:
 def find_conditionals(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Conditional]:
     """Find the full conditionals of several variables, in the model's order.
 
-    Gaussian variables that share one only child and the axes it carries along (weights and
+    Gaussian variables that share their children and the axes that these carry along (weights and
     biases of a layer, coefficients and intercept of a regression) are joined into one block.
 
     Raises
@@ -105,14 +108,12 @@ def _join(
     model: pm.Model, conditionals: Sequence[Conditional], found: Gaussian
 ) -> tuple[int, Gaussian] | None:
     """Position and replacement of an earlier block that ``found`` can be drawn with."""
-    if len(found.observations) != 1:
-        return None
-    [seen] = found.observations
+    seen = [observation.child for observation in found.observations]
     for position, other in enumerate(conditionals):
-        shares_child = isinstance(other, Gaussian) and [
+        shares_children = isinstance(other, Gaussian) and seen == [
             observation.child for observation in other.observations
-        ] == [seen.child]
-        if shares_child:
+        ]
+        if seen and shares_children:
             try:
                 return position, match_gaussian(model, [*other.draws, *found.draws])
             except NotConjugate:

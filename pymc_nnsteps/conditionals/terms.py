@@ -5,7 +5,7 @@ summing, multiplying, stacking and reshaping the output do to it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytensor.tensor as pt
@@ -34,8 +34,8 @@ Links = tuple[Link | None, ...]
 class Term:
     """One variable's part of an affine map.
 
-    ``out[o] = sum_a coefficient[o, a] * v[a]``, where an output axis with a :class:`Link` fixes
-    an axis of the variable instead of leaving it to the sum.
+    ``out[o] = factor[o] * sum_a coefficient[o, a] * v[a]``, where an output axis with a
+    :class:`Link` fixes an axis of the variable instead of leaving it to the sum.
 
     Attributes
     ----------
@@ -44,10 +44,14 @@ class Term:
     coefficient : TensorVariable
         Axes of the output, then axes of the variable. Of length one on the variable's linked
         axes, and wherever it does not vary.
+    factor : TensorVariable, optional
+        What the sum was multiplied with last (gates, a temperature); None: one. Apart from the
+        coefficient it leaves that as shared as it was. Axes of the output.
     """
 
     links: Links
     coefficient: TensorVariable
+    factor: TensorVariable | None = None
 
     @property
     def out_ndim(self) -> int:
@@ -65,13 +69,27 @@ class Term:
         return {link.axis for link in self.links if link is not None}
 
     def varies_along(self, axis: int) -> bool:
-        """Whether the coefficient may vary along one of its axes."""
-        return not self.coefficient.type.broadcastable[axis]
+        """Whether the map may vary along an axis of the output."""
+        parts = [self.coefficient] if self.factor is None else [self.coefficient, self.factor]
+        return any(not part.type.broadcastable[axis] for part in parts)
+
+    def length_along(self, axis: int) -> TensorVariable:
+        """Length of an axis of the output along which the map varies."""
+        if self.factor is None or not self.coefficient.type.broadcastable[axis]:
+            return self.coefficient.shape[axis]
+        return self.factor.shape[axis]
+
+    def whole(self) -> "Term":
+        """The same map without a factor."""
+        if self.factor is None:
+            return self
+        lifted = self.factor.dimshuffle(*range(self.out_ndim), *["x"] * self.rv_ndim)
+        return Term(self.links, _times(self.coefficient, lifted))
 
 
 def cut_link(term: Term, out_axis: int, rv: TensorVariable) -> Term:
     """Sum over the variable's axis that is linked to ``out_axis``, with a selection matrix."""
-    link = term.links[out_axis]
+    link, term = term.links[out_axis], term.whole()
     assert link is not None
     links = with_link(term.links, out_axis, None)
     if rv.type.broadcastable[link.axis] and link.index is None:
@@ -104,13 +122,13 @@ def shuffle(term: Term, order: Sequence[Any], rv: TensorVariable) -> Term:
     return Term(
         tuple(None if axis == "x" else term.links[axis] for axis in order),
         term.coefficient.dimshuffle(*order, *trailing),
+        None if term.factor is None else term.factor.dimshuffle(order),
     )
 
 
 def scale(term: Term, factor: TensorVariable) -> Term:
     """Multiply by a factor that has the output's axes."""
-    lifted = factor.dimshuffle(*range(factor.ndim), *["x"] * term.rv_ndim)
-    return Term(term.links, _times(term.coefficient, lifted))
+    return replace(term, factor=factor if term.factor is None else term.factor * factor)
 
 
 def _times(coefficient: TensorVariable, factor: TensorVariable) -> TensorVariable:
@@ -127,7 +145,7 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
     """
     if rv not in terms:
         return term
-    other = terms[rv]
+    term, other = term.whole(), terms[rv].whole()
     for axis in range(term.out_ndim):
         if other.links[axis] != term.links[axis]:
             term, other = (
@@ -138,6 +156,7 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
 
 def sum_axis(term: Term, axis: int, length: Length) -> Term:
     """Sum over output axis ``axis`` of the given length, which is dropped."""
+    term = term.whole()
     kept = [i for i in range(term.coefficient.ndim) if i != axis]
     link = term.links[axis]
     if link is not None:
@@ -154,7 +173,7 @@ def sum_axis(term: Term, axis: int, length: Length) -> Term:
 
 def reshape_leading(term: Term, node: Any) -> Term:
     """Reshape the axes before the links, which stand on equal trailing axes (as in tensordot)."""
-    source, [out] = node.inputs[0], node.outputs
+    source, [out], term = node.inputs[0], node.outputs, term.whole()
     n_kept = 0
     for a, b in zip(reversed(source.type.shape), reversed(out.type.shape), strict=False):
         if a is None or a != b:
@@ -179,7 +198,7 @@ def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) 
 
     Batch axes of the matrix align with the output's.
     """
-    link = term.links[axis]
+    link, term = term.links[axis], term.whole()
     if link is not None and link.index is not None:
         term, link = cut_link(term, axis, rv), None
     n_out, batch = term.out_ndim, list(range(term.out_ndim - 2))
@@ -210,6 +229,7 @@ def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) 
 
 def take(term: Term, axis: int, index: TensorVariable) -> Term:
     """Entries ``index`` of output axis ``axis``."""
+    term = term.whole()
     coefficient, link = term.coefficient, term.links[axis]
     if term.varies_along(axis):
         coefficient = pt.take(coefficient, index, axis=axis)
@@ -221,6 +241,7 @@ def take(term: Term, axis: int, index: TensorVariable) -> Term:
 
 def pick(term: Term, axis: int, index: Any, rv: TensorVariable) -> Term:
     """Entry ``index`` of output axis ``axis``, which is dropped."""
+    term = term.whole()
     if term.links[axis] is not None:
         term = cut_link(term, axis, rv)
     links = without_link(term.links, axis)
@@ -232,6 +253,7 @@ def pick(term: Term, axis: int, index: Any, rv: TensorVariable) -> Term:
 
 def pad(term: Term, axis: int, lengths: Sequence[Length], position: int) -> Term:
     """Embed output axis ``axis`` as the ``position``-th of parts with the given lengths."""
+    term = term.whole()
     shape: list[Any] = list(term.coefficient.shape)
     blocks = []
     for i, length in enumerate(lengths):

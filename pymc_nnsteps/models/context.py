@@ -4,12 +4,19 @@ A builder called inside ``with pm.Model(...)`` adds to that model. Everything th
 is checked before the first variable is added, so a failed call leaves the model as it was.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pymc as pm
 
-__all__ = ["Dim", "add_dims", "check_dims", "check_names", "current_or_new_model"]
+__all__ = [
+    "Dim",
+    "add_dims",
+    "check_dims",
+    "check_names",
+    "current_or_new_model",
+    "layer_dims",
+]
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,31 @@ class Dim:
 
     length: int
     labels: tuple[object, ...] | None = None
+
+
+def layer_dims(
+    units: Sequence[int],
+    features: tuple[object, ...] | None,
+    outputs: tuple[object, ...] | None,
+) -> dict[str, Dim]:
+    """Dimensions of a network's layers: ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+
+    Parameters
+    ----------
+    units : sequence of int
+        Widths of the layers, from the inputs to the outputs.
+    features, outputs : tuple or None
+        Labels of the inputs and of the outputs.
+
+    Returns
+    -------
+    dict of str to Dim
+        One per layer, in order.
+    """
+    n_hidden = len(units) - 2
+    names = ("feature", *(f"hidden{layer}" for layer in range(1, n_hidden + 1)), "output")
+    labels = (features, *(None,) * n_hidden, outputs)
+    return dict(zip(names, map(Dim, units, labels), strict=True))
 
 
 def current_or_new_model() -> pm.Model:

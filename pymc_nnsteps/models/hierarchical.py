@@ -44,6 +44,7 @@ from pymc_nnsteps.models.context import (
     check_dims,
     check_names,
     current_or_new_model,
+    layer_dims,
 )
 from pymc_nnsteps.models.groups import REAL, Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.layers import floating
@@ -189,9 +190,8 @@ def hierarchical_mlp(
     units = (n_features, *sizes, targets.n_outputs)
     names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 2)]
 
-    unit_dims = ("feature", *(f"hidden{layer}" for layer in range(1, n_hidden + 1)), "output")
-    labels = (inputs.features, *(None,) * n_hidden, targets.outputs)
-    dims = dict(zip(unit_dims, map(Dim, units, labels), strict=True))
+    dims = layer_dims(units, inputs.features, targets.outputs)
+    unit_dims = tuple(dims)
     model = current_or_new_model()
     check_names(model, _variable_names(group, names), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})

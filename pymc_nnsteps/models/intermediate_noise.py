@@ -31,6 +31,7 @@ from pymc_nnsteps.models.context import (
     check_dims,
     check_names,
     current_or_new_model,
+    layer_dims,
 )
 from pymc_nnsteps.models.likelihoods import Start
 
@@ -157,9 +158,8 @@ def intermediate_noise_mlp(
     lambda_w = layers.precisions("weight_precision", weight_precision, units[:-1])
     lambda_b = _bias_precisions(bias, bias_precision, units[:-1])
 
-    unit_dims = ("feature", *(f"hidden{i}" for i in range(1, n_layers)), "output")
-    labels = (inputs.features, *(None,) * (n_layers - 1), targets.outputs)
-    dims = dict(zip(unit_dims, map(Dim, units, labels), strict=True))
+    dims = layer_dims(units, inputs.features, targets.outputs)
+    unit_dims = tuple(dims)
     model = current_or_new_model()
     check_names(model, _variable_names(n_layers, bias, likelihood), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})

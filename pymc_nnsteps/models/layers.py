@@ -18,6 +18,7 @@ __all__ = [
     "layer_sizes",
     "noisy",
     "per_layer",
+    "positive_per_layer",
     "precisions",
     "standard_deviation",
 ]
@@ -92,6 +93,32 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
     return tuple(np.broadcast_to(numbers, (count,)).tolist())
 
 
+def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, ...]:
+    """Expand one positive number to all layers, or check that there is one per layer.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    value : float or sequence of float, length ``count``
+    count : int
+        Number of layers.
+
+    Returns
+    -------
+    tuple of float, length ``count``
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is not positive, not finite or of another length.
+    """
+    given = per_layer(name, value, count, "layer")
+    if min(given) <= 0:
+        raise ValueError(f"{name} must be positive; got {value!r}.")
+    return given
+
+
 def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tuple[float, ...]:
     """Prior precision of each layer.
 
@@ -115,10 +142,7 @@ def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tup
     """
     if value is None:
         return tuple(float(width) for width in fan_in)
-    given = per_layer(name, value, len(fan_in), "layer")
-    if min(given) <= 0:
-        raise ValueError(f"{name} must be positive; got {value!r}.")
-    return given
+    return positive_per_layer(name, value, len(fan_in))
 
 
 def floating(number: float) -> NDArray[np.floating]:

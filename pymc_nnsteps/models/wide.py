@@ -38,6 +38,7 @@ from pymc_nnsteps.models.context import (
     check_dims,
     check_names,
     current_or_new_model,
+    layer_dims,
 )
 from pymc_nnsteps.models.layers import standard_deviation
 from pymc_nnsteps.models.likelihoods import Start
@@ -178,9 +179,8 @@ def wide_mlp(
     has_bias = bias_var > 0
     n_columns = units[-2] + has_bias
 
-    unit_dims = ("feature", *(f"hidden{i}" for i in range(1, n_layers)), "output")
-    labels = (inputs.features, *(None,) * (n_layers - 1), targets.outputs)
-    dims = dict(zip(unit_dims, map(Dim, units, labels), strict=True))
+    dims = layer_dims(units, inputs.features, targets.outputs)
+    unit_dims = tuple(dims)
     if reparametrize:
         dims["readout"] = Dim(n_columns)
     model = current_or_new_model()

@@ -40,7 +40,7 @@ POINT = {rv: RNG.normal(size=rv.type.shape) for rv in MODEL.free_RVs}
 
 def rebuild(form, rv):
     """Offset plus dense sum, as a graph."""
-    term = form.terms[rv]
+    term = form.terms[rv].whole()
     n_out = term.out_ndim
     for axis, link in enumerate(term.links):
         if link is None:

@@ -28,7 +28,13 @@ from tests.conditionals.graphs import (
 )
 from tests.statistics import assert_moments
 
-ROUTES = ("draw_elementwise", "draw_shared", "draw_batched", "draw_by_observations")
+ROUTES = (
+    "draw_elementwise",
+    "draw_shared",
+    "draw_batched",
+    "draw_by_label",
+    "draw_by_observations",
+)
 RNG = np.random.default_rng(22)
 X = RNG.normal(size=(9, 3))
 WIDE = RNG.normal(size=(4, 7))
@@ -109,7 +115,7 @@ def biases_of_data_sigma():
     normal("y", b, pm.Data("sigma", A), observed=pm.Data("y_", Y))
 
 
-@model_of("batched", "b")
+@model_of("by_label", "b")
 def row_effects():
     b = normal("b", 0.3, 0.2, shape=(9, 1))
     normal("y", b * Y[::-1] + 2, A, observed=Y)
@@ -405,14 +411,14 @@ def prior_per_unit():
     normal("z", X @ W.T, 0.3, observed=Y)
 
 
-@model_of("batched", "W", "b")
+@model_of("by_label", "W", "b")
 def prior_per_weight():
     W = normal("W", COEFFICIENT, np.exp(COEFFICIENT))
     b = normal("b", 0, 3, shape=5)
     normal("z", X @ W.T + b, A, observed=Y)
 
 
-@model_of("batched", "W")
+@model_of("by_label", "W")
 def design_per_unit():
     W = normal("W", 0.2, 0.3, shape=(5, 3))
     normal("z", (X @ W.T) * Y[::-1] + Y, 0.3, observed=Y)

@@ -7,7 +7,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import match
-from pymc_nnsteps.conditionals.gates import logit_of
+from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
 from tests.conditionals.graphs import (
@@ -111,7 +111,8 @@ def test_density_given_the_precisions(function):
         sizes = [tilt.size for tilt in evaluate(tilts, names)]
         omegas = [rng.gamma(2.0, size=size) for size in sizes]
         law = gaussian_law(model, block, point, held=omegas)
-        children = [seen.child for seen in block.observations if seen.logit is not None]
+        binary = [s for s in block.observations if isinstance(s, BinaryObservation)]
+        children = [seen.child for seen in binary]
         assert len(children) == len(tilts)
 
         def at(vector, block=block, children=children, omegas=omegas):

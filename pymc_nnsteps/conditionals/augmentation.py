@@ -1,0 +1,68 @@
+r"""Bernoulli variables with a logit: Polya-Gamma augmentation.
+
+Model, for a Bernoulli child :math:`y_i` with logit :math:`\psi_i`:
+
+.. math::
+
+    p(y_i \mid \psi_i) = \frac{e^{y_i \psi_i}}{1 + e^{\psi_i}}
+    = \tfrac12 e^{(y_i - 1/2)\psi_i} \int e^{-\omega \psi_i^2/2} \, PG(\omega \mid 1, 0) \, d\omega
+
+Given :math:`\omega_i \sim PG(1, \psi_i)`, drawn at the present logit and forgotten after the draw,
+this is what a Normal observation of :math:`\psi_i` at :math:`(y_i - \tfrac12)/\omega_i` with
+precision :math:`\omega_i` would say (Polson, Scott and Windle, 2013). So a Bernoulli child is one
+more Gaussian child of a block: Bayesian logistic regression, and weights or activations behind
+binary gates (Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*).
+"""
+
+from dataclasses import dataclass
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.scalar.math import Sigmoid
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import BernoulliRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.blocks import Child, Observation
+from pymc_nnsteps.conditionals.structure import parameters
+from pymc_nnsteps.random import polya_gamma
+
+
+@dataclass(frozen=True)
+class BinaryObservation(Child):
+    """A Bernoulli child with this logit, and ``half = y - 1/2``."""
+
+    half: TensorVariable
+    logit: TensorVariable
+
+    def draw_precision(self, rng: Variable) -> tuple[Variable, TensorVariable]:
+        """Draw the Polya-Gamma variables at the present logit."""
+        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape))
+
+    def given(self, omega: TensorVariable) -> Observation:
+        """The Gaussian observation that this is, given its Polya-Gamma variables."""
+        offset = None if self.offset is None else self.offset.astype(omega.dtype)
+        return Observation(self.child, offset, self.terms, self.half / omega, omega)
+
+
+def logit_of(rv: TensorVariable) -> TensorVariable | None:
+    """Logit of a Bernoulli variable whose probability is stated as the sigmoid of one."""
+    if not isinstance(rv.owner.op, BernoulliRV):
+        return None
+    [probability] = parameters(rv)
+    node = probability.owner
+    if node is None or not isinstance(node.op, Elemwise):
+        return None
+    logit: TensorVariable | None = (
+        node.inputs[0] if isinstance(node.op.scalar_op, Sigmoid) else None
+    )
+    return logit
+
+
+def augmented(rng: Variable, seen: Child) -> tuple[Variable, Observation]:
+    """The Gaussian observation that a child is, given precisions drawn here if it needs any."""
+    if isinstance(seen, BinaryObservation):
+        rng, omega = seen.draw_precision(rng)
+        return rng, seen.given(omega)
+    assert isinstance(seen, Observation)
+    return rng, seen

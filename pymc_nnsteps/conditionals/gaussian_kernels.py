@@ -1,0 +1,384 @@
+r"""Draws of Gaussian blocks with a precision matrix per label, label by label, as Numba kernels.
+
+The labels (units of a layer, samples) are independent given the rest, but each has weights of its
+own, so that a product over all of them at once would hold an array of (labels, d, d). The loops
+here hold one label's matrices at a time.
+
+Common notation: a *response* is seen through a *design* ``C`` with *weights*,
+:math:`y \sim N(C v, \text{diag}(w)^{-1})`. If :math:`v \sim N(u, \Sigma)` with a diagonal
+:math:`\Sigma` is integrated out, then :math:`y \sim N(C u, V)` with
+
+.. math:: V = \text{diag}(w)^{-1} + C \Sigma C^T = U^T U,
+
+and what y says of u is :math:`\exp(u^T B^T e - \tfrac12 |B u|^2)` with the *whitened* design
+:math:`B = U^{-T} C` and response :math:`e = U^{-T} y`: no difference of large matrices anywhere
+(in the notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`).
+
+All arrays of a call have one floating-point type.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_nnsteps.random.kernels import jit
+
+Array = np.ndarray
+
+CHUNK = 128
+"""Rows whose products are held at a time."""
+
+
+@jit
+def factorise(matrix: Array) -> bool:
+    """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.
+
+    Returns False, with nothing of use in the matrix, if it holds a NaN.
+    """
+    n = len(matrix)
+    for j in range(n):
+        pivot = matrix[j, j]
+        if pivot != pivot:
+            return False
+        if pivot <= 0.0:
+            raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+        root = math.sqrt(pivot)
+        matrix[j, j] = root
+        for k in range(j + 1, n):
+            matrix[j, k] /= root
+        for i in range(j + 1, n):
+            scale = matrix[j, i]
+            for k in range(i, n):
+                matrix[i, k] -= scale * matrix[j, k]
+    return True
+
+
+@jit
+def solve_transposed(factor: Array, vector: Array) -> None:
+    """Overwrite the vector with ``U^{-T} vector``."""
+    for j in range(len(vector)):
+        vector[j] /= factor[j, j]
+        for k in range(j + 1, len(vector)):
+            vector[k] -= factor[j, k] * vector[j]
+
+
+@jit
+def solve(factor: Array, vector: Array) -> None:
+    """Overwrite the vector with ``U^{-1} vector``."""
+    for j in range(len(vector) - 1, -1, -1):
+        total = vector[j]
+        for k in range(j + 1, len(vector)):
+            total -= factor[j, k] * vector[k]
+        vector[j] = total / factor[j, j]
+
+
+@jit
+def solve_rows_transposed(factor: Array, rows: Array) -> None:
+    """Overwrite a matrix with ``U^{-T} rows``."""
+    n, width = rows.shape
+    for j in range(n):
+        for i in range(width):
+            rows[j, i] /= factor[j, j]
+        for k in range(j + 1, n):
+            scale = factor[j, k]
+            for i in range(width):
+                rows[k, i] -= scale * rows[j, i]
+
+
+@jit
+def weighted_gram(design: Array, weight: Array, scaled: Array) -> Array:
+    """``C^T diag(w) C``, with a scratch array of the design's shape."""
+    for i in range(design.shape[0]):
+        root = math.sqrt(weight[i])
+        for j in range(design.shape[1]):
+            scaled[i, j] = root * design[i, j]
+    return np.dot(scaled.T, scaled)
+
+
+@jit
+def draw_labels(design: Array, weight: Array, linear: Array, prior: Array, noise: Array) -> Array:
+    """Draw ``N(P^{-1} h, P^{-1})`` with ``P = diag(prior) + C^T diag(w) C`` at each label.
+
+    Parameters
+    ----------
+    design : array, shape (n, d)
+    weight : array, shape (labels, n)
+        Not negative.
+    linear : array, shape (labels, d)
+        ``h``.
+    prior : array, shape (labels, d)
+    noise : array, shape (labels, d)
+        Standard normals.
+    """
+    out = linear + 0.0
+    scaled = np.empty_like(design)
+    for label in range(len(out)):
+        precision = weighted_gram(design, weight[label], scaled)
+        for j in range(len(precision)):
+            precision[j, j] += prior[label, j]
+        row = out[label]
+        if factorise(precision):
+            solve_transposed(precision, row)
+            row += noise[label]
+            solve(precision, row)
+        else:
+            row[:] = np.nan
+    return out
+
+
+@jit
+def whiten(design: Array, weight: Array, variance: Array, factor: Array, whitened: Array) -> None:
+    """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and ``B = U^{-T} C``."""
+    m, d = design.shape
+    for i in range(m):
+        for k in range(i, m):
+            total = 0.0
+            for j in range(d):
+                total += design[i, j] * variance[j] * design[k, j]
+            factor[i, k] = total
+        factor[i, i] += 1.0 / weight[i]
+    if factorise(factor):
+        whitened[:] = design
+        solve_rows_transposed(factor, whitened)
+    else:
+        whitened[:] = np.nan
+
+
+@jit
+def draw_collapsed_gates(
+    logit: Array,
+    slope: Array,
+    gates: Array,
+    design: Array,
+    weight: Array,
+    response: Array,
+    variance: Array,
+    uniform: Array,
+) -> Array:
+    """Draw gates in turn, with the activations behind them integrated out.
+
+    The activations have means ``gates * slope`` and the given variances, and are seen through
+    the design.
+
+    Parameters
+    ----------
+    logit : array, shape (n_obs, d)
+        Prior log odds of a gate.
+    slope, gates : array, shape (n_obs, d)
+    design : array, shape (m, d)
+    weight : array, shape (n_obs, m) or (1, m)
+    response : array, shape (n_obs, m)
+    variance : array, shape (d,)
+    uniform : array, shape (n_obs, d)
+    """
+    m, d = design.shape
+    out = gates + 0.0
+    factor, whitened = np.empty((m, m), design.dtype), np.empty_like(design)
+    residual = np.empty(m, design.dtype)
+    for n in range(len(out)):
+        if n == 0 or len(weight) > 1:
+            whiten(design, weight[n], variance, factor, whitened)
+        residual[:] = response[n]
+        solve_transposed(factor, residual)
+        for j in range(d):
+            mean = out[n, j] * slope[n, j]
+            for i in range(m):
+                residual[i] -= whitened[i, j] * mean
+        for j in range(d):
+            gate, z = out[n, j], slope[n, j]
+            explained, square = 0.0, 0.0
+            for i in range(m):
+                explained += whitened[i, j] * residual[i]
+                square += whitened[i, j] * whitened[i, j]
+            odds = logit[n, j] + z * (explained + square * z * (gate - 0.5))
+            new = 1.0 if uniform[n, j] < 1.0 / (1.0 + math.exp(-odds)) else 0.0
+            if new != gate:
+                out[n, j] = new
+                for i in range(m):
+                    residual[i] -= whitened[i, j] * z * (new - gate)
+    return out
+
+
+@jit
+def collapsed_information(
+    inputs: Array,
+    factor: Array,
+    own: Array,
+    design: Array,
+    weight: Array,
+    response: Array,
+    variance: Array,
+) -> tuple[Array, Array]:
+    """What a layer's weights are told with its activations integrated out.
+
+    The activations of unit ``a`` have means ``factor_a * (inputs . w_a)``.
+
+    Parameters
+    ----------
+    inputs : array, shape (n_obs, k)
+    factor, own : array, shape (n_obs, d)
+        Factors of the means, and weights of what else is seen of ``inputs . w_a``.
+    design, weight, response, variance
+        As of :func:`draw_collapsed_gates`.
+
+    Returns
+    -------
+    information : array, shape (d k, d k)
+        Of the rows ``w_1, ..., w_d``, one after another.
+    score : array, shape (n_obs, d)
+        ``factor * B^T e``, which times the inputs is the linear part.
+    """
+    n_obs, k = inputs.shape
+    m, d = design.shape
+    chunk = min(CHUNK, n_obs)
+    root, whitened = np.empty((m, m), design.dtype), np.empty_like(design)
+    score = np.empty_like(factor)
+    seen = np.empty(m, design.dtype)
+    units = np.empty((chunk, d * (d + 1) // 2), design.dtype)
+    squares = np.empty((chunk, k * (k + 1) // 2), design.dtype)
+    total = np.zeros((units.shape[1], squares.shape[1]), design.dtype)
+    gram = np.zeros((d, d), design.dtype)
+    for start in range(0, n_obs, chunk):
+        rows = min(chunk, n_obs - start)
+        for row in range(rows):
+            n = start + row
+            if n == 0 or len(weight) > 1:
+                whiten(design, weight[n], variance, root, whitened)
+                gram[:] = np.dot(whitened.T, whitened)
+            seen[:] = response[n]
+            solve_transposed(root, seen)
+            column = 0
+            for a in range(d):
+                explained = 0.0
+                for i in range(m):
+                    explained += whitened[i, a] * seen[i]
+                score[n, a] = factor[n, a] * explained
+                for b in range(a, d):
+                    units[row, column + b - a] = factor[n, a] * factor[n, b] * gram[a, b]
+                units[row, column] += own[n, a]
+                column += d - a
+            column = 0
+            for a in range(k):
+                for b in range(a, k):
+                    squares[row, column + b - a] = inputs[n, a] * inputs[n, b]
+                column += k - a
+        total += np.dot(units[:rows].T, squares[:rows])
+    information = np.empty((d * k, d * k), design.dtype)
+    pair = 0
+    for a in range(d):
+        for b in range(a, d):
+            column = 0
+            for i in range(k):
+                for j in range(i, k):
+                    value = total[pair, column]
+                    information[a * k + i, b * k + j] = value
+                    information[a * k + j, b * k + i] = value
+                    information[b * k + i, a * k + j] = value
+                    information[b * k + j, a * k + i] = value
+                    column += 1
+            pair += 1
+    return information, score
+
+
+@jit
+def draw_chain(
+    widths: Array,
+    counts: Array,
+    prior: Array,
+    offset: Array,
+    design: Array,
+    weight: Array,
+    linear: Array,
+    transition: Array,
+    gain: Array,
+    noise: Array,
+) -> Array:
+    r"""Draw the layers of a chain jointly, sample by sample: backward filter, forward draw.
+
+    At each sample, :math:`a_l \sim N(o_l + \text{diag}(g_l) T_l a_{l-1}, \Lambda_l^{-1})`, and of
+    :math:`a_l` more is said by :math:`\exp(-\tfrac12 a_l^T C_l^T \text{diag}(w_l) C_l a_l
+    + a_l^T s_l)`. With :math:`R_l = \Lambda_l \text{diag}(g_l) T_l`, backwards from the last layer,
+
+    .. math::
+
+        P_l &= \Lambda_l + C_l^T \text{diag}(w_l) C_l
+               + R_{l+1}^T (\Lambda_{l+1}^{-1} - P_{l+1}^{-1}) R_{l+1}, \\
+        h_l &= s_l + R_{l+1}^T (P_{l+1}^{-1} (h_{l+1} + \Lambda_{l+1} o_{l+1}) - o_{l+1}),
+
+    and forwards :math:`a_l \sim N(P_l^{-1} (h_l + \Lambda_l (o_l + \text{diag}(g_l) T_l a_{l-1})),
+    P_l^{-1})`.
+
+    Parameters
+    ----------
+    widths, counts : array of int, shape (L,)
+        Units of each layer and rows of its design. Beyond them the arrays are not looked at.
+    prior, offset, linear, noise : array, shape (L, n_obs, d)
+        The diagonal of ``Lambda``, ``o``, ``s`` and standard normals.
+    design : array, shape (L, m, d)
+    weight : array, shape (L, n_obs, m)
+    transition : array, shape (L, d, d)
+        Those of the first layer are not looked at.
+    gain : array, shape (L, n_obs, d)
+        ``g``.
+    """
+    n_layers, n_obs, width = prior.shape
+    out = np.zeros_like(noise)
+    factors = np.zeros((n_layers, width, width), prior.dtype)
+    scaled = np.zeros((design.shape[1], width), prior.dtype)
+    passed = np.zeros((n_layers, width, width), prior.dtype)
+    vector = np.zeros(width, prior.dtype)
+    for n in range(n_obs):
+        finite = True
+        for layer in range(n_layers - 1, -1, -1):
+            d, m = widths[layer], counts[layer]
+            gram = weighted_gram(design[layer, :m, :d], weight[layer, n, :m], scaled[:m, :d])
+            linear_part = out[layer, n, :d]
+            linear_part[:] = linear[layer, n, :d]
+            if layer + 1 < n_layers:
+                above = widths[layer + 1]
+                known = vector[:above]
+                for i in range(above):
+                    known[i] = (
+                        out[layer + 1, n, i] + prior[layer + 1, n, i] * offset[layer + 1, n, i]
+                    )
+                upper = factors[layer + 1, :above, :above]
+                solve_transposed(upper, known)
+                solve(upper, known)
+                whitened = passed[layer + 1, :above, :d]
+                for i in range(above):
+                    slope = prior[layer + 1, n, i] * gain[layer + 1, n, i]
+                    shift = slope * (known[i] - offset[layer + 1, n, i])
+                    direct = slope * gain[layer + 1, n, i]
+                    for j in range(d):
+                        step = transition[layer + 1, i, j]
+                        linear_part[j] += shift * step
+                        whitened[i, j] = slope * step
+                        for k in range(j, d):
+                            gram[j, k] += direct * step * transition[layer + 1, i, k]
+                solve_rows_transposed(upper, whitened)
+                for i in range(above):
+                    for j in range(d):
+                        for k in range(j, d):
+                            gram[j, k] -= whitened[i, j] * whitened[i, k]
+            for j in range(d):
+                gram[j, j] += prior[layer, n, j]
+            finite = finite and factorise(gram)
+            factors[layer, :d, :d] = gram
+        for layer in range(n_layers):
+            d = widths[layer]
+            row = out[layer, n, :d]
+            for j in range(d):
+                mean = offset[layer, n, j]
+                if layer > 0:
+                    carried = 0.0
+                    for k in range(widths[layer - 1]):
+                        carried += transition[layer, j, k] * out[layer - 1, n, k]
+                    mean += gain[layer, n, j] * carried
+                row[j] += prior[layer, n, j] * mean
+            upper = factors[layer, :d, :d]
+            solve_transposed(upper, row)
+            row += noise[layer, n, :d]
+            solve(upper, row)
+            if not finite:
+                row[:] = np.nan
+    return out

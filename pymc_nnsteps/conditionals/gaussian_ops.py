@@ -1,0 +1,72 @@
+"""The kernels of :mod:`.gaussian_kernels` as PyTensor Ops."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
+from pytensor.tensor.type import tensor
+
+from pymc_nnsteps.conditionals import gaussian_kernels as kernels
+
+KERNELS_VERSION = zlib.crc32(Path(kernels.__file__).read_bytes())
+
+
+class KernelOp(Op):
+    """A compiled kernel of arrays, the same in C and in Numba mode.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel, a function of :mod:`.gaussian_kernels`.
+    ndims : tuple of int
+        Numbers of axes of its results, which have the type of its last argument.
+    """
+
+    __props__ = ("name", "ndims")
+
+    def __init__(self, name: str, ndims: tuple[int, ...]) -> None:
+        self.name = name
+        self.ndims = ndims
+
+    @property
+    def kernel(self) -> Callable[..., Any]:
+        """The compiled function."""
+        kernel: Callable[..., Any] = getattr(kernels, self.name)
+        return kernel
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Apply the kernel to symbolic arrays; those of floating point get the last one's type."""
+        given: list[Any] = [pt.as_tensor(array) for array in inputs]
+        dtype = given[-1].dtype
+        arrays = [a.astype(dtype) if a.dtype.startswith("float") else a for a in given]
+        return Apply(self, arrays, [tensor(dtype=dtype, shape=(None,) * n) for n in self.ndims])
+
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
+        """Call the kernel."""
+        results = self.kernel(*(np.ascontiguousarray(array) for array in inputs))
+        for storage, result in zip(
+            outputs, results if len(outputs) > 1 else (results,), strict=True
+        ):
+            storage[0] = result
+
+
+@numba_funcify_and_cache_key.register(KernelOp)
+def _kernel_and_key_for_numba(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
+    return op.kernel, f"{op.name}-{KERNELS_VERSION}"
+
+
+@numba_funcify.register(KernelOp)
+def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
+    return op.kernel
+
+
+draw_labels: Any = KernelOp("draw_labels", (2,))
+draw_collapsed_gates: Any = KernelOp("draw_collapsed_gates", (2,))
+collapsed_information: Any = KernelOp("collapsed_information", (2, 2))
+draw_chain: Any = KernelOp("draw_chain", (3,))

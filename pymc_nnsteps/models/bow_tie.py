@@ -1,0 +1,343 @@
+r"""The bow-tie network: stochastic gates in place of an activation, and shrunken weights.
+
+With widths ``D_0`` (inputs), ..., ``D_{L+1}`` (outputs) and ``a_0`` the inputs, for hidden layers
+``l = 1, ..., L``::
+
+    z_l = a_{l-1} W_l^T + b_l
+    gamma_l ~ Bernoulli(sigmoid(z_l / T))            gates
+    a_l ~ N(gamma_l z_l, eta_l^2)                    activations
+    y ~ N(z_{L+1}, eta_{L+1}^2)
+
+    W_l,dd' ~ N(0, tau_l psi_l,dd'),   b_l,d ~ N(0, s_0^2),   eta_l,d^2 ~ InvGamma(alpha, beta)
+
+The factors ``tau`` and ``psi`` shrink weights of layers and single weights
+(see :mod:`~pymc_nnsteps.models.shrinkage`). As the temperature ``T`` and the noise of the hidden
+layers tend to zero, so that a gate is open where ``z > 0``, the network tends to one of ReLU.
+Because every conditional distribution is known (the gates' by Polya-Gamma augmentation), the
+posterior can be sampled exactly, layer by layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.models import data, layers
+from pymc_nnsteps.models.context import (
+    Dim,
+    add_dims,
+    check_dims,
+    check_names,
+    current_or_new_model,
+    layer_dims,
+)
+from pymc_nnsteps.models.layers import floating, standard_deviation
+from pymc_nnsteps.models.shrinkage import Shrinkage, WeightPrior, weight_prior
+from pymc_nnsteps.models.start import data_start
+
+__all__ = ["bow_tie"]
+
+Start = Literal["data", "prior"]
+PerLayer = float | Sequence[float]
+
+
+def bow_tie(
+    X: ArrayLike | pd.DataFrame,
+    y: ArrayLike | pd.Series | pd.DataFrame,
+    *,
+    hidden: Sequence[int] = (20,),
+    temperature: float = 0.1,
+    shrinkage: Shrinkage = "student_t",
+    nu_global: float | None = None,
+    delta_global: float | None = None,
+    lambda_global: float | None = None,
+    nu_local: PerLayer | None = None,
+    delta_local: PerLayer | None = None,
+    lambda_local: PerLayer | None = None,
+    weight_var: PerLayer | None = None,
+    bias_var: PerLayer | None = None,
+    hidden_alpha: float = 2.0,
+    hidden_beta: float = 0.01,
+    noise_alpha: float = 2.0,
+    noise_beta: float | None = None,
+    marginalize_gates: bool = False,
+    start: Start = "data",
+) -> pm.Model:
+    r"""Build a bow-tie network with shrinkage priors as a plain PyMC model.
+
+    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
+    where they name one of the network's dimensions; otherwise a new model is made.
+
+    Parameters
+    ----------
+    X : array_like or DataFrame, shape (n_obs, n_features)
+        Inputs, best standardised. The columns of a DataFrame become the coordinates of
+        ``"feature"``.
+    y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
+        Targets: real numbers in their own units, one or several outputs.
+    hidden : sequence of int
+        Widths of the hidden layers. ``()`` is a linear regression with shrinkage.
+    temperature : float
+        ``T``: how far about zero a gate is undecided, in units of ``z``.
+    shrinkage : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"}
+        Family of the laws of ``tau`` and ``psi``, by the law of a weight if one of them is known.
+        ``"gaussian"`` has neither: the variance of the weights is known.
+    nu_global, delta_global, lambda_global : float, optional
+        Hyperparameters of ``tau`` (global, one for each layer), with density in proportion to
+        :math:`x^{\nu-1} \exp\{-(\delta^2/x + \lambda^2 x)/2\}`. ``"student_t"`` has ``nu < 0``
+        (-1.5 by default) and ``delta``, ``"laplace"`` has ``lambda``, ``"normal_gamma"`` has
+        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``.
+    nu_local, delta_local, lambda_local : float or sequence of float (one per layer), optional
+        The same of ``psi`` (local, one for each weight).
+    weight_var : float or sequence of float (one per layer), optional
+        Variance of the weights, with ``shrinkage="gaussian"`` only.
+    bias_var : float or sequence of float (one per layer), optional
+        ``s_0^2``, variance of the biases.
+    hidden_alpha, hidden_beta : float
+        Shape and scale of the inverse gamma prior of ``eta^2`` in the hidden layers.
+    noise_alpha, noise_beta : float
+        The same of the outputs' ``eta^2``, in squared units of ``y``.
+    marginalize_gates : bool
+        Whether the gates are summed out: activations are then mixtures of two normals, about
+        ``z`` and about zero, and all free variables are continuous.
+    start : {"data", "prior"}
+        Initial values of the chains. ``"data"``: every hidden unit bends at a random place
+        within the range of the data, and the output layer is fitted to the targets by ridge
+        regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
+        another one for each chain.
+
+    Returns
+    -------
+    pm.Model
+        With free variables ``tau{l}``, ``psi{l}``, ``W{l}``, ``b{l}``, ``gamma{l}``,
+        ``eta_sq{l}``, ``a{l}`` of each hidden layer and ``tau{L+1}``, ``psi{L+1}``, ``W{L+1}``,
+        ``b{L+1}``, ``eta_sq{L+1}`` of the output layer (``W{l}`` and ``psi{l}`` of shape
+        (fan_out, fan_in), ``b{l}`` and ``eta_sq{l}`` (fan_out,), ``gamma{l}`` and ``a{l}``
+        (n_obs, units)), observed ``y``, data containers ``inputs`` and ``targets``, and
+        dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or clashes with the names or coordinates of the model
+        around it. Nothing has been added to that model then.
+
+    Notes
+    -----
+    **Defaults** come from the least-squares regression of ``y`` on ``X`` and an intercept (that
+    of smallest norm, if there are several). With its largest coefficient ``beta`` by size and
+    ``delta = min(sqrt(abs(beta)), 10)``, but at least 0.001,
+
+    - ``tau`` has the prior mean ``delta**2 / L`` (``delta**2`` without hidden layers) and ``psi``
+      of layer l has ``1 / D_{l-1}``: these are the defaults of ``delta**2`` for
+      ``"student_t"`` (whose mean is this if ``nu`` is -1.5); ``lambda**2`` is ``2 * nu / mean``
+      for ``"laplace"`` (where ``nu`` is 1) and ``"normal_gamma"``; and ``"nig"`` has ``mean`` as
+      ``delta**2`` and ``1 / mean`` as ``lambda**2``; ``"gaussian"`` has the product of the means
+      as ``weight_var``;
+    - ``bias_var`` is the largest intercept by size, but at least 1;
+    - ``noise_beta`` is a quarter of the variance of the residuals, but at most 30, and then at
+      least a thousandth of the variance of ``y`` (both averaged over the outputs) and 1e-6.
+
+    Giving one hyperparameter leaves the defaults of the others as they are, except that
+    ``lambda`` follows ``nu``.
+
+    **Sampling.** Judge convergence by function values (``nns.predict`` at some inputs), never by
+    weights: hidden units can be exchanged, and the scale of a row of ``W{l}`` can be traded for
+    that of a column of ``W{l+1}``. With a small temperature and little noise in the hidden layers
+    gates, activations and weights are nearly functions of each other, so that chains move
+    slowly: run several, and look at R-hat of function values. Gates and activations, which
+    have a number for each observation and unit, are best left out of the trace, with
+    ``var_names``.
+
+    **Prediction** at new inputs exchanges these and samples forward; the targets may stay as they
+    are. In a model with ``coords={"obs": ...}`` of your own also pass ``coords={"obs": ...}`` to
+    ``pm.set_data``::
+
+        with model:
+            idata = pm.sample(var_names=["W1", "b1", "eta_sq1", "W2", "b2", "eta_sq2"])
+            pm.set_data({"inputs": X_new})
+            predictions = pm.sample_posterior_predictive(idata, predictions=True)
+
+    Both starts set initial values, which PyMC's model transformations (``pm.do``,
+    ``pm.observe``, ``pm.compute_log_likelihood``) refuse: call
+    ``model.set_initval(variable, None)`` for each free variable before these.
+
+    References
+    ----------
+    Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*,
+    arXiv 2411.11132, Section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = nns.bow_tie(X, np.abs(X[:, 0]), hidden=(4,))
+    >>> [variable.name for variable in model.free_RVs[:7]]
+    ['tau1', 'psi1', 'W1', 'b1', 'gamma1', 'eta_sq1', 'a1']
+    >>> [variable.name for variable in model.free_RVs[7:]]
+    ['tau2', 'psi2', 'W2', 'b2', 'eta_sq2']
+    >>> smooth = nns.bow_tie(X, X[:, 0], shrinkage="gaussian", marginalize_gates=True)
+    >>> [variable.name for variable in smooth.free_RVs]
+    ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
+    """
+    require_choice("shrinkage", shrinkage, get_args(Shrinkage))
+    require_choice("start", start, get_args(Start))
+    inputs = data.inputs(X)
+    n_obs, n_features = inputs.values.shape
+    targets = data.regression_targets(y, n_obs)
+    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
+    n_layers = len(units) - 1
+    if not isinstance(marginalize_gates, bool | np.bool_):
+        raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
+    temperature = positive_number("temperature", temperature)
+    fit = _least_squares(inputs.values, targets.values)
+    weights = weight_prior(
+        shrinkage,
+        {
+            "nu_global": nu_global,
+            "delta_global": delta_global,
+            "lambda_global": lambda_global,
+            "nu_local": nu_local,
+            "delta_local": delta_local,
+            "lambda_local": lambda_local,
+            "weight_var": weight_var,
+        },
+        fit.weight_scale / max(n_layers - 1, 1),
+        units[:-1],
+    )
+    bias_var = layers.positive_per_layer(
+        "bias_var", fit.bias_var if bias_var is None else bias_var, n_layers
+    )
+    hidden_noise = _inverse_gamma("hidden", hidden_alpha, hidden_beta)
+    noise = _inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
+
+    dims = layer_dims(units, inputs.features, targets.outputs)
+    unit_dims = tuple(dims)
+    model = current_or_new_model()
+    check_names(model, _variable_names(n_layers, weights, marginalize_gates), ["obs", *dims])
+    check_dims(model, {"obs": Dim(n_obs), **dims})
+
+    row_dims = ("obs", "output")[: targets.values.ndim]
+    with model:
+        add_dims(model, dims)
+        x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
+        observed = pm.Data("targets", targets.values, dims=row_dims)
+        starts = data_start(x, observed, units) if start == "data" else {}
+        otherwise = None if start == "data" else "prior"
+
+        def linear_map(layer: int) -> TensorVariable:
+            shape = units[layer], units[layer - 1]
+            dims_of = unit_dims[layer], unit_dims[layer - 1]
+            W = pm.Normal(
+                f"W{layer}",
+                0.0,
+                weights.scale(layer, shape, dims_of, otherwise),
+                shape=shape,
+                dims=dims_of,
+                initval=starts.get(f"W{layer}", otherwise),
+            )
+            b = pm.Normal(
+                f"b{layer}",
+                0.0,
+                standard_deviation(bias_var[layer - 1]),
+                shape=shape[:1],
+                dims=dims_of[0],
+                initval=starts.get(f"b{layer}", otherwise),
+            )
+            return x @ W.T + b
+
+        def noise_scale(layer: int, prior: tuple[NDArray, NDArray]) -> TensorVariable:
+            variance = pm.InverseGamma(
+                f"eta_sq{layer}",
+                *prior,
+                shape=units[layer : layer + 1],
+                dims=unit_dims[layer],
+                initval=otherwise,
+            )
+            return pt.sqrt(variance)
+
+        for layer in range(1, n_layers):
+            z = linear_map(layer)
+            logit = z / floating(temperature)
+            unit_rows = {"dims": ("obs", unit_dims[layer])}
+            name = f"a{layer}"
+            initval = starts.get(name, otherwise)
+            if marginalize_gates:
+                scale = noise_scale(layer, hidden_noise)
+                x = pm.NormalMixture(
+                    name,
+                    pt.sigmoid(pt.stack([logit, -logit], axis=-1)),
+                    pt.stack([z, pt.zeros_like(z)], axis=-1),
+                    scale[:, None],
+                    initval=initval,
+                    **unit_rows,
+                )
+            else:
+                gate = f"gamma{layer}"
+                gamma = pm.Bernoulli(
+                    gate, logit_p=logit, initval=starts.get(gate, otherwise), **unit_rows
+                )
+                scale = noise_scale(layer, hidden_noise)
+                x = pm.Normal(name, gamma * z, scale, initval=initval, **unit_rows)
+        z = linear_map(n_layers)
+        mean = z if observed.ndim == 2 else z[:, 0]
+        pm.Normal("y", mean, noise_scale(n_layers, noise), observed=observed, dims=row_dims)
+    return model
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    """What the regression of the targets on the inputs says of the scales of a network.
+
+    Attributes
+    ----------
+    weight_scale : float
+        ``delta**2``, variance of the weights of a single layer.
+    bias_var : float
+        Variance of the biases.
+    noise : float
+        Scale of the prior of the output noise.
+    """
+
+    weight_scale: float
+    bias_var: float
+    noise: float
+
+
+def _least_squares(X: NDArray, y: NDArray) -> _Defaults:
+    columns = np.column_stack([np.ones(len(X)), X]).astype("float64")
+    targets = y.reshape(len(y), -1).astype("float64")
+    coefficients, *_ = np.linalg.lstsq(columns, targets)
+    intercept, beta = coefficients[0], coefficients[1:]
+    residual_var = (targets - columns @ coefficients).var(axis=0).mean()
+    return _Defaults(
+        float(np.clip(np.abs(beta).max(), 1e-6, 100.0)),
+        float(max(np.abs(intercept).max(), 1.0)),
+        float(max(min(residual_var / 4, 30.0), 1e-3 * targets.var(axis=0).mean(), 1e-6)),
+    )
+
+
+def _inverse_gamma(kind: str, alpha: float, beta: float) -> tuple[NDArray, NDArray]:
+    """Shape and scale of the prior of a variance."""
+    return (
+        floating(positive_number(f"{kind}_alpha", alpha)),
+        floating(positive_number(f"{kind}_beta", beta)),
+    )
+
+
+def _variable_names(n_layers: int, weights: WeightPrior, marginalize_gates: bool) -> list[str]:
+    """Every variable the model will have."""
+    names = ["inputs", "targets", "y"]
+    for layer in range(1, n_layers + 1):
+        names += [*weights.names(layer), f"W{layer}", f"b{layer}", f"eta_sq{layer}"]
+    for layer in range(1, n_layers):
+        names += [f"a{layer}"] + [f"gamma{layer}"] * (not marginalize_gates)
+    return names
