@@ -1,6 +1,6 @@
 """Noise-free forward pass of a posterior on new inputs."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,17 +9,20 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from numpy.typing import ArrayLike
+from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
     dependents,
     depends_on,
     describe,
@@ -43,8 +46,8 @@ def predict(
 ) -> xr.DataArray:
     """Pass new inputs through the network without noise, for each posterior draw.
 
-    Variables that depend on the inputs (pre- and post-activations, utilities) are replaced by
-    their means given the layer before; the others are taken from the posterior. So are the
+    Variables that depend on the inputs (pre- and post-activations, gates, utilities) are replaced
+    by their means given the layer before; the others are taken from the posterior. So are the
     ``pm.Deterministic`` that the training data enter as a whole, inputs and targets, such as the
     readout weights of :func:`~pymc_nnsteps.wide_mlp`: they are what the chain has learnt.
 
@@ -172,9 +175,9 @@ def forward_mean(
             f"learnt of the values of {describe(y)}; make all that it has learnt (such as readout "
             "weights) a pm.Deterministic of its own."
         )
-    means = {rv: _mean(rv) for rv in model.free_RVs if depends_on(rv, {container})}
+    means = {rv: _latent_mean(model, rv) for rv in model.free_RVs if depends_on(rv, {container})}
     while stated_in([output], means):
-        [output] = substitute([output], means)
+        output = _with_means(output, means)
     return output, list(learnt.values())
 
 
@@ -239,6 +242,34 @@ def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
         )
         for length in lengths
     )
+
+
+def _with_means(
+    output: TensorVariable, means: Mapping[TensorVariable, TensorVariable]
+) -> TensorVariable:
+    """An expression with variables replaced by their means, which may be of another type."""
+    new: dict[Any, Any] = dict(means)
+    for node in io_toposort(list(means), [output]):
+        if not new.keys().isdisjoint(node.inputs):
+            inputs = [new.get(variable, variable) for variable in node.inputs]
+            rebuilt = node.clone_with_new_inputs(inputs, strict=False)
+            new.update(zip(node.outputs, rebuilt.outputs, strict=True))
+    replaced: TensorVariable = new[output]
+    return replaced
+
+
+def _latent_mean(model: pm.Model, rv: TensorVariable) -> TensorVariable:
+    """Mean of a latent variable; a gate passes on what it does on average."""
+    if isinstance(rv.owner.op, BernoulliRV):
+        try:
+            match_gates(model, rv)
+        except NotConjugate as reason:
+            raise ValueError(f"predict cannot average over {describe(rv)}: {reason}.") from None
+        return parameters(rv)[0]
+    if isinstance(rv.owner.op, MixtureRV) and len(rv.owner.inputs) == 3:
+        _, weights, component = rv.owner.inputs
+        return (weights * _mean(component)).sum(-1).astype(rv.dtype)
+    return _mean(rv)
 
 
 def _mean(rv: TensorVariable) -> TensorVariable:

@@ -66,3 +66,11 @@ def augmented(rng: Variable, seen: Child) -> tuple[Variable, Observation]:
         return rng, seen.given(omega)
     assert isinstance(seen, Observation)
     return rng, seen
+
+
+def with_any_precision(seen: Child) -> Observation:
+    """The Gaussian observation that a child is, given precisions that are of no matter."""
+    if isinstance(seen, BinaryObservation):
+        return seen.given(pt.ones_like(seen.half))
+    assert isinstance(seen, Observation)
+    return seen

@@ -28,11 +28,24 @@ Shapes = Mapping[TensorVariable, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Draw:
-    """One symbolic draw: the advanced generator, the new values, and statistics of the move."""
+    """One symbolic draw.
+
+    Attributes
+    ----------
+    rng : Variable
+        The advanced generator.
+    values : mapping
+        New values of the random variables that are drawn.
+    stats : mapping
+        Statistics of the move.
+    auxiliary : mapping
+        Values of variables that are not the model's, for the draws that follow in the sweep.
+    """
 
     rng: Variable
     values: Mapping[TensorVariable, TensorVariable]
     stats: Mapping[str, TensorVariable] = field(default_factory=dict)
+    auxiliary: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
 
 
 class Conditional(ABC):

@@ -19,7 +19,7 @@ posterior can be sampled exactly, layer by layer.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -153,15 +153,20 @@ def bow_tie(
     that of a column of ``W{l+1}``. With a small temperature and little noise in the hidden layers
     gates, activations and weights are nearly functions of each other, so that chains move
     slowly: run several, and look at R-hat of function values. Gates and activations, which
-    have a number for each observation and unit, are best left out of the trace, with
-    ``var_names``.
+    have a number for each observation and unit, are best left out of the trace::
+
+        kept = [rv.name for rv in model.free_RVs if rv.name not in ("gamma1", "a1")]
+        with model:
+            idata = pm.sample(var_names=kept)
+
+    With ``marginalize_gates`` all is left to NUTS, which by default jitters the start; pass
+    ``init="adapt_diag"`` to keep it.
 
     **Prediction** at new inputs exchanges these and samples forward; the targets may stay as they
     are. In a model with ``coords={"obs": ...}`` of your own also pass ``coords={"obs": ...}`` to
     ``pm.set_data``::
 
         with model:
-            idata = pm.sample(var_names=["W1", "b1", "eta_sq1", "W2", "b2", "eta_sq2"])
             pm.set_data({"inputs": X_new})
             predictions = pm.sample_posterior_predictive(idata, predictions=True)
 
@@ -233,25 +238,16 @@ def bow_tie(
         starts = data_start(x, observed, units) if start == "data" else {}
         otherwise = None if start == "data" else "prior"
 
+        def normal(name: str, sigma: TensorVariable | NDArray, *dims_of: str) -> TensorVariable:
+            shape = tuple(dims[dim].length for dim in dims_of)
+            initval = starts.get(name, otherwise)
+            return pm.Normal(name, 0.0, sigma, shape=shape, dims=dims_of, initval=initval)
+
         def linear_map(layer: int) -> TensorVariable:
             shape = units[layer], units[layer - 1]
             dims_of = unit_dims[layer], unit_dims[layer - 1]
-            W = pm.Normal(
-                f"W{layer}",
-                0.0,
-                weights.scale(layer, shape, dims_of, otherwise),
-                shape=shape,
-                dims=dims_of,
-                initval=starts.get(f"W{layer}", otherwise),
-            )
-            b = pm.Normal(
-                f"b{layer}",
-                0.0,
-                standard_deviation(bias_var[layer - 1]),
-                shape=shape[:1],
-                dims=dims_of[0],
-                initval=starts.get(f"b{layer}", otherwise),
-            )
+            W = normal(f"W{layer}", weights.scale(layer, shape, dims_of, otherwise), *dims_of)
+            b = normal(f"b{layer}", standard_deviation(bias_var[layer - 1]), dims_of[0])
             return x @ W.T + b
 
         def noise_scale(layer: int, prior: tuple[NDArray, NDArray]) -> TensorVariable:
@@ -264,33 +260,33 @@ def bow_tie(
             )
             return pt.sqrt(variance)
 
-        for layer in range(1, n_layers):
-            z = linear_map(layer)
-            logit = z / floating(temperature)
-            unit_rows = {"dims": ("obs", unit_dims[layer])}
-            name = f"a{layer}"
-            initval = starts.get(name, otherwise)
+        def activations(layer: int, z: TensorVariable) -> TensorVariable:
+            name, gate, unit_rows = f"a{layer}", f"gamma{layer}", ("obs", unit_dims[layer])
+            logit, initval = z / floating(temperature), starts.get(name, otherwise)
             if marginalize_gates:
                 scale = noise_scale(layer, hidden_noise)
-                x = pm.NormalMixture(
-                    name,
-                    pt.sigmoid(pt.stack([logit, -logit], axis=-1)),
-                    pt.stack([z, pt.zeros_like(z)], axis=-1),
-                    scale[:, None],
-                    initval=initval,
-                    **unit_rows,
-                )
-            else:
-                gate = f"gamma{layer}"
-                gamma = pm.Bernoulli(
-                    gate, logit_p=logit, initval=starts.get(gate, otherwise), **unit_rows
-                )
-                scale = noise_scale(layer, hidden_noise)
-                x = pm.Normal(name, gamma * z, scale, initval=initval, **unit_rows)
+                return _mixture(name, z, logit, scale, dims=unit_rows, initval=initval)
+            gamma = pm.Bernoulli(
+                gate, logit_p=logit, dims=unit_rows, initval=starts.get(gate, otherwise)
+            )
+            scale = noise_scale(layer, hidden_noise)
+            return pm.Normal(name, gamma * z, scale, dims=unit_rows, initval=initval)
+
+        for layer in range(1, n_layers):
+            x = activations(layer, linear_map(layer))
         z = linear_map(n_layers)
         mean = z if observed.ndim == 2 else z[:, 0]
         pm.Normal("y", mean, noise_scale(n_layers, noise), observed=observed, dims=row_dims)
     return model
+
+
+def _mixture(
+    name: str, z: TensorVariable, logit: TensorVariable, scale: TensorVariable, **options: Any
+) -> TensorVariable:
+    """Activations about ``z`` where a gate is open and about zero where not, the gate unknown."""
+    weights = pt.sigmoid(pt.stack([logit, -logit], axis=-1))
+    means = pt.stack([z, pt.zeros_like(z)], axis=-1)
+    return pm.NormalMixture(name, weights, means, scale[:, None], **options)
 
 
 @dataclass(frozen=True)

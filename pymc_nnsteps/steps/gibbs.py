@@ -21,7 +21,7 @@ from pymc_nnsteps.compiling import c_by_default
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
-from pymc_nnsteps.conditionals.scan import order_scan
+from pymc_nnsteps.conditionals.scan import Collapse, combine, order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -50,6 +50,11 @@ class Gibbs(BlockedStep):
         Order of a sweep. "sequential" follows the model from input to output (Piccioli et al.,
         Algorithm 1); "parallel" draws all post-activations, then all weights, then all
         pre-activations (Algorithm 2). Both leave the posterior invariant.
+    collapse : bool or "auto"
+        Whether the gates and the weights of a layer behind binary gates
+        (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
+        all units, at a cost that grows with the cube of the layer's number of weights. "auto"
+        does so up to 1500 weights. All choices leave the posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -67,8 +72,9 @@ class Gibbs(BlockedStep):
         If a variable's full conditional is not of a known form; the message names the variable,
         the child in the way, and the reason.
     ValueError
-        If ``sweeps`` or ``scan`` is not as above, or if a full conditional is improper at the
-        initial point, as that of a variance with a Gamma prior is if its children are zero.
+        If ``sweeps``, ``scan`` or ``collapse`` is not as above, or if a full conditional is
+        improper at the initial point, as that of a variance with a Gamma prior is if its children
+        are zero.
 
     Examples
     --------
@@ -92,6 +98,7 @@ class Gibbs(BlockedStep):
         *,
         sweeps: int = 1,
         scan: Scan = "sequential",
+        collapse: Collapse = "auto",
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -100,22 +107,27 @@ class Gibbs(BlockedStep):
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
         require_choice("scan", scan, get_args(Scan))
+        if not isinstance(collapse, bool) and collapse != "auto":
+            raise ValueError(f'collapse must be True, False or "auto"; got {collapse!r}.')
         model = modelcontext(model)
         if initial_point is None:
             initial_point = model.initial_point()
         rvs = _recognised(model) if vars is None else chosen(model, vars)
-        conditionals = order_scan(find_conditionals(model, rvs), scan, model)
-        self.vars = [model.rvs_to_values[rv] for c in conditionals for rv in c.draws]
+        shapes = _shapes(model, initial_point)
+        blocks = combine(find_conditionals(model, rvs), collapse, shapes)
+        conditionals = order_scan(blocks, scan, model)
+        drawn = dict.fromkeys(rv for conditional in conditionals for rv in conditional.draws)
+        self.vars = [model.rvs_to_values[rv] for rv in drawn]
         self.rng = get_random_generator(rng)
         self.n_sweeps = 0
         self._sweep = Sweep(
             model,
             conditionals,
-            _shapes(model, initial_point),
+            shapes,
             c_by_default(compile_kwargs),
         )
-        _, drawn, _ = self._sweep(np.random.default_rng(0), initial_point, 1)
-        strange = [name for name, value in drawn.items() if not np.isfinite(value).all()]
+        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, 1)
+        strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(
                 f"{', '.join(strange)} cannot be drawn at the initial point, where the full "

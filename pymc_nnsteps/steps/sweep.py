@@ -104,11 +104,11 @@ def chain_draws(
     given = []
     for conditional in conditionals:
         draw = conditional.draw(rng, shapes)
-        given.append(stated_in(draw.values.values(), model.free_RVs))
-        symbolic = [draw.rng, *draw.values.values(), *draw.stats.values()]
-        rng, *results = substitute(symbolic, current)
-        stats.update(zip(draw.stats, results[len(draw.values) :], strict=True))
-        current.update(zip(draw.values, results, strict=False))
+        new = {**draw.values, **draw.auxiliary}
+        given.append(stated_in([*new.values(), *draw.stats.values()], model.free_RVs))
+        rng, *results = substitute([draw.rng, *new.values(), *draw.stats.values()], current)
+        stats.update(zip(draw.stats, results[len(new) :], strict=True))
+        current.update(zip(new, results, strict=False))
         drawn.update((rv, current[rv]) for rv in draw.values)
     check_scan(conditionals, given)
     values = {}

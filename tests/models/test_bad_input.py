@@ -8,7 +8,13 @@ import pytest
 
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import Normalize
-from pymc_nnsteps.models import hierarchical_mlp, intermediate_noise_mlp, one_hot, wide_mlp
+from pymc_nnsteps.models import (
+    bow_tie,
+    hierarchical_mlp,
+    intermediate_noise_mlp,
+    one_hot,
+    wide_mlp,
+)
 
 X = np.random.default_rng(1).normal(size=(6, 2))
 Y = X[:, 0]
@@ -350,12 +356,108 @@ HIERARCHICAL_CASES = {
 }
 
 
+def of_family(shrinkage, message, **options):
+    return {"shrinkage": shrinkage, **options}, message
+
+
+BOW_TIE_CASES = {
+    name: CASES[name]
+    for name in (
+        *("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y"),
+        *("hidden zero", "hidden fraction", "hidden bool", "hidden number", "hidden text"),
+    )
+} | {
+    "temperature zero": ({"temperature": 0}, "temperature must be a positive number; got 0"),
+    "temperature text": ({"temperature": "cold"}, "temperature must be a positive number"),
+    "temperature nan": ({"temperature": np.nan}, "temperature must be a positive number"),
+    "temperatures": ({"temperature": [0.1, 0.2]}, "temperature must be a positive number"),
+    "shrinkage": (
+        {"shrinkage": "horseshoe"},
+        'shrinkage must be one of "student_t", "laplace", "normal_gamma", "nig", "gaussian"; '
+        "got 'horseshoe'",
+    ),
+    "shrinkage none": ({"shrinkage": None}, "shrinkage must be one of .*; got None"),
+    "start": ({"start": "zero"}, 'start must be one of "data", "prior"; got \'zero\''),
+    "marginalize": (
+        {"marginalize_gates": "yes"},
+        "marginalize_gates must be True or False; got 'yes'",
+    ),
+    "marginalize number": ({"marginalize_gates": 1}, "marginalize_gates must be True or False"),
+    "rate of student_t": of_family(
+        "student_t",
+        'lambda_global has no meaning with shrinkage="student_t", which is set by nu_global, '
+        "delta_global, nu_local, delta_local; leave it out",
+        lambda_global=1.0,
+    ),
+    "local rate of student_t": of_family(
+        "student_t", "lambda_local has no meaning", lambda_local=(1, 2)
+    ),
+    "order of laplace": of_family(
+        "laplace",
+        'nu_global has no meaning with shrinkage="laplace", which is set by lambda_global, '
+        "lambda_local;",
+        nu_global=1.0,
+    ),
+    "delta of laplace": of_family("laplace", "delta_local has no meaning", delta_local=1.0),
+    "local order of laplace": of_family("laplace", "nu_local has no meaning", nu_local=1.0),
+    "delta of normal_gamma": of_family(
+        "normal_gamma", "delta_global has no meaning", delta_global=1.0
+    ),
+    "order of nig": of_family("nig", "nu_local has no meaning", nu_local=-0.5),
+    "delta of gaussian": of_family(
+        "gaussian",
+        'delta_global has no meaning with shrinkage="gaussian", which is set by weight_var;',
+        delta_global=1.0,
+    ),
+    "variance of nig": of_family("nig", "weight_var has no meaning", weight_var=1.0),
+    "variance of student_t": ({"weight_var": 1.0}, "weight_var has no meaning"),
+    "order of student_t": ({"nu_global": 1.5}, "nu_global must be negative; got 1.5"),
+    "order zero": ({"nu_global": 0}, "nu_global must be negative; got 0"),
+    "local orders": ({"nu_local": [-1, 1]}, r"nu_local must be negative; got \[-1, 1\]"),
+    "order of normal_gamma": of_family(
+        "normal_gamma", "nu_global must be positive; got -1", nu_global=-1
+    ),
+    "orders of normal_gamma": of_family(
+        "normal_gamma", "nu_local must be positive", nu_local=(0.5, 0)
+    ),
+    "delta zero": ({"delta_global": 0}, "delta_global must be positive; got 0"),
+    "delta nan": ({"delta_global": np.nan}, "delta_global must be a finite number"),
+    "deltas": ({"delta_global": [1, 2]}, r"delta_global must be one number; got \[1, 2\]"),
+    "local deltas": (
+        {"delta_local": [1, 2, 3]},
+        r"delta_local must be one number or 2, one per layer; got \[1, 2, 3\]",
+    ),
+    "local delta": ({"delta_local": (1, -1)}, "delta_local must be positive"),
+    "local order text": ({"nu_local": "small"}, "nu_local must be a finite number"),
+    "lambda": of_family("nig", "lambda_global must be positive", lambda_global=-1),
+    "lambda infinite": of_family("nig", "lambda_global must be a finite", lambda_global=np.inf),
+    "local lambda": of_family("laplace", "lambda_local must be positive", lambda_local=[1, 0]),
+    "local lambdas": of_family(
+        "laplace", "lambda_local must be one number or 2, one per layer", lambda_local=[1]
+    ),
+    "weight variance": of_family("gaussian", "weight_var must be positive", weight_var=0),
+    "weight variances": of_family(
+        "gaussian", "weight_var must be one number or 2, one per layer", weight_var=[1, 2, 3]
+    ),
+    "bias variance": ({"bias_var": 0}, "bias_var must be positive; got 0"),
+    "bias variances": ({"bias_var": [1] * 3}, "bias_var must be one number or 2, one per layer"),
+    "bias variance text": ({"bias_var": "none"}, "bias_var must be a finite number"),
+    "hidden alpha": ({"hidden_alpha": 0}, "hidden_alpha must be a positive number; got 0"),
+    "hidden beta": ({"hidden_beta": -1}, "hidden_beta must be a positive number; got -1"),
+    "hidden betas": ({"hidden_beta": [1, 2]}, "hidden_beta must be a positive number"),
+    "noise alpha": ({"noise_alpha": np.inf}, "noise_alpha must be a positive number; got inf"),
+    "noise beta": ({"noise_beta": 0.0}, "noise_beta must be a positive number; got 0.0"),
+    "noise beta text": ({"noise_beta": "small"}, "noise_beta must be a positive number"),
+}
+
+
 @pytest.mark.parametrize(
     ("builder", "cases", "case"),
     [
         *((intermediate_noise_mlp, CASES, case) for case in CASES),
         *((wide_mlp, WIDE_CASES, case) for case in WIDE_CASES),
         *((hierarchical_mlp, HIERARCHICAL_CASES, case) for case in HIERARCHICAL_CASES),
+        *((bow_tie, BOW_TIE_CASES, case) for case in BOW_TIE_CASES),
     ],
     ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
 )
@@ -438,6 +540,37 @@ def test_clashes_of_a_hierarchical_network(coords, variable, message):
         with pytest.raises(ValueError, match=message):
             hierarchical_mlp(frame, Y, hidden=(4,))
     assert (list(outer.named_vars), dict(outer.coords)) == before
+
+
+@pytest.mark.parametrize(
+    ("coords", "variable", "message"),
+    [
+        ({"feature": range(3)}, "w", 'coords "feature" of the model has length 3, .* needs 2'),
+        ({"obs": range(7)}, "w", 'coords "obs" of the model has length 7, .* needs 6'),
+        ({"hidden1": range(5)}, "w", 'coords "hidden1" of the model has length 5, .* needs 4'),
+        ({"feature": ["b", "a"]}, "w", r'coords "feature" of the model is .* the data say'),
+        *(
+            ({}, name, rf"The model already has the names \['{name}'\]")
+            for name in ("tau1", "psi2", "W1", "b2", "gamma1", "eta_sq2", "a1", "y", "hidden1")
+        ),
+        ({"psi1": range(2)}, "w", r"The model already has the names \['psi1'\]"),
+    ],
+)
+def test_clashes_of_a_bow_tie_network(coords, variable, message):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    with pm.Model(coords=coords) as outer:
+        pm.Normal(variable)
+        before = list(outer.named_vars), dict(outer.coords)
+        with pytest.raises(ValueError, match=message):
+            bow_tie(frame, Y, hidden=(4,))
+    assert (list(outer.named_vars), dict(outer.coords)) == before
+
+
+def test_names_that_a_bow_tie_network_does_not_need():
+    with pm.Model():
+        for name in ("gamma1", "tau1", "psi2", "a2"):
+            pm.Normal(name)
+        bow_tie(X, Y, hidden=(4,), shrinkage="gaussian", marginalize_gates=True)
 
 
 def test_names_of_the_reparametrised_form_only():

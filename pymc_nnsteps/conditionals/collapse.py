@@ -1,0 +1,296 @@
+r"""A layer's gates and weights drawn with its activations integrated out.
+
+With little noise in a hidden layer its gates :math:`\gamma`, its weights W and its activations a
+are nearly functions of each other, so that drawing each given the others moves by steps of the
+size of the noise. Model, for a layer of N samples and D units with inputs :math:`\tilde x`:
+
+.. math::
+
+    a_n \sim N(u_n, \Sigma), \quad u_{nd} = \gamma_{nd} W_d \tilde x_n, \qquad
+    y_n \sim N(C a_n, \text{diag}(w_n)^{-1})
+
+where y is what the layer above says of a. With a integrated out, y is Normal with mean
+:math:`C u_n` and covariance :math:`V_n = \text{diag}(w_n)^{-1} + C \Sigma C^T`. Then
+(Sheinkman and Wade's model; with :math:`K_n = C^T V_n^{-1} C` and :math:`k_n = C^T V_n^{-1} y_n`)
+
+.. math::
+
+    \operatorname{logit} P(\gamma_{nd} = 1) &= \operatorname{logit} p_{nd}
+    + z_d (k_d - \textstyle\sum_{d' \ne d} K_{dd'} u_{d'}) - \tfrac12 K_{dd} z_d^2,
+    \qquad z_d = W_d \tilde x_n, \\
+    \operatorname{vec}(W) &\sim N(P^{-1} h, P^{-1}), \quad
+    P = \Lambda + \textstyle\sum_n [\text{diag}(\gamma_n) K_n \text{diag}(\gamma_n)
+    + \text{diag}(\omega_n)] \otimes \tilde x_n \tilde x_n^T
+
+with whatever else is seen of :math:`z` in :math:`\omega` and h.
+
+A sweep draws, one after another: the precisions by which logistic children see a, which are then
+held; the gates; the weights; and a itself, given these precisions. Between the first and the
+last of these nothing else is drawn, so that nothing is given an activation that is not up to date
+(:mod:`.scan` checks it).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import override
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable, equal_computations
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, with_any_precision
+from pymc_nnsteps.conditionals.axes import align, expand, varies
+from pymc_nnsteps.conditionals.blocks import (
+    Child,
+    Observation,
+    Rows,
+    evidence_of,
+    prior_of,
+    rows_of,
+    split,
+)
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.conditionals.gates import Gates, uniforms
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.gaussian_ops import collapsed_information, draw_collapsed_gates
+from pymc_nnsteps.conditionals.structure import NotConjugate, describe, typed_like
+from pymc_nnsteps.random.standard_normal import standard_normal
+
+
+@dataclass(frozen=True)
+class Augmentation(Conditional):
+    """Polya-Gamma variables of logistic children, held until they are drawn again."""
+
+    held: Mapping[TensorVariable, BinaryObservation]
+    draws: tuple[TensorVariable, ...] = ()
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Polya-Gamma"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        drawn = {}
+        for omega, child in self.held.items():
+            rng, drawn[omega] = child.draw_precision(rng)
+        return Draw(rng, {}, auxiliary=drawn)
+
+
+@dataclass(frozen=True)
+class Above:
+    """What is known of a layer's activations from above, and how they see gates and weights.
+
+    Attributes
+    ----------
+    activations : TensorVariable, shape (n_obs, units)
+    rows : Rows
+        What their children say.
+    seen : Observation
+        Of the weights, by the activations.
+    """
+
+    activations: TensorVariable
+    rows: Rows
+    seen: Observation
+
+    @property
+    def variance(self) -> TensorVariable:
+        """``Sigma``, shape (units,)."""
+        precision = align(self.seen.precision, 2)[0]
+        return pt.reciprocal(expand(precision, {0: self.rows.design.shape[1]}))
+
+    @property
+    def weight(self) -> TensorVariable:
+        """Shape (n_obs, m), or (1, m) if it is the same for all samples; not zero."""
+        full = expand(self.rows.weight, {1: self.rows.design.shape[0]})
+        return pt.maximum(full, np.finfo(full.dtype).tiny)
+
+    def response(self, offset: TensorVariable | None) -> TensorVariable:
+        """What is seen through the design, without the part of the activations' offset."""
+        response = self.rows.score / self.weight
+        if offset is None:
+            return response
+        return response - pt.dot(offset.astype(response.dtype), self.rows.design.T)
+
+
+@dataclass(frozen=True)
+class CollapsedGates(Conditional):
+    """Gates in turn, with the activations behind them integrated out."""
+
+    draws: tuple[TensorVariable, ...]
+    gates: Gates
+    above: Above
+    integrates_out: tuple[TensorVariable, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Bernoulli, collapsed"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [gates] = self.draws
+        [seen] = self.gates.observations
+        [term] = seen.terms
+        rng, uniform = uniforms(rng, gates)
+        slope = term.whole().coefficient.dimshuffle(0, 1)
+        value = draw_collapsed_gates(
+            pt.broadcast_to(self.gates.logit, gates.shape),
+            pt.broadcast_to(slope, gates.shape),
+            gates.astype(uniform.dtype),
+            self.above.rows.design,
+            self.above.weight,
+            self.above.response(seen.offset),
+            self.above.variance,
+            uniform,
+        )
+        return Draw(rng, {gates: typed_like(gates, value)})
+
+
+@dataclass(frozen=True)
+class CollapsedWeights(Conditional):
+    """The weights of all units of a layer jointly, with its activations integrated out."""
+
+    draws: tuple[TensorVariable, ...]
+    weights: Gaussian
+    above: Above
+    integrates_out: tuple[TensorVariable, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Gaussian, collapsed"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        members = self.weights.members
+        evidence = []
+        for child in self.weights.observations:
+            if child.child is not self.above.activations:
+                rng, observation = augmented(rng, child)
+                evidence.append(evidence_of(members, observation))
+        through = evidence_of(members, self.above.seen)
+        inputs = through.shared_design
+        assert inputs is not None
+        prior = prior_of(members)
+        n_units, n_obs = prior.label_lengths[0], inputs.shape[0]
+        factor = pt.ones_like(through.weight) if through.factor is None else through.factor
+        per_case = {0: n_units, 1: n_obs}
+        own = rows_of(evidence) if evidence else None
+        zero = pt.zeros((n_units, n_obs), inputs.dtype)
+        information, score = collapsed_information(
+            inputs,
+            expand(factor, per_case).T,
+            (zero if own is None else expand(own.weight, per_case)).T,
+            self.above.rows.design,
+            self.above.weight,
+            self.above.response(self.above.seen.offset),
+            self.above.variance,
+        )
+        total = score.T if own is None else score.T + own.score
+        linear = pt.dot(total, inputs)
+        precision = expand(prior.precision, {0: n_units})
+        if prior.mean is not None:
+            linear = linear + prior.precision * prior.mean
+        root = cholesky(information + pt.diag(precision.ravel()), lower=True)
+        rng, noise = standard_normal(rng, prior.shape, precision.dtype)
+        half = solve_triangular(root, linear.ravel(), lower=True) + noise.ravel()
+        block = solve_triangular(root.T, half, lower=False).reshape(prior.shape)
+        return Draw(rng, split(block, members))
+
+
+@dataclass(frozen=True)
+class CollapsedLayer:
+    """The draws of a layer, in the order in which they must follow each other."""
+
+    gates: Gates
+    weights: Gaussian
+    activations: Gaussian
+    draws: tuple[Conditional, ...]
+
+    @property
+    def is_augmented(self) -> bool:
+        """Whether precisions of the activations' children are held meanwhile."""
+        return isinstance(self.draws[0], Augmentation)
+
+    def size(self, shapes: Shapes) -> int:
+        """Number of weights that are drawn jointly."""
+        return sum(int(np.prod(shapes[rv])) for rv in self.weights.draws)
+
+
+def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) -> CollapsedLayer:
+    """Find the gates and the weights of activations, to be drawn without these.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    [member, *others] = activations.members
+    a = member.rv
+    if others or (member.labels, member.dense) != ((0,), (1,)):
+        raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
+    gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
+    weights = [c for c in conditionals if isinstance(c, Gaussian) and _seen_by(a, c)]
+    if len(gates) != 1 or len(weights) != 1:
+        raise NotConjugate(f"{describe(a)} has no gates and weights of its own to be drawn with it")
+    held: dict[TensorVariable, BinaryObservation] = {}
+    observations: list[Observation] = []
+    for child in activations.observations:
+        if isinstance(child, BinaryObservation):
+            omega = child.half.type(name=f"omega of {describe(child.child)}")
+            held[omega] = child
+            observations.append(child.given(omega))
+        else:
+            observations.append(with_any_precision(child))
+    rows = rows_of([evidence_of(activations.members, seen) for seen in observations])
+    seen = _seen_by(a, weights[0])
+    above = Above(a, rows, seen) if rows is not None and seen is not None else None
+    if above is None or not _fits(gates[0], weights[0], above):
+        raise NotConjugate(f"{describe(a)} has gates or weights that vary in another way")
+    given = replace(activations, observations=tuple(observations))
+    draws: tuple[Conditional, ...] = (
+        CollapsedGates(gates[0].draws, gates[0], above, (a,)),
+        CollapsedWeights(weights[0].draws, weights[0], above, (a,)),
+        given,
+    )
+    if held:
+        draws = (Augmentation(held), *draws)
+    return CollapsedLayer(gates[0], weights[0], activations, draws)
+
+
+def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:
+    return [seen.child for seen in conditional.observations]
+
+
+def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:
+    """What the activations say of a block that all samples share, one label for each unit."""
+    for child in weights.observations:
+        if child.child is a and isinstance(child, Observation) and child.label_axes == [1]:
+            return child
+    return None
+
+
+def _fits(gates: Gates, weights: Gaussian, above: Above) -> bool:
+    """Whether gates and weights stand to the activations as those of a layer."""
+    [gate_term] = gates.observations[0].terms
+    links = [link.axis if link and link.index is None else None for link in gate_term.links]
+    return (
+        links == [0, 1]
+        and not varies(align(above.seen.precision, 2), [0])
+        and len(weights.members[0].labels) == 1
+        and _share_inputs(weights, weights.observations)
+    )
+
+
+def _share_inputs(weights: Gaussian, children: Sequence[Child]) -> bool:
+    """Whether all children see the weights through the same inputs."""
+    evidence = [evidence_of(weights.members, with_any_precision(child)) for child in children]
+    designs = [seen.shared_design for seen in evidence]
+    first = designs[0]
+    return first is not None and all(
+        other is not None and not seen.indexed and equal_computations([other], [first])
+        for other, seen in zip(designs, evidence, strict=True)
+    )
