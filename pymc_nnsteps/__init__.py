@@ -40,4 +40,5 @@ __all__ = [
 ]
 
 if Gibbs not in STEP_METHODS:
-    STEP_METHODS.append(Gibbs)
+    # Of steps that are equally competent PyMC takes the first: for gates, there are others.
+    STEP_METHODS.insert(1, Gibbs)

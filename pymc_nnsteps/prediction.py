@@ -1,6 +1,6 @@
 """Noise-free forward pass of a posterior on new inputs."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -177,7 +177,7 @@ def forward_mean(
         )
     means = {rv: _latent_mean(model, rv) for rv in model.free_RVs if depends_on(rv, {container})}
     while stated_in([output], means):
-        output = _with_means(output, means)
+        [output] = substitute([output], means)
     return output, list(learnt.values())
 
 
@@ -242,20 +242,6 @@ def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
         )
         for length in lengths
     )
-
-
-def _with_means(
-    output: TensorVariable, means: Mapping[TensorVariable, TensorVariable]
-) -> TensorVariable:
-    """An expression with variables replaced by their means, which may be of another type."""
-    new: dict[Any, Any] = dict(means)
-    for node in io_toposort(list(means), [output]):
-        if not new.keys().isdisjoint(node.inputs):
-            inputs = [new.get(variable, variable) for variable in node.inputs]
-            rebuilt = node.clone_with_new_inputs(inputs, strict=False)
-            new.update(zip(node.outputs, rebuilt.outputs, strict=True))
-    replaced: TensorVariable = new[output]
-    return replaced
 
 
 def _latent_mean(model: pm.Model, rv: TensorVariable) -> TensorVariable:

@@ -86,8 +86,9 @@ def solve_rows_transposed(factor: Array, rows: Array) -> None:
 
 
 @jit
-def weighted_gram(design: Array, weight: Array, scaled: Array) -> Array:
-    """``C^T diag(w) C``, with a scratch array of the design's shape."""
+def weighted_gram(design: Array, weight: Array) -> Array:
+    """``C^T diag(w) C``."""
+    scaled = np.empty(design.shape, design.dtype)
     for i in range(design.shape[0]):
         root = math.sqrt(weight[i])
         for j in range(design.shape[1]):
@@ -110,10 +111,9 @@ def draw_labels(design: Array, weight: Array, linear: Array, prior: Array, noise
     noise : array, shape (labels, d)
         Standard normals.
     """
-    out = linear + 0.0
-    scaled = np.empty_like(design)
+    out = linear.copy()
     for label in range(len(out)):
-        precision = weighted_gram(design, weight[label], scaled)
+        precision = weighted_gram(design, weight[label])
         for j in range(len(precision)):
             precision[j, j] += prior[label, j]
         row = out[label]
@@ -172,7 +172,7 @@ def draw_collapsed_gates(
     uniform : array, shape (n_obs, d)
     """
     m, d = design.shape
-    out = gates + 0.0
+    out = gates.copy()
     factor, whitened = np.empty((m, m), design.dtype), np.empty_like(design)
     residual = np.empty(m, design.dtype)
     for n in range(len(out)):
@@ -324,14 +324,13 @@ def draw_chain(
     n_layers, n_obs, width = prior.shape
     out = np.zeros_like(noise)
     factors = np.zeros((n_layers, width, width), prior.dtype)
-    scaled = np.zeros((design.shape[1], width), prior.dtype)
     passed = np.zeros((n_layers, width, width), prior.dtype)
     vector = np.zeros(width, prior.dtype)
     for n in range(n_obs):
         finite = True
         for layer in range(n_layers - 1, -1, -1):
             d, m = widths[layer], counts[layer]
-            gram = weighted_gram(design[layer, :m, :d], weight[layer, n, :m], scaled[:m, :d])
+            gram = weighted_gram(design[layer, :m, :d], weight[layer, n, :m])
             linear_part = out[layer, n, :d]
             linear_part[:] = linear[layer, n, :d]
             if layer + 1 < n_layers:

@@ -16,7 +16,7 @@ from pymc.model import modelcontext
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import io_toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -178,8 +178,23 @@ def typed_like(rv: TensorVariable, value: TensorVariable) -> TensorVariable:
 
 
 def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Variable]) -> list[Any]:
-    """Expressions with variables replaced, where they occur."""
-    return graph_replace(list(expressions), dict(replacements), strict=False)
+    """Expressions with variables replaced, where they occur, by others of perhaps another type.
+
+    Nothing is replaced inside the replacements.
+    """
+    wanted = list(expressions)
+    new: dict[Any, Any] = dict(replacements)
+    for node in io_toposort(list(replacements), wanted):
+        if not new.keys().isdisjoint(node.inputs):
+            inputs = [new.get(variable, variable) for variable in node.inputs]
+            same = [_dtype(old) == _dtype(i) for old, i in zip(node.inputs, inputs, strict=True)]
+            rebuilt = node.clone_with_new_inputs(inputs, strict=all(same))
+            new.update(zip(node.outputs, rebuilt.outputs, strict=True))
+    return [new.get(expression, expression) for expression in wanted]
+
+
+def _dtype(variable: Variable) -> str | None:
+    return getattr(variable.type, "dtype", None)
 
 
 def scalar_constant(variable: Variable) -> float | None:

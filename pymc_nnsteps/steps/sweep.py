@@ -103,10 +103,12 @@ def chain_draws(
     stats: dict[str, Variable] = {}
     given = []
     for conditional in conditionals:
-        draw = conditional.draw(rng, shapes)
+        before = rng.type()
+        draw = conditional.draw(before, shapes)
         new = {**draw.values, **draw.auxiliary}
         given.append(stated_in([*new.values(), *draw.stats.values()], model.free_RVs))
-        rng, *results = substitute([draw.rng, *new.values(), *draw.stats.values()], current)
+        symbolic = [draw.rng, *new.values(), *draw.stats.values()]
+        rng, *results = substitute(symbolic, {before: rng, **current})
         stats.update(zip(draw.stats, results[len(new) :], strict=True))
         current.update(zip(new, results, strict=False))
         drawn.update((rv, current[rv]) for rv in draw.values)

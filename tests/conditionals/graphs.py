@@ -17,7 +17,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import UniformRV
 
+from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.variables import natural_values
@@ -83,7 +85,7 @@ def random_nodes(rng, next_rng, values):
 
     (A model's own random variable may still stand in the graph for its shape.)
     """
-    kinds = StandardNormalRV | KernelRV
+    kinds = StandardNormalRV | KernelRV | UniformRV
     nodes = {v.owner for v in ancestors(values) if v.owner and isinstance(v.owner.op, kinds)}
     chain, current = [], rng
     while nodes:
@@ -93,6 +95,45 @@ def random_nodes(rng, next_rng, values):
         current = node.outputs[0]
     assert current is next_rng
     return chain
+
+
+def gate_draw(model, conditional, held=()):
+    """Gates drawn at a point from given uniform numbers, with the draws of other kinds held."""
+    rng, next_rng, [value] = draw_graph(model, conditional)
+    *others, node = random_nodes(rng, next_rng, [value])
+    assert isinstance(node.op, UniformRV)
+    uniform = node.outputs[1].type()
+    known = {
+        other.outputs[1]: pt.as_tensor(array) for other, array in zip(others, held, strict=True)
+    }
+    [drawn] = graph_replace([value], {**known, node.outputs[1]: uniform}, strict=False)
+    names = list(model.value_vars)
+    function = pytensor.function([*names, uniform], drawn, mode=FAST, on_unused_input="ignore")
+    return lambda point, uniforms: function(*(point[v.name] for v in names), uniforms)
+
+
+def integrand_of(model, omegas):
+    """The model's log density with Bernoulli densities replaced by Polya-Gamma integrands.
+
+    ``omegas`` maps children to their Polya-Gamma variables, an array of the child's shape each.
+    """
+    others = [rv for rv in model.basic_RVs if rv not in omegas]
+    natural = natural_values(model)
+    stated = [array for child in omegas for array in (natural[child], logit_of(child))]
+    stated = [graph_replace(array, natural, strict=False) for array in stated]
+    outputs = [*model.logp(vars=others, sum=False), *stated]
+    names = list(model.value_vars)
+    function = pytensor.function(names, outputs, mode=FAST, on_unused_input="ignore")
+
+    def log_density(point):
+        results = function(*(point[v.name] for v in names))
+        total = sum(np.sum(part) for part in results[: len(others)])
+        values, psis = results[len(others) :: 2], results[len(others) + 1 :: 2]
+        for value, psi, omega in zip(values, psis, omegas.values(), strict=True):
+            total += np.sum((value - 0.5) * psi - omega * psi**2 / 2)
+        return total
+
+    return log_density
 
 
 def flat(arrays):

@@ -82,6 +82,13 @@ def hierarchical_network():
     return nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), priors=priors, likelihood="student_t")
 
 
+def bow_tie_network():
+    model = nns.bow_tie(X, X[:, 0], hidden=(3, 2), shrinkage="nig", temperature=0.5)
+    for variable in model.free_RVs:  # not at random: tests compare chains from the same start
+        model.set_initval(variable, None)
+    return model
+
+
 def gaussian_process():
     """A latent function whose prior has a parameter that is for another step."""
     with pm.Model() as model:
@@ -115,6 +122,7 @@ CASES = {
     "gibbs-by-hand": Case(nns.Gibbs, by_hand, ("W1", "Z", "A", "W2", "b2")),
     "gibbs-regression": Case(nns.Gibbs, regression, ("slopes", "intercept")),
     "gibbs-precisions": Case(nns.Gibbs, hierarchical_network, PRECISIONS),
+    "gibbs-bow-tie": Case(nns.Gibbs, bow_tie_network, None, {"collapse": True}),
     "pcn-process": Case(nns.PCN, gaussian_process, ("f",), {"beta": 0.1}),
     "pcn-network": Case(nns.PCN, smooth_network, None, {"steps": 3}),
     "pcnl-process": Case(nns.PCNL, gaussian_process, ("f",)),

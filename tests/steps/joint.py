@@ -2,8 +2,9 @@
 
 If the transition leaves the posterior of every data set invariant, the pair (variables, data)
 keeps its joint distribution. Stated by residuals of each variable given its parents,
-``e_v = (v - mean) / sd`` of a normal one and the normal quantile of ``F(v | parents)`` of others,
-all variables and the data together are independent standard normals. So every expectation is
+``e_v = (v - mean) / sd`` of a normal one and the normal quantile of ``F(v | parents)`` of others
+(of a gate: of a uniform number between its values to both sides of the jump), all variables and
+the data together are independent standard normals. So every expectation is
 known exactly and no simulation from the prior is needed.
 
 Tested are, of each variable's residuals, ``cos(e)`` averaged over all entries and, for two random
@@ -23,12 +24,31 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.tensor.random.basic import GammaRV, InvGammaRV, LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    ExponentialRV,
+    GammaRV,
+    InvGammaRV,
+    LaplaceRV,
+    NormalRV,
+    StudentTRV,
+)
 from scipy import special, stats
 
+from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from tests.statistics import batch_means_z_scores, bonferroni_limit
 
+
+def inverse_gaussian(nu, delta2, lambda2):
+    """The generalised one of order -1/2, whose distribution function is quick."""
+    assert np.all(nu == -0.5)
+    return stats.invgauss(1 / np.sqrt(delta2 * lambda2), scale=delta2)
+
+
 LAWS = {
+    BernoulliRV: lambda p: stats.bernoulli(p),
+    ExponentialRV: lambda scale: stats.expon(scale=scale),
+    GeneralizedInverseGaussianRV: inverse_gaussian,
     GammaRV: lambda shape, scale: stats.gamma(shape, scale=scale),
     InvGammaRV: lambda shape, scale: stats.invgamma(shape, scale=scale),
     StudentTRV: lambda nu, mu, sigma: stats.t(nu, mu, sigma),
@@ -104,7 +124,7 @@ def joint_z_scores(step, model, data, *, transitions, seed=0, decide=None):
     errors = {}
     for i, rv in enumerate(variables):
         parameters = given_many[rv](*(arrays[other] for other in variables[:i]))
-        errors[rv.name] = _residuals(rv, arrays[rv], parameters).reshape(transitions, -1)
+        errors[rv.name] = _residuals(rng, rv, arrays[rv], parameters).reshape(transitions, -1)
     return _z_scores(errors, seed)
 
 
@@ -133,10 +153,14 @@ def _z_scores(errors, seed):
     return dict(zip(statistics, scores.tolist(), strict=True))
 
 
-def _residuals(rv, values, parameters):
+def _residuals(rng, rv, values, parameters):
     if isinstance(rv.owner.op, NormalRV):
         mean, sd = parameters
         return (values - mean) / sd
+    if isinstance(rv.owner.op, BernoulliRV):
+        [p] = parameters
+        uniform = rng.random(values.shape)
+        return special.ndtri(np.where(values, 1 - p * uniform, (1 - p) * uniform))
     return special.ndtri(LAWS[type(rv.owner.op)](*parameters).cdf(values))
 
 
