@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor import config
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import Op
@@ -101,7 +102,8 @@ def _affine(
 ) -> AffineMap:
     if expression in rvs:
         links = tuple(Link(axis) for axis in range(expression.ndim))
-        one = pt.ones((1,) * (2 * expression.ndim), dtype=expression.dtype)
+        dtype = expression.dtype if expression.dtype.startswith("float") else config.floatX
+        one = pt.ones((1,) * (2 * expression.ndim), dtype=dtype)
         return AffineMap(None, {expression: Term(links, one)})
     if expression not in dependent:
         return AffineMap(expression, {})
@@ -199,7 +201,9 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
                     signed = term if sign == 1 else replace(term, coefficient=-term.coefficient)
                     terms[rv] = add(rv, terms, signed)
             return AffineMap(reduce(lambda a, b: a + b, offsets) if offsets else None, terms)
-        case scalar.Neg() | scalar.Identity() | scalar.Cast() if out.dtype.startswith("float"):
+        case scalar.Neg() | scalar.Identity() | scalar.Cast() if out.dtype.startswith(
+            "float"
+        ) or not isinstance(op.scalar_op, scalar.Cast):
             [form] = forms
             offset = None if form.offset is None else op(form.offset)
             terms = {rv: Term(t.links, op(t.whole().coefficient)) for rv, t in form.terms.items()}
@@ -216,8 +220,10 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
 
 
 def _in_dtype(form: AffineMap, dtype: str) -> AffineMap:
-    """Compute with offsets in the precision of the result: literals are stored in float32."""
-    if form.offset is None or not dtype.startswith("float") or form.offset.dtype == dtype:
+    """Compute with offsets in the precision of the result: literals are stored in few bits."""
+    if not dtype.startswith("float"):
+        dtype = config.floatX
+    if form.offset is None or form.offset.dtype == dtype:
         return form
     return AffineMap(form.offset.astype(dtype), form.terms)
 

@@ -14,6 +14,7 @@ network :math:`T_l` are the weights, :math:`g_l` the gates, and the gates of the
 augmentation, another observation of the pre-activations.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -37,6 +38,7 @@ from pymc_nnsteps.conditionals.blocks import (
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.gaussian_ops import draw_chain
+from pymc_nnsteps.conditionals.structure import given_any
 from pymc_nnsteps.conditionals.terms import Length
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -122,20 +124,40 @@ def match_chains(blocks: Sequence[Gaussian]) -> list[GaussianChain]:
     have draws that are cheaper by far one by one.
     """
     layers = [block for block in blocks if _is_layer(block)]
+    pairs = [(layer, upper) for layer in layers for upper in layers if _leads_to(layer, upper)]
+    lower_of = Counter(upper.draws[0] for _, upper in pairs)
+    upper_of = Counter(layer.draws[0] for layer, _ in pairs)
     above = {
-        layer.draws[0]: upper for layer in layers for upper in layers if _leads_to(layer, upper)
+        layer.draws[0]: upper
+        for layer, upper in pairs
+        if upper_of[layer.draws[0]] == lower_of[upper.draws[0]] == 1
     }
-    uppers = {upper.draws[0] for upper in above.values()}
+    not_first = {upper.draws[0] for upper in above.values()}
     chains = []
     for layer in layers:
-        if layer.draws[0] in uppers:
-            continue
         chain = [layer]
         while chain[-1].draws[0] in above:
             chain.append(above[chain[-1].draws[0]])
-        if len(chain) > 1:
+        if layer.draws[0] not in not_first and len(chain) > 1 and _is_separate(chain):
             chains.append(GaussianChain(tuple(c.draws[0] for c in chain), tuple(chain)))
     return chains
+
+
+def _is_separate(chain: Sequence[Gaussian]) -> bool:
+    """Whether what is seen of each layer, and how it leads to the next, is given without others."""
+    drawn = [layer.draws[0] for layer in chain]
+    for layer in chain:
+        for child in layer.observations:
+            seen = with_any_precision(child)
+            evidence = evidence_of(layer.members, seen)
+            parts = [evidence.design, evidence.weight, _gain(evidence)]
+            if child.child not in drawn:
+                parts.append(evidence.response)
+            elif seen.offset is not None:
+                parts.append(seen.offset)
+            if given_any(parts, drawn):
+                return False
+    return True
 
 
 def _is_layer(block: Gaussian) -> bool:

@@ -55,7 +55,7 @@ from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates, uniforms
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.gaussian_ops import collapsed_information, draw_collapsed_gates
-from pymc_nnsteps.conditionals.structure import NotConjugate, describe, typed_like
+from pymc_nnsteps.conditionals.structure import NotConjugate, describe, given_any, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -113,7 +113,8 @@ class Above:
         response = self.rows.score / self.weight
         if offset is None:
             return response
-        return response - pt.dot(offset.astype(response.dtype), self.rows.design.T)
+        full = expand(align(offset.astype(response.dtype), 2), {1: self.rows.design.shape[1]})
+        return response - pt.dot(full, self.rows.design.T)
 
 
 @dataclass(frozen=True)
@@ -247,9 +248,12 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
             observations.append(with_any_precision(child))
     rows = rows_of([evidence_of(activations.members, seen) for seen in observations])
     seen = _seen_by(a, weights[0])
-    above = Above(a, rows, seen) if rows is not None and seen is not None else None
-    if above is None or not _fits(gates[0], weights[0], above):
+    if rows is None or seen is None or not _fits(gates[0], weights[0], Above(a, rows, seen)):
         raise NotConjugate(f"{describe(a)} has gates or weights that vary in another way")
+    drawn = [*gates[0].draws, *weights[0].draws]
+    if given_any([rows.design, rows.weight, rows.score], drawn):
+        raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
+    above = Above(a, rows, seen)
     given = replace(activations, observations=tuple(observations))
     draws: tuple[Conditional, ...] = (
         CollapsedGates(gates[0].draws, gates[0], above, (a,)),

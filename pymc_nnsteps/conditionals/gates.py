@@ -84,7 +84,9 @@ def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     ------
     NotConjugate
     """
-    if rv not in model.free_RVs or not isinstance(rv.owner.op, BernoulliRV):
+    if rv not in model.free_RVs:
+        raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
+    if not isinstance(rv.owner.op, BernoulliRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Bernoulli")
     for potential in model.potentials:
         if depends_on(potential, {rv}, model.basic_RVs):

@@ -145,8 +145,9 @@ def check_scan(
     stale: dict[TensorVariable, Conditional] = {}
     for conditional, conditions in 2 * list(zip(conditionals, given, strict=True)):
         for rv in stale.keys() & set(conditions):
+            drawn = describe(conditional.draws[0]) if conditional.draws else conditional.name
             raise ValueError(
-                f"{describe(conditional.draws[0])} is drawn given {describe(rv)}, which was "
+                f"{drawn} is drawn given {describe(rv)}, which was "
                 f"integrated out of the draw of {describe(stale[rv].draws[0])} and has not been "
                 "drawn afresh."
             )

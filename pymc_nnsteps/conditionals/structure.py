@@ -6,20 +6,22 @@ the form in which it enters them. A reader never guesses: what it cannot establi
 raising :class:`NotConjugate` with the reason.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.model import modelcontext
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import io_toposort
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
@@ -111,6 +113,17 @@ def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set
             if not isinstance(variable.owner.op, Shape | Shape_i):
                 pending.extend(variable.owner.inputs)
     return found
+
+
+def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:
+    """Whether the values of any of ``rvs`` enter, not through other random variables."""
+    random = {
+        variable
+        for variable in ancestors(expressions)
+        if variable.owner is not None
+        and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
+    }
+    return not stated_in(expressions, random).isdisjoint(rvs)
 
 
 def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:

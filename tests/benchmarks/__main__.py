@@ -11,6 +11,7 @@ BENCHMARKS = {
     "e": "overhead",
     "f": "kernels",
     "g": "wide",
+    "h": "bow_tie",
 }
 
 

@@ -1,9 +1,11 @@
 """Sweeps of the bow-tie network: joint distribution tests, NUTS without gates, sampling."""
 
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
+from tests.statistics import bonferroni_limit
 from tests.steps.joint import assert_joint
 
 X = np.random.default_rng(3).normal(size=(2, 2))
@@ -52,3 +54,66 @@ def test_joint_distribution(collapse):
 def test_joint_distribution_of_all_families(shrinkage, collapse):
     """The same at length, which sees errors of a few per cent, for all priors of the scales."""
     assert_sweep_is_valid(shrinkage, collapse, 30_000)
+
+
+def test_everything_is_assigned_to_gibbs():
+    """A gate, a scale or a bias that PyMC gives to a step of its own."""
+    model = tiny("laplace")
+    with model:
+        idata = pm.sample(
+            5, tune=5, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
+    posterior = idata["posterior"]
+    assert set(posterior.data_vars) == {rv.name for rv in model.free_RVs}
+    assert posterior["gamma1"].dtype == "int64"
+    assert set(idata["sample_stats"].data_vars) == {"n_sweeps"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collapse", [False, True])
+def test_agrees_with_nuts_without_gates(collapse):
+    """Gates drawn and gates summed out are one model; NUTS knows nothing of conditionals."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(8, 1))
+    options = {
+        "hidden": (2,),
+        "temperature": 1.0,
+        "bias_var": 1.0,
+        "hidden_alpha": 4,
+        "hidden_beta": 1,
+        "noise_alpha": 4,
+        "noise_beta": 1,
+        **LIGHT["normal_gamma"],
+    }
+    y = 1.5 * np.abs(x[:, 0])
+    gates, smooth = (
+        nns.bow_tie(x, y, shrinkage="normal_gamma", marginalize_gates=without, **options)
+        for without in (False, True)
+    )
+    quiet = {"progressbar": False, "quiet": True, "cores": 1, "compute_convergence_checks": False}
+    with smooth:
+        nuts = pm.sample(6_000, tune=2_000, chains=2, target_accept=0.95, random_seed=1, **quiet)
+    with gates:
+        step = nns.Gibbs(collapse=collapse)
+        gibbs = pm.sample(30_000, tune=1_000, chains=2, step=step, random_seed=1, **quiet)
+    functions = [
+        nns.predict(idata, x, model=model) for idata, model in ((nuts, smooth), (gibbs, gates))
+    ]
+    summaries = [
+        _means(idata["posterior"], f) for idata, f in zip((nuts, gibbs), functions, strict=True)
+    ]
+    (expected, its_error), (found, error) = summaries
+    z = (found - expected) / np.hypot(error, its_error)
+    assert np.abs(z).max() < bonferroni_limit(z.size, 1e-4), z
+
+
+def _means(posterior, functions):
+    """Means of bounded statistics that exchanging units does not change, and their errors."""
+    scales = [np.log(posterior[name]) for name in ("tau1", "tau2", "eta_sq2")]
+    sizes = [np.log(posterior["eta_sq1"]).mean("hidden1"), abs(posterior["W1"]).mean("hidden1")]
+    layer = np.tanh(posterior["a1"]).mean("hidden1")
+    parts = [functions, *scales, *sizes, layer, layer**2]
+    draws = np.concatenate([p.values.reshape(*p.shape[:2], -1) for p in parts], axis=-1)
+    draws = np.tanh(np.concatenate([draws, (draws - draws.mean((0, 1))) ** 2], axis=-1))
+    batches = draws.reshape(-1, len(draws[0]) // 30, draws.shape[-1]).mean(axis=1)
+    return batches.mean(axis=0), batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
