@@ -649,3 +649,39 @@ def test_the_order_of_variables_in_the_model_does_not_matter():
     expected = nns.predict(idata, X_NEW, model=model)
     model.free_RVs.reverse()
     xr.testing.assert_allclose(nns.predict(idata, X_NEW, model=model), expected)
+
+
+def test_gates_pass_on_their_average():
+    """A gate left at its draw, or rounded; a temperature or a bias that is lost."""
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(5, 2))
+    for marginal in (False, True):
+        model = nns.bow_tie(x, x[:, 0], hidden=(3, 2), temperature=0.7, marginalize_gates=marginal)
+        names = [f"{kind}{layer}" for kind in "Wb" for layer in (1, 2, 3)]
+        draws = {name: rng.normal(size=(2, 3, *model[name].type.shape)) for name in names}
+        posterior = xr.Dataset(
+            {
+                name: (("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 2))), value)
+                for name, value in draws.items()
+            }
+        )
+        new = rng.normal(size=(4, 2))
+        found = nns.predict(posterior, new, model=model)
+        layer = new
+        for i in (1, 2, 3):
+            bias = draws[f"b{i}"][..., None, :]
+            z = layer @ np.swapaxes(draws[f"W{i}"], -1, -2) + bias
+            layer = z / (1 + np.exp(-z / 0.7)) if i < 3 else z
+        np.testing.assert_allclose(found, layer, rtol=1e-12)
+
+
+def test_indicators_that_are_no_gates():
+    """An average over a function that is not linear in the indicator."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", np.zeros((3, 2)))
+        w = pm.Normal("w", shape=2)
+        gate = pm.Bernoulli("gate", logit_p=x @ w)
+        pm.Normal("y", pm.math.exp(gate), 1.0, observed=np.zeros(3))
+    posterior = xr.Dataset({"w": (("chain", "draw", "i"), np.zeros((1, 1, 2)))})
+    with pytest.raises(ValueError, match="predict cannot average over gate"):
+        nns.predict(posterior, np.zeros((1, 2)), model=model)

@@ -324,8 +324,7 @@ def draw_chain(
     n_layers, n_obs, width = prior.shape
     out = np.zeros_like(noise)
     factors = np.zeros((n_layers, width, width), prior.dtype)
-    passed = np.zeros((n_layers, width, width), prior.dtype)
-    vector = np.zeros(width, prior.dtype)
+    vector, direct = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
     for n in range(n_obs):
         finite = True
         for layer in range(n_layers - 1, -1, -1):
@@ -343,22 +342,18 @@ def draw_chain(
                 upper = factors[layer + 1, :above, :above]
                 solve_transposed(upper, known)
                 solve(upper, known)
-                whitened = passed[layer + 1, :above, :d]
+                step = transition[layer + 1, :above, :d]
+                whitened = np.empty((above, d), prior.dtype)
                 for i in range(above):
                     slope = prior[layer + 1, n, i] * gain[layer + 1, n, i]
                     shift = slope * (known[i] - offset[layer + 1, n, i])
-                    direct = slope * gain[layer + 1, n, i]
+                    direct[i] = slope * gain[layer + 1, n, i]
                     for j in range(d):
-                        step = transition[layer + 1, i, j]
-                        linear_part[j] += shift * step
-                        whitened[i, j] = slope * step
-                        for k in range(j, d):
-                            gram[j, k] += direct * step * transition[layer + 1, i, k]
+                        linear_part[j] += shift * step[i, j]
+                        whitened[i, j] = slope * step[i, j]
                 solve_rows_transposed(upper, whitened)
-                for i in range(above):
-                    for j in range(d):
-                        for k in range(j, d):
-                            gram[j, k] -= whitened[i, j] * whitened[i, k]
+                gram += weighted_gram(step, direct[:above])
+                gram -= np.dot(whitened.T, whitened)
             for j in range(d):
                 gram[j, j] += prior[layer, n, j]
             finite = finite and factorise(gram)

@@ -33,6 +33,13 @@ def problem(n_obs: int, n_features: int, hidden: tuple[int, ...]) -> pm.Model:
 
 
 def main() -> None:
+    for n_obs, units, n_layers in [(20_000, 100, 1), (10_000, 100, 2)]:
+        before, after = run_program("bow_tie", str(n_obs), str(units), str(n_layers))
+        array = 8 * n_obs * units**2 / 2**20
+        print(
+            f"  N = {n_obs}, {n_layers} x {units} units: {after - before:.0f} MB for the sweep; an "
+            f"array of N x D x D would be {array:.0f} MB"
+        )
     for name, setting in SETTINGS.items():
         model = problem(*setting)
         start = model.initial_point(0)
@@ -49,13 +56,6 @@ def main() -> None:
                 f"  {name:20} {label:9} {times[label]:6.2f} ms per sweep, ESS {effective:5.0f} of "
                 f"{2 * DRAWS}, {effective / seconds:5.1f} per second"
             )
-    for n_obs, units, n_layers in [(20_000, 100, 1), (10_000, 100, 2)]:
-        before, after = run_program("bow_tie", str(n_obs), str(units), str(n_layers))
-        array = 8 * n_obs * units**2 / 2**20
-        print(
-            f"  N = {n_obs}, {n_layers} x {units} units: {after - before:.0f} MB for the sweep; an "
-            f"array of N x D x D would be {array:.0f} MB"
-        )
 
 
 def effective_size(model: pm.Model, step: nns.Gibbs) -> tuple[float, float]:

@@ -28,9 +28,9 @@ def tiny(shrinkage, hidden=(2, 2), **options):
         shrinkage=shrinkage,
         bias_var=0.7,
         hidden_alpha=4,
-        hidden_beta=1.5,
+        hidden_beta=0.4,
         noise_alpha=4,
-        noise_beta=2,
+        noise_beta=0.3,
         **LIGHT[shrinkage],
         **options,
     )
@@ -45,7 +45,7 @@ def assert_sweep_is_valid(shrinkage, collapse, transitions):
 @pytest.mark.parametrize("collapse", [False, True])
 def test_joint_distribution(collapse):
     """A sweep that does not leave the posterior of two layers invariant."""
-    assert_sweep_is_valid("student_t", collapse, 4_000)
+    assert_sweep_is_valid("student_t", collapse, 8_000)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_joint_distribution(collapse):
 @pytest.mark.parametrize("shrinkage", LIGHT)
 def test_joint_distribution_of_all_families(shrinkage, collapse):
     """The same at length, which sees errors of a few per cent, for all priors of the scales."""
-    assert_sweep_is_valid(shrinkage, collapse, 30_000)
+    assert_sweep_is_valid(shrinkage, collapse, 12_000)
 
 
 def test_everything_is_assigned_to_gibbs():
