@@ -32,6 +32,7 @@ from pymc_nnsteps.conditionals.envelope import Envelope, envelope, log_densities
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     model_or_context,
+    observed_values,
     parameters,
     substitute,
 )
@@ -196,7 +197,7 @@ def _compile(
     model: pm.Model, wanted: list[TensorVariable], bounded: Envelope, rng: np.random.Generator
 ) -> tuple[Tries, int]:
     """A function that makes n tries: values of ``wanted`` and log ratios; numbers per try."""
-    observed = {y: model.rvs_to_values[y] for y in model.observed_RVs}
+    observed = observed_values(model)
     outputs: list[Any] = [*wanted, bounded.log_ratio + _within_transforms(model)]
     places: dict[Any, Any] = {rv: rv.type() for rv in bounded.proposals}
     known = {**observed, **places}

@@ -225,7 +225,7 @@ class Rows:
 def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
     """Stack what children say; those with the same design share its rows.
 
-    None if a design varies with the label, or if a child picks labels.
+    None if a design varies with the label, if a child picks labels, or if there are none.
     """
     found: list[Rows] = []
     for seen in evidence:
@@ -239,11 +239,11 @@ def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
                 break
         else:
             found.append(Rows(design, weight, score))
-    if len(found) == 1:
-        return found[0]
+    if len(found) < 2:
+        return found[0] if found else None
     last = evidence[0].n_label_axes
     full = [expand(rows.weight, {last: rows.design.shape[0]}) for rows in found]
-    lengths = {
+    labels = {
         axis: rows.score.shape[axis]
         for axis in range(last)
         for rows in found
@@ -251,8 +251,8 @@ def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
     }
     return Rows(
         pt.concatenate([rows.design for rows in found]),
-        pt.concatenate([expand(weight, lengths) for weight in full], axis=-1),
-        pt.concatenate([expand(rows.score, lengths) for rows in found], axis=-1),
+        pt.concatenate([expand(weight, labels) for weight in full], axis=-1),
+        pt.concatenate([expand(rows.score, labels) for rows in found], axis=-1),
     )
 
 

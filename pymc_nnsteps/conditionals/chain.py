@@ -70,7 +70,7 @@ class GaussianChain(Conditional):
                     steps.append(observation)
                 else:
                     evidence.append(evidence_of(layer.members, observation))
-            seen.append(rows_of(evidence) if evidence else None)
+            seen.append(rows_of(evidence))
         passed = [
             evidence_of(layer.members, step)
             for layer, step in zip(self.layers, steps, strict=False)
@@ -164,7 +164,7 @@ def _is_layer(block: Gaussian) -> bool:
     [member, *others] = block.members
     if others or (len(member.labels), len(member.dense)) != (1, 1):
         return False
-    return rows_of(_unweighted(block)) is not None if block.observations else False
+    return rows_of(_unweighted(block)) is not None
 
 
 def _leads_to(layer: Gaussian, upper: Gaussian) -> bool:

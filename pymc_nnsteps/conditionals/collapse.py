@@ -180,7 +180,7 @@ class CollapsedWeights(Conditional):
         n_units, n_obs = prior.label_lengths[0], inputs.shape[0]
         factor = pt.ones_like(through.weight) if through.factor is None else through.factor
         per_case = {0: n_units, 1: n_obs}
-        own = rows_of(evidence) if evidence else None
+        own = rows_of(evidence)
         zero = pt.zeros((n_units, n_obs), inputs.dtype)
         information, score = collapsed_information(
             inputs,

@@ -82,6 +82,21 @@ class Conditional(ABC):
         """
 
 
+def require_free(model: pm.Model, rv: TensorVariable) -> None:
+    """Check that the full conditional of ``rv`` is made of its prior and its children only.
+
+    Raises
+    ------
+    NotConjugate
+        If it is not free, or if a potential depends on it.
+    """
+    if rv not in model.free_RVs:
+        raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
+    for potential in model.potentials:
+        if depends_on(potential, {rv}, model.basic_RVs):
+            raise NotConjugate(f"the potential {describe(potential)} depends on it")
+
+
 def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """Mean and precision of a free variable with an untransformed Normal prior.
 
@@ -90,16 +105,12 @@ def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, T
     NotConjugate
         If the prior is not Normal, is transformed, or if a potential depends on the variable.
     """
-    if rv not in model.free_RVs:
-        raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
+    require_free(model, rv)
     if not isinstance(rv.owner.op, NormalRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
     if model.rvs_to_transforms[rv] is not None:
         transform = type(model.rvs_to_transforms[rv]).__name__
         raise NotConjugate(f"it is constrained by the transform {transform}")
-    for potential in model.potentials:
-        if depends_on(potential, {rv}, model.basic_RVs):
-            raise NotConjugate(f"the potential {describe(potential)} depends on it")
     mean, sigma = parameters(rv)
     return mean, precision_of(rv, sigma)
 

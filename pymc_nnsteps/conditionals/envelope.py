@@ -46,6 +46,7 @@ from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     describe,
     distribution,
+    observed_values,
     parameters,
     stated_in,
     substitute,
@@ -104,7 +105,7 @@ def envelope(model: pm.Model) -> Envelope:
 def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
     """Log densities of the observed variables at their data, given the random variables."""
     values = {rv: rv.type() for rv in model.free_RVs}
-    data = {y: model.rvs_to_values[y] for y in model.observed_RVs}
+    data = observed_values(model)
     terms = conditional_logp({**values, **data}, warn_rvs=False)
     given = {value: rv for rv, value in values.items()}
     return {y: substitute([terms[value]], given)[0] for y, value in data.items()}
@@ -176,7 +177,5 @@ def _tilted(
 
 def _evaluate(model: pm.Model, expression: TensorVariable) -> NDArray[np.floating]:
     """Value of an expression of constants and data."""
-    data = {y: model.rvs_to_values[y] for y in model.observed_RVs}
-    return np.asarray(
-        pytensor.function([], substitute([expression], data), mode="FAST_COMPILE")()[0]
-    )
+    known = substitute([expression], observed_values(model))
+    return np.asarray(pytensor.function([], known, mode="FAST_COMPILE")()[0])

@@ -27,12 +27,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import Child, Layout, evidence_of
-from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free
 from pymc_nnsteps.conditionals.gaussian import observe
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
-    depends_on,
     describe,
     distribution,
     lengths,
@@ -84,13 +83,9 @@ def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     ------
     NotConjugate
     """
-    if rv not in model.free_RVs:
-        raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
+    require_free(model, rv)
     if not isinstance(rv.owner.op, BernoulliRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Bernoulli")
-    for potential in model.potentials:
-        if depends_on(potential, {rv}, model.basic_RVs):
-            raise NotConjugate(f"the potential {describe(potential)} depends on it")
     observations = tuple(observe(model, child, [rv]) for child in children(model, rv))
     for seen in observations:
         [term] = seen.terms

@@ -56,7 +56,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.affine import AffineMap, broadcast
 from pymc_nnsteps.conditionals.axes import expand
-from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, value_of
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free, value_of
 from pymc_nnsteps.conditionals.power import power
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
@@ -246,15 +246,13 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     ------
     NotConjugate
     """
+    require_free(model, rv)
     read = PRIORS.get(type(rv.owner.op))
-    if rv not in model.free_RVs or read is None:
+    if read is None:
         raise NotConjugate(f"its prior is {distribution(rv)}, not Gamma or inverse Gamma")
     transform = model.rvs_to_transforms[rv]
     if transform is not None and not isinstance(transform, LogTransform):
         raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
-    for potential in model.potentials:
-        if depends_on(potential, {rv}, model.basic_RVs):
-            raise NotConjugate(f"the potential {describe(potential)} depends on it")
     prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     for seen in scaled:

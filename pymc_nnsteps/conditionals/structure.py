@@ -157,6 +157,11 @@ def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
     )
 
 
+def observed_values(model: pm.Model) -> dict[Any, Any]:
+    """The data of the observed variables, from these."""
+    return {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+
+
 def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
     """Lengths of the axes of a random variable, as far as its type or the model's dims tell."""
     size = rv.owner.op.size_param(rv.owner)

@@ -7,7 +7,7 @@ from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import substitute
+from pymc_nnsteps.conditionals.structure import observed_values, substitute
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 """What a step method takes as its variables; None leaves the choice to it."""
@@ -42,7 +42,7 @@ def chosen(
 
 def natural_values(model: pm.Model) -> dict[Variable, Variable]:
     """Each random variable as a function of the model's value variables, or its data."""
-    current: dict[Variable, Variable] = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    current: dict[Variable, Variable] = observed_values(model)
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv]
         transform = model.rvs_to_transforms[rv]

@@ -14,10 +14,11 @@ from tests.conditionals.graphs import (
     draw_graph,
     evaluate,
     gaussian_law,
-    logp_of,
+    integrand_of,
     point_of,
     put,
     random_nodes,
+    shapes_of,
 )
 from tests.statistics import bonferroni_limit
 from tests.steps.chains import chain
@@ -115,16 +116,13 @@ def test_density_given_the_precisions(function):
         children = [seen.child for seen in binary]
         assert len(children) == len(tilts)
 
-        def at(vector, block=block, children=children, omegas=omegas):
-            """The model's density with each Bernoulli density replaced by its integrand."""
-            there = put(point, model, block.draws, vector)
-            total = logp_of(model)(there)
-            replaced = {model.values_to_rvs[v]: there[v.name] for v in model.value_vars}
-            for child, omega in zip(children, omegas, strict=True):
-                [psi] = evaluate([logit_of(child)], replaced)
-                total += np.sum(np.logaddexp(0, psi) - psi / 2)
-                total -= np.sum(omega * psi.ravel() ** 2) / 2
-            return total
+        shapes = shapes_of(model)
+        integrand = integrand_of(
+            model, {c: w.reshape(shapes[c]) for c, w in zip(children, omegas, strict=True)}
+        )
+
+        def at(vector, block=block, integrand=integrand):
+            return integrand(put(point, model, block.draws, vector))
 
         for tilt, child in zip(evaluate(tilts, names), children, strict=True):
             natural = {model.values_to_rvs[v]: point[v.name] for v in model.value_vars}

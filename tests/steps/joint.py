@@ -79,7 +79,8 @@ def joint_z_scores(step, model, data, *, transitions, seed=0, decide=None):
         From the name of a statistic to its z-score.
     """
     container = model[data]
-    variables = [rv for rv in model.basic_RVs if type(rv.owner.op) in (NormalRV, *LAWS)]
+    candidates = model.basic_RVs if decide is None else model.free_RVs
+    variables = [rv for rv in candidates if type(rv.owner.op) in (NormalRV, *LAWS)]
     last = variables[-1]
     shapes = model.eval_rv_shapes()
     rng = np.random.default_rng(seed)
