@@ -60,9 +60,11 @@ class GaussianChain(Conditional):
         members = [layer.members[0] for layer in self.layers]
         n_obs = members[0].lengths[members[0].labels[0]]
         widths = [member.lengths[member.dense[0]] for member in members]
-        seen: list[Rows | None] = []
+        dtype = self.draws[0].dtype
+        seen: list[Rows] = []
         steps: list[Observation] = []
-        for layer, above in zip(self.layers, (*self.draws[1:], None), strict=True):
+        above_each = (*self.draws[1:], None)
+        for layer, above, width in zip(self.layers, above_each, widths, strict=True):
             evidence = []
             for child in layer.observations:
                 rng, observation = augmented(rng, child)
@@ -70,20 +72,17 @@ class GaussianChain(Conditional):
                     steps.append(observation)
                 else:
                     evidence.append(evidence_of(layer.members, observation))
-            seen.append(rows_of(evidence))
+            seen.append(rows_of(evidence) or _no_rows(n_obs, width, dtype))
         passed = [
             evidence_of(layer.members, step)
             for layer, step in zip(self.layers, steps, strict=False)
         ]
         means = [members[0].mean, *(step.offset for step in steps)]
-        counts = [0 if rows is None else rows.design.shape[0] for rows in seen]
-        designs = [None if rows is None else rows.design for rows in seen]
-        linear = [None if rows is None else pt.dot(rows.score, rows.design) for rows in seen]
+        counts = [rows.design.shape[0] for rows in seen]
         weights = [
-            None if rows is None else expand(rows.weight, {0: n_obs, 1: rows.design.shape[0]})
-            for rows in seen
+            expand(rows.weight, {0: n_obs, 1: count})
+            for rows, count in zip(seen, counts, strict=True)
         ]
-        dtype = self.draws[0].dtype
         rng, noise = standard_normal(rng, (len(members), n_obs, _largest(widths)), dtype)
 
         def per_sample(arrays: Sequence[TensorVariable | None]) -> TensorVariable:
@@ -98,9 +97,9 @@ class GaussianChain(Conditional):
             _vector(counts),
             per_sample([_by_sample(member, member.precision) for member in members]),
             per_sample([_by_sample(*pair) for pair in zip(members, means, strict=True)]),
-            _stack(designs, _largest(counts), _largest(widths), dtype),
+            _stack([rows.design for rows in seen], _largest(counts), _largest(widths), dtype),
             _stack(weights, n_obs, _largest(counts), dtype),
-            per_sample(linear),
+            per_sample([pt.dot(rows.score, rows.design) for rows in seen]),
             _stack(
                 [None, *(step.shared_design for step in passed)],
                 _largest(widths),
@@ -180,6 +179,11 @@ def _leads_to(layer: Gaussian, upper: Gaussian) -> bool:
 def _unweighted(block: Gaussian) -> list[Evidence]:
     """What the children of a block say, before precisions have been drawn."""
     return [evidence_of(block.members, with_any_precision(seen)) for seen in block.observations]
+
+
+def _no_rows(n_obs: Length, width: Length, dtype: str) -> Rows:
+    """What is said of a layer of which nothing but the next one is seen."""
+    return Rows(*(pt.zeros(shape, dtype) for shape in ((0, width), (n_obs, 0), (n_obs, 0))))
 
 
 def _by_sample(layout: Layout, array: TensorVariable | None) -> TensorVariable | None:
