@@ -24,7 +24,7 @@ Point = dict[str, np.ndarray]
 def points(model: pm.Model, start: Point, *, sweeps: int, seed: int) -> Iterator[Point]:
     """States of a chain, ``sweeps`` apart."""
     with model:
-        step = nns.Gibbs(sweeps=sweeps)
+        step = nns.Gibbs(sweeps=sweeps, interweave=False)
     step.setup_chain(np.random.default_rng(seed), 0, 0)
     point = start
     while True:

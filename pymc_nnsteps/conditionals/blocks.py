@@ -268,8 +268,14 @@ def prior_of(members: Sequence[Member]) -> Prior:
     return Prior(mean, precision, label_lengths)
 
 
-def _flat(member: Member, parameter: TensorVariable) -> TensorVariable:
-    """A prior parameter with axes (labels, d)."""
+def block_of(members: Sequence[Layout]) -> TensorVariable:
+    """Present values of a block, with axes (labels, d)."""
+    label_lengths = tuple(members[0].lengths[axis] for axis in members[0].labels)
+    return concatenate([_flat(member, member.rv) for member in members], label_lengths)
+
+
+def _flat(member: Layout, parameter: TensorVariable) -> TensorVariable:
+    """An array that varies with a variable's axes, with axes (labels, d)."""
     n = len(member.labels)
     ordered = align(parameter, member.rv.ndim).dimshuffle(*member.labels, *member.dense)
     full = expand(ordered, {n + i: member.lengths[a] for i, a in enumerate(member.dense)})

@@ -30,8 +30,8 @@ last of these nothing else is drawn, so that nothing is given an activation that
 (:mod:`.scan` checks it).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import override
 
 import numpy as np
@@ -40,81 +40,24 @@ from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, with_any_precision
-from pymc_nnsteps.conditionals.axes import align, expand, varies
+from pymc_nnsteps.conditionals.above import Above, look_above
+from pymc_nnsteps.conditionals.augmentation import augmented, with_any_precision
+from pymc_nnsteps.conditionals.axes import expand
 from pymc_nnsteps.conditionals.blocks import (
     Child,
     Observation,
-    Rows,
     evidence_of,
     prior_of,
     rows_of,
     split,
 )
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.conditionals.gates import Gates, uniforms
+from pymc_nnsteps.conditionals.gates import Gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.gaussian_ops import collapsed_information, draw_collapsed_gates
-from pymc_nnsteps.conditionals.structure import NotConjugate, describe, given_any, typed_like
+from pymc_nnsteps.conditionals.structure import NotConjugate, describe, lengths, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
-
-
-@dataclass(frozen=True)
-class Augmentation(Conditional):
-    """Polya-Gamma variables of logistic children, held until they are drawn again."""
-
-    held: Mapping[TensorVariable, BinaryObservation]
-    draws: tuple[TensorVariable, ...] = ()
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Polya-Gamma"
-
-    @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        drawn = {}
-        for omega, child in self.held.items():
-            rng, drawn[omega] = child.draw_precision(rng)
-        return Draw(rng, {}, auxiliary=drawn)
-
-
-@dataclass(frozen=True)
-class Above:
-    """What is known of a layer's activations from above, and how they see gates and weights.
-
-    Attributes
-    ----------
-    activations : TensorVariable, shape (n_obs, units)
-    rows : Rows
-        What their children say.
-    seen : Observation
-        Of the weights, by the activations.
-    """
-
-    activations: TensorVariable
-    rows: Rows
-    seen: Observation
-
-    @property
-    def variance(self) -> TensorVariable:
-        """``Sigma``, shape (units,)."""
-        precision = align(self.seen.precision, 2)[0]
-        return pt.reciprocal(expand(precision, {0: self.rows.design.shape[1]}))
-
-    @property
-    def weight(self) -> TensorVariable:
-        """Shape (n_obs, m), or (1, m) if it is the same for all samples; not zero."""
-        full = expand(self.rows.weight, {1: self.rows.design.shape[0]})
-        return pt.maximum(full, np.finfo(full.dtype).tiny)
-
-    def response(self, offset: TensorVariable | None) -> TensorVariable:
-        """What is seen through the design, without the part of the activations' offset."""
-        response = self.rows.score / self.weight
-        if offset is None:
-            return response
-        full = expand(align(offset.astype(response.dtype), 2), {1: self.rows.design.shape[1]})
-        return response - pt.dot(full, self.rows.design.T)
+from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)
@@ -136,17 +79,17 @@ class CollapsedGates(Conditional):
         [gates] = self.draws
         [seen] = self.gates.observations
         [term] = seen.terms
-        rng, uniform = uniforms(rng, gates)
+        rng, level = uniform(rng, lengths(gates))
         slope = term.whole().coefficient.dimshuffle(0, 1)
         value = draw_collapsed_gates(
             pt.broadcast_to(self.gates.logit, gates.shape),
             pt.broadcast_to(slope, gates.shape),
-            gates.astype(uniform.dtype),
+            gates.astype(level.dtype),
             self.above.rows.design,
             self.above.weight,
             self.above.response(seen.offset),
             self.above.variance,
-            uniform,
+            level,
         )
         return Draw(rng, {gates: typed_like(gates, value)})
 
@@ -157,6 +100,7 @@ class CollapsedWeights(Conditional):
 
     draws: tuple[TensorVariable, ...]
     weights: Gaussian
+    seen: Observation
     above: Above
     integrates_out: tuple[TensorVariable, ...]
 
@@ -173,7 +117,7 @@ class CollapsedWeights(Conditional):
             if child.child is not self.above.activations:
                 rng, observation = augmented(rng, child)
                 evidence.append(evidence_of(members, observation))
-        through = evidence_of(members, self.above.seen)
+        through = evidence_of(members, self.seen)
         inputs = through.shared_design
         assert inputs is not None
         prior = prior_of(members)
@@ -188,7 +132,7 @@ class CollapsedWeights(Conditional):
             (zero if own is None else expand(own.weight, per_case)).T,
             self.above.rows.design,
             self.above.weight,
-            self.above.response(self.above.seen.offset),
+            self.above.response(self.seen.offset),
             self.above.variance,
         )
         total = score.T if own is None else score.T + own.score
@@ -209,13 +153,8 @@ class CollapsedLayer:
 
     gates: Gates
     weights: Gaussian
-    activations: Gaussian
+    above: Above
     draws: tuple[Conditional, ...]
-
-    @property
-    def is_augmented(self) -> bool:
-        """Whether precisions of the activations' children are held meanwhile."""
-        return isinstance(self.draws[0], Augmentation)
 
     def size(self, shapes: Shapes) -> int:
         """Number of weights that are drawn jointly."""
@@ -229,40 +168,26 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     ------
     NotConjugate
     """
-    [member, *others] = activations.members
-    a = member.rv
-    if others or (member.labels, member.dense) != ((0,), (1,)):
+    above = look_above(activations)
+    a = above.activations
+    if (above.samples, above.units) != (0, 1):
         raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
     gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
     weights = [c for c in conditionals if isinstance(c, Gaussian) and _seen_by(a, c)]
     if len(gates) != 1 or len(weights) != 1:
         raise NotConjugate(f"{describe(a)} has no gates and weights of its own to be drawn with it")
-    held: dict[TensorVariable, BinaryObservation] = {}
-    observations: list[Observation] = []
-    for child in activations.observations:
-        if isinstance(child, BinaryObservation):
-            omega = child.half.type(name=f"omega of {describe(child.child)}")
-            held[omega] = child
-            observations.append(child.given(omega))
-        else:
-            observations.append(with_any_precision(child))
-    rows = rows_of([evidence_of(activations.members, seen) for seen in observations])
     seen = _seen_by(a, weights[0])
-    if rows is None or seen is None or not _fits(gates[0], weights[0], Above(a, rows, seen)):
+    if seen is None or not _fits(gates[0], weights[0]):
         raise NotConjugate(f"{describe(a)} has gates or weights that vary in another way")
-    drawn = [*gates[0].draws, *weights[0].draws]
-    if given_any([rows.design, rows.weight, rows.score], drawn):
+    if above.depends_on([*gates[0].draws, *weights[0].draws]):
         raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
-    above = Above(a, rows, seen)
-    given = replace(activations, observations=tuple(observations))
     draws: tuple[Conditional, ...] = (
+        *above.before,
         CollapsedGates(gates[0].draws, gates[0], above, (a,)),
-        CollapsedWeights(weights[0].draws, weights[0], above, (a,)),
-        given,
+        CollapsedWeights(weights[0].draws, weights[0], seen, above, (a,)),
+        above.fresh,
     )
-    if held:
-        draws = (Augmentation(held), *draws)
-    return CollapsedLayer(gates[0], weights[0], activations, draws)
+    return CollapsedLayer(gates[0], weights[0], above, draws)
 
 
 def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:
@@ -277,13 +202,12 @@ def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:
     return None
 
 
-def _fits(gates: Gates, weights: Gaussian, above: Above) -> bool:
+def _fits(gates: Gates, weights: Gaussian) -> bool:
     """Whether gates and weights stand to the activations as those of a layer."""
     [gate_term] = gates.observations[0].terms
     links = [link.axis if link and link.index is None else None for link in gate_term.links]
     return (
         links == [0, 1]
-        and not varies(align(above.seen.precision, 2), [0])
         and len(weights.members[0].labels) == 1
         and _share_inputs(weights, weights.observations)
     )

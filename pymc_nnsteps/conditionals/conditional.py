@@ -36,15 +36,15 @@ class Draw:
         The advanced generator.
     values : mapping
         New values of the random variables that are drawn.
-    stats : mapping
-        Statistics of the move.
+    acceptance : TensorVariable, optional
+        Of a Metropolis-Hastings move: the mean probability of acceptance.
     auxiliary : mapping
         Values of variables that are not the model's, for the draws that follow in the sweep.
     """
 
     rng: Variable
     values: Mapping[TensorVariable, TensorVariable]
-    stats: Mapping[str, TensorVariable] = field(default_factory=dict)
+    acceptance: TensorVariable | None = None
     auxiliary: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
 
 
@@ -59,10 +59,14 @@ class Conditional(ABC):
         Random variables that the draw does not condition on although they stand between the
         drawn ones and their children: they must be drawn afresh before anything else is given
         them.
+    tuning : TensorVariable, optional
+        The parameter of a Metropolis-Hastings move that is adapted, a number in [0, 1) that is
+        smaller for bolder proposals.
     """
 
     draws: tuple[TensorVariable, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
+    tuning: TensorVariable | None = None
 
     @property
     @abstractmethod

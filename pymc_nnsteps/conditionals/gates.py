@@ -38,6 +38,7 @@ from pymc_nnsteps.conditionals.structure import (
     parameters,
     typed_like,
 )
+from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,8 @@ class Gates(Conditional):
             evidence = evidence_of([layout], seen)
             log_ratio = evidence.linear() - evidence.information_diagonal() / 2
             logit = logit + log_ratio.dimshuffle(*range(gates.ndim))
-        rng, uniform = uniforms(rng, gates)
-        return Draw(rng, {gates: typed_like(gates, pt.lt(uniform, pt.sigmoid(logit)))})
-
-
-def uniforms(rng: Variable, gates: TensorVariable) -> tuple[Variable, TensorVariable]:
-    """A uniform number for each gate."""
-    zero, one = pt.zeros((), config.floatX), pt.ones((), config.floatX)
-    next_rng, uniform = pt.random.uniform(
-        zero, one, size=lengths(gates), rng=rng, return_next_rng=True
-    )
-    return next_rng, uniform
+        rng, level = uniform(rng, lengths(gates))
+        return Draw(rng, {gates: typed_like(gates, pt.lt(level, pt.sigmoid(logit)))})
 
 
 def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:

@@ -1,5 +1,7 @@
 r"""Draws of Gaussian blocks with a precision matrix per label, label by label, as Numba kernels.
 
+The last of them, :func:`move_rows`, draws by Metropolis-Hastings (:mod:`.interweaving`).
+
 The labels (units of a layer, samples) are independent given the rest, but each has weights of its
 own, so that a product over all of them at once would hold an array of (labels, d, d). The loops
 here hold one label's matrices at a time.
@@ -14,7 +16,8 @@ and what y says of u is :math:`\exp(u^T B^T e - \tfrac12 |B u|^2)` with the *whi
 :math:`B = U^{-T} C` and response :math:`e = U^{-T} y`: no difference of large matrices anywhere
 (in the notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`).
 
-All arrays of a call have one floating-point type.
+All arrays of a call have one floating-point type. All kernels stand in one file, for the reason
+that :mod:`pymc_nnsteps.random.kernels` gives.
 """
 
 import math
@@ -376,3 +379,208 @@ def draw_chain(
             if not finite:
                 row[:] = np.nan
     return out
+
+
+@jit
+def read_pieces(
+    z: Array, knots: Array, slopes: Array, intercepts: Array, slope: Array, intercept: Array
+) -> None:
+    """Fill slope and intercept of the piece that holds each entry of ``z``."""
+    for n in range(len(z)):
+        piece = 0
+        for knot in knots:
+            if z[n] >= knot:
+                piece += 1
+        slope[n] = slopes[piece]
+        intercept[n] = intercepts[piece]
+
+
+@jit
+def add_gram(precision: Array, inputs: Array, weight: Array, scratch: Array) -> None:
+    """Add ``X^T diag(w) X``; rows of no weight cost nothing. The scratch holds two of ``X``."""
+    count = 0
+    for n in range(len(weight)):
+        if weight[n] != 0.0:
+            for j in range(inputs.shape[1]):
+                scratch[0, count, j] = inputs[n, j]
+                scratch[1, count, j] = weight[n] * inputs[n, j]
+            count += 1
+    if count > 0:
+        precision += np.dot(scratch[0, :count].T, scratch[1, :count])
+
+
+@jit
+def find_mean(
+    inputs: Array,
+    kept: Array,
+    pull: Array,
+    gradient: Array,
+    curvature: Array,
+    slope: Array,
+    intercept: Array,
+    factor: Array,
+) -> Array:
+    """``P^{-1} (pull + sum_n s (g - c (s e + t)) x)`` with the Cholesky factor of P."""
+    score = np.empty(len(kept))
+    for n in range(len(kept)):
+        rest = gradient[n] - curvature[n] * (slope[n] * kept[n] + intercept[n])
+        score[n] = slope[n] * rest
+    mean = np.dot(score, inputs) + pull
+    solve_transposed(factor, mean)
+    solve(factor, mean)
+    return mean
+
+
+@jit
+def move_rows(
+    inputs: Array,
+    rows: Array,
+    prior: Array,
+    pull: Array,
+    pre: Array,
+    knots: Array,
+    slopes: Array,
+    intercepts: Array,
+    design: Array,
+    weight: Array,
+    response: Array,
+    variance: Array,
+    rho: Array,
+    normal: Array,
+    uniform: Array,
+) -> tuple[Array, Array, Array]:
+    r"""Move the rows of a layer's weights in turn, each with its pre-activations.
+
+    Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` is kept.
+
+    Parameters
+    ----------
+    inputs : array, shape (n_obs, d)
+        ``X``.
+    rows : array, shape (units, d)
+        ``w_a``.
+    prior, pull : array, shape (units, d)
+        Precision of the rows' prior, and precision times mean.
+    pre : array, shape (units, n_obs)
+        ``z_a``.
+    knots : array, shape (K,)
+    slopes, intercepts : array, shape (K + 1,)
+        Of the activation's pieces.
+    design, weight, response, variance
+        What is seen of the activations and their noise, as of
+        :func:`draw_collapsed_gates`.
+    rho : array, shape (1,)
+        Autocorrelation of the Crank-Nicolson proposal, in [0, 1).
+    normal : array, shape (passes, units, d)
+        Standard normals.
+    uniform : array, shape (passes, units)
+
+    Returns
+    -------
+    rows : array, shape (units, d)
+    pre : array, shape (units, n_obs)
+    acceptance : array, shape (1,)
+        Mean of the probabilities of acceptance.
+    """
+    n_obs, d = inputs.shape
+    m, units = design.shape
+    rows, pre = rows.copy(), pre.copy()
+    contraction, spread = rho[0], math.sqrt((1.0 - rho[0]) * (1.0 + rho[0]))
+
+    samples = len(weight)
+    whitened, residual = np.empty((samples, m, units)), response.copy()
+    root = np.empty((m, m))
+    for n in range(n_obs):
+        if n < samples:
+            whiten(design, weight[n], variance, root, whitened[n])
+        solve_transposed(root, residual[n])
+
+    slope, intercept = np.empty(n_obs), np.empty(n_obs)
+    new_slope, new_intercept = np.empty(n_obs), np.empty(n_obs)
+    gradient, curvature, change = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
+    level = np.empty(n_obs)
+    scratch = np.empty((2, n_obs, d))
+    precisions = np.empty((units, d, d))
+    kept = pre - np.dot(rows, inputs.T)
+    for a in range(units):
+        read_pieces(pre[a], knots, slopes, intercepts, slope, intercept)
+        for n in range(n_obs):
+            seen = whitened[min(n, samples - 1), :, a]
+            activation = slope[n] * pre[a, n] + intercept[n]
+            square = 0.0
+            for i in range(m):
+                square += seen[i] * seen[i]
+                residual[n, i] -= seen[i] * activation
+            change[n] = square * slope[n] * slope[n]
+        precisions[a] = np.diag(prior[a])
+        add_gram(precisions[a], inputs, change, scratch)
+
+    factor, new_factor = np.empty((d, d)), np.empty((d, d))
+    total = 0.0
+    for p in range(len(normal)):
+        for a in range(units):
+            row, z = rows[a], pre[a]
+            read_pieces(z, knots, slopes, intercepts, slope, intercept)
+            for n in range(n_obs):
+                seen = whitened[min(n, samples - 1), :, a]
+                level[n] = slope[n] * z[n] + intercept[n]
+                square, explained = 0.0, 0.0
+                for i in range(m):
+                    square += seen[i] * seen[i]
+                    explained += seen[i] * residual[n, i]
+                curvature[n] = square
+                gradient[n] = explained + square * level[n]
+            factor[:] = precisions[a]
+            if not factorise(factor):
+                rows[:], pre[:] = np.nan, np.nan
+                return rows, pre, np.array([np.nan])
+            mean = find_mean(
+                inputs, kept[a], pull[a], gradient, curvature, slope, intercept, factor
+            )
+            step = normal[p, a].copy()
+            solve(factor, step)
+            new_row = mean + contraction * (row - mean) + spread * step
+
+            new_z = np.dot(inputs, new_row) + kept[a]
+            read_pieces(new_z, knots, slopes, intercepts, new_slope, new_intercept)
+            log_ratio = 0.0
+            crossed = False
+            for n in range(n_obs):
+                new_level = new_slope[n] * new_z[n] + new_intercept[n]
+                middle = 0.5 * (new_level + level[n])
+                log_ratio += (new_level - level[n]) * (gradient[n] - curvature[n] * middle)
+                squares = new_slope[n] * new_slope[n] - slope[n] * slope[n]
+                change[n] = curvature[n] * squares
+                crossed = crossed or squares != 0.0
+            for j in range(d):
+                middle = 0.5 * (new_row[j] + row[j])
+                log_ratio += (new_row[j] - row[j]) * (pull[a, j] - prior[a, j] * middle)
+
+            new_factor[:] = precisions[a]
+            if crossed:
+                add_gram(new_factor, inputs, change, scratch)
+            new_precision = new_factor.copy()
+            factorise(new_factor)
+            new_mean = find_mean(
+                inputs, kept[a], pull[a], gradient, curvature, new_slope, new_intercept, new_factor
+            )
+            back = row - new_mean - contraction * (new_row - new_mean)
+            for i in range(d):
+                whitened_back = 0.0
+                for j in range(i, d):
+                    whitened_back += new_factor[i, j] * back[j]
+                forward = spread * normal[p, a, i]
+                log_ratio += 0.5 * (forward + whitened_back) * (forward - whitened_back) / spread**2
+                log_ratio += math.log(new_factor[i, i] / factor[i, i])
+
+            probability = math.exp(min(0.0, log_ratio))
+            total += probability
+            if uniform[p, a] < probability:
+                for n in range(n_obs):
+                    shift = new_slope[n] * new_z[n] + new_intercept[n] - level[n]
+                    for i in range(m):
+                        residual[n, i] -= whitened[min(n, samples - 1), i, a] * shift
+                rows[a] = new_row
+                pre[a] = new_z
+                precisions[a] = new_precision
+    return rows, pre, np.array([total / (len(normal) * units)])

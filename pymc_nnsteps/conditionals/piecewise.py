@@ -31,7 +31,7 @@ from pymc_nnsteps.conditionals.conditional import (
     normal_prior,
     value_of,
 )
-from pymc_nnsteps.conditionals.pieces import Pieces, piecewise_linear
+from pymc_nnsteps.conditionals.pieces import Pieces, PiecewiseForm, piecewise_linear
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -98,15 +98,10 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     [x] = direct
     if not isinstance(x.owner.op, NormalRV):
         raise NotConjugate(f"child {describe(x)} is {distribution(x)}, not Normal")
-    mean, sigma = parameters(x)
+    _, sigma = parameters(x)
     if depends_on(sigma, {z}, model.basic_RVs):
         raise NotConjugate(f"the scale of child {describe(x)} depends on it")
-    try:
-        form = piecewise_linear(mean, z, model.basic_RVs, known_shape(model, z))
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"the mean of child {describe(x)} is not a piecewise-linear function of it: {reason}"
-        ) from None
+    form = read_activation(model, z, x)
     value = value_of(model, x)
     observed = value if form.offset is None else value - form.offset
     entries = entries_like(model, observed, x, z)
@@ -115,6 +110,22 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     else:
         scale = entries_like(model, pt.broadcast_to(sigma, x.shape), x, z)
     return PiecewiseGaussian((z,), form.function, entries, scale)
+
+
+def read_activation(model: pm.Model, z: TensorVariable, x: TensorVariable) -> PiecewiseForm:
+    """Read the mean of a child as a piecewise-linear function of ``z``, plus an offset.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    [mean, *_] = parameters(x)
+    try:
+        return piecewise_linear(mean, z, model.basic_RVs, known_shape(model, z))
+    except NotConjugate as reason:
+        raise NotConjugate(
+            f"the mean of child {describe(x)} is not a piecewise-linear function of it: {reason}"
+        ) from None
 
 
 def entries_like(

@@ -1,15 +1,21 @@
 """The Gibbs step: exact draws from full conditionals read off the model's graph."""
 
 import inspect
+import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
 import pytensor
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.compound import (
+    BlockedStep,
+    Competence,
+    StepMethodState,
+    infer_warn_stats_info,
+)
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
@@ -21,12 +27,19 @@ from pymc_nnsteps.compiling import c_by_default
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
-from pymc_nnsteps.conditionals.scan import Collapse, combine, order_scan
+from pymc_nnsteps.conditionals.scan import Choice, Combination, combine, order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
 
 Scan = Literal["sequential", "parallel"]
+
+TARGET_ACCEPT = 0.5
+"""Mean probability of acceptance that interwoven moves are adapted to."""
+
+SWEEPS = "n_sweeps"
+MOVES = ("interweaving_acceptance", "interweaving_rho")
 
 
 @dataclass_state
@@ -34,6 +47,8 @@ class GibbsState(StepMethodState):
     """Sampling state of :class:`Gibbs`."""
 
     n_sweeps: int
+    tune: bool
+    adaptations: tuple[DualAveraging, ...]
 
 
 class Gibbs(BlockedStep):
@@ -55,6 +70,13 @@ class Gibbs(BlockedStep):
         (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
         all units, at a cost that grows with the cube of the layer's number of weights. "auto"
         does so up to 1500 weights. All choices leave the posterior invariant.
+    interweave : bool or "auto"
+        Whether the weights of a layer with latent pre-activations are also moved together with
+        these, row by row, its activations integrated out: what makes networks with little noise
+        mix. The cost grows with the square of a row's number of weights; "auto" does so up to
+        200. All choices leave the posterior invariant.
+    passes : int
+        How often each row is so moved in a sweep.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -72,9 +94,18 @@ class Gibbs(BlockedStep):
         If a variable's full conditional is not of a known form; the message names the variable,
         the child in the way, and the reason.
     ValueError
-        If ``sweeps``, ``scan`` or ``collapse`` is not as above, or if a full conditional is
+        If ``sweeps``, ``scan``, ``collapse``, ``interweave`` or ``passes`` is not as above, if
+        what is asked for by ``True`` is not possible, or if a full conditional is
         improper at the initial point, as that of a variance with a Gamma prior is if its children
         are zero.
+
+    Notes
+    -----
+    Interwoven rows are proposed by a Crank-Nicolson step in the Gaussian that the posterior of a
+    row is on the present linear pieces of the activation. Its autocorrelation ``rho``, one for
+    each layer, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
+    more are accepted even then), and kept after that. The statistics ``interweaving_acceptance``
+    and ``interweaving_rho`` are means over the layers.
 
     Examples
     --------
@@ -89,7 +120,6 @@ class Gibbs(BlockedStep):
     """
 
     name = "gibbs"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {"n_sweeps": (np.int64, [])}
     _state_class = GibbsState
 
     def __init__(
@@ -98,7 +128,9 @@ class Gibbs(BlockedStep):
         *,
         sweeps: int = 1,
         scan: Scan = "sequential",
-        collapse: Collapse = "auto",
+        collapse: Choice = "auto",
+        interweave: Choice = "auto",
+        passes: int = 3,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -107,26 +139,33 @@ class Gibbs(BlockedStep):
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
         require_choice("scan", scan, get_args(Scan))
-        if not isinstance(collapse, bool) and collapse != "auto":
-            raise ValueError(f'collapse must be True, False or "auto"; got {collapse!r}.')
+        how = Combination(
+            _choice("collapse", collapse),
+            _choice("interweave", interweave),
+            positive_integer("passes", passes),
+        )
         model = modelcontext(model)
         if initial_point is None:
             initial_point = model.initial_point()
         rvs = _recognised(model) if vars is None else chosen(model, vars)
         shapes = _shapes(model, initial_point)
-        blocks = combine(find_conditionals(model, rvs), collapse, shapes)
+        blocks = combine(model, find_conditionals(model, rvs), how, shapes)
         conditionals = order_scan(blocks, scan, model)
         drawn = dict.fromkeys(rv for conditional in conditionals for rv in conditional.draws)
         self.vars = [model.rvs_to_values[rv] for rv in drawn]
         self.rng = get_random_generator(rng)
-        self.n_sweeps = 0
         self._sweep = Sweep(
             model,
             conditionals,
             shapes,
             c_by_default(compile_kwargs),
         )
-        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, 1)
+        stats: dict[str, Any] = {SWEEPS: (np.int64, [])}
+        if self._sweep.n_tuned:
+            stats |= {name: (np.float64, []) for name in MOVES}
+        self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "Gibbs")
+        self._start(tune=True)
+        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, self._rho())
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(
@@ -138,16 +177,36 @@ class Gibbs(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Prepare for a chain: the generator, and what depends on the model's data."""
         super().setup_chain(rng, tune, draws)
-        self.n_sweeps = 0
+        self._start(tune=tune > 0)
         self._sweep.compiled.refresh()
+
+    def _start(self, *, tune: bool) -> None:
+        self.n_sweeps = 0
+        self.tune = tune
+        self.adaptations = (DualAveraging(TARGET_ACCEPT, 0.0),) * self._sweep.n_tuned
+
+    def _rho(self) -> list[float]:
+        """Autocorrelation of the proposals of each move."""
+        coordinates = [a.current if self.tune else a.average for a in self.adaptations]
+        return [1 / (1 + math.exp(coordinate)) for coordinate in coordinates]
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Perform ``sweeps`` sweeps from ``point``."""
-        self.rng, values, stats = self._sweep(self.rng, point, self.sweeps)
-        self.n_sweeps += self.sweeps
         new_point = point.copy()
-        new_point.update(values)
-        return new_point, [{"n_sweeps": self.n_sweeps, **stats}]
+        moves = np.empty((self.sweeps, len(MOVES), self._sweep.n_tuned))
+        for sweep in moves:
+            rho = self._rho()
+            self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
+            new_point.update(values)
+            sweep[:] = acceptance, rho
+            if self.tune:
+                pairs = zip(self.adaptations, acceptance.tolist(), strict=True)
+                self.adaptations = tuple(adaptation.update(mean) for adaptation, mean in pairs)
+        self.n_sweeps += self.sweeps
+        stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
+        if self._sweep.n_tuned:
+            stats.update(zip(MOVES, moves.mean(axis=(0, 2)), strict=True))
+        return new_point, [stats]
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
@@ -161,17 +220,30 @@ class Gibbs(BlockedStep):
             return Competence.INCOMPATIBLE
         return Competence.IDEAL
 
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[int]]]:
-        columns = [TextColumn("{task.fields[n_sweeps]}", table_column=Column("Sweeps", ratio=1))]
-        return columns, {"n_sweeps": [0] * n_chains}
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
+        shown = {SWEEPS: TextColumn("{task.fields[n_sweeps]}", table_column=_column("Sweeps"))}
+        if self._sweep.n_tuned:
+            text = f"{{task.fields[{MOVES[0]}]:0.2f}}"
+            shown[MOVES[0]] = TextColumn(text, table_column=_column("Acceptance"))
+        return list(shown.values()), {name: [0] * n_chains for name in shown}
 
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Any, ...]:
+    def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
+        shown = [SWEEPS, MOVES[0]] if self._sweep.n_tuned else [SWEEPS]
+
         def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
-            return {"n_sweeps": stats["n_sweeps"]}
+            return {name: stats[name] for name in shown}
 
         return (update_stats,)
+
+
+def _column(title: str) -> Column:
+    return Column(title, ratio=1)
+
+
+def _choice(name: str, choice: Choice) -> Choice:
+    if not isinstance(choice, bool) and choice != "auto":
+        raise ValueError(f'{name} must be True, False or "auto"; got {choice!r}.')
+    return choice
 
 
 def _recognised(model: pm.Model) -> list[TensorVariable]:

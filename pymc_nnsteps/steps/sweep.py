@@ -39,8 +39,8 @@ class Sweep:
         Names of the value variables that the sweep reads.
     outputs : list of str
         Names of the value variables that it draws; all of them are read as well.
-    stats : list of str
-        Names of the statistics that the moves report.
+    n_tuned : int
+        Number of moves that are adapted.
     compiled : Compiled
     """
 
@@ -52,42 +52,56 @@ class Sweep:
         compile_kwargs: Mapping[str, Any],
     ) -> None:
         rng = pt.random.rng("rng")
-        next_rng, drawn, stats = chain_draws(model, conditionals, rng, shapes)
+        next_rng, drawn, acceptances = chain_draws(model, conditionals, rng, shapes)
+        tuned = [c.tuning for c in conditionals if c.tuning is not None]
         values: list[Any] = [model.rvs_to_values[rv] for rv in model.free_RVs]
-        results = [next_rng, *drawn.values(), *stats.values()]
+        results = [next_rng, *drawn.values(), *acceptances]
         used = set(ancestors(results))
         read = [value for value in values if value in used or value in drawn]
         self.inputs: list[str] = [value.name for value in read]
         self.outputs: list[str] = [value.name for value in drawn]
-        self.stats = list(stats)
-        self.compiled = Compiled([pytensor.In(rng, mutable=True), *read], results, compile_kwargs)
+        self.n_tuned = len(tuned)
+        inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
+        self.compiled = Compiled(inputs, results, compile_kwargs)
         self._dtypes = [value.dtype for value in read]
-        self._fed_back = [self.inputs.index(name) for name in self.outputs]
 
     def __call__(
-        self, rng: np.random.Generator, point: Mapping[str, np.ndarray], sweeps: int
-    ) -> tuple[np.random.Generator, dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Run sweeps from ``point``; returns the generator, the new values and statistics."""
+        self,
+        rng: np.random.Generator,
+        point: Mapping[str, np.ndarray],
+        tuning: Sequence[float],
+    ) -> tuple[np.random.Generator, dict[str, np.ndarray], np.ndarray]:
+        """Run a sweep from ``point``.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        point : mapping from name to array
+        tuning : sequence of float, length n_tuned
+            Parameters of the moves that are adapted.
+
+        Returns
+        -------
+        rng : numpy.random.Generator
+        values : dict from name to array
+        acceptance : array, shape (n_tuned,)
+            Mean probability of acceptance of these moves.
+        """
         self.compiled.refresh_if_data_changed()
         state = [
             np.asarray(point[name], dtype)
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
+        parameters = [np.asarray(value, dtype="float64") for value in tuning]
+        rng, *results = self.compiled(rng, *parameters, *state)
         n = len(self.outputs)
-        for _ in range(sweeps):
-            rng, *results = self.compiled(rng, *state)
-            for position, value in zip(self._fed_back, results[:n], strict=True):
-                state[position] = value
-        return (
-            rng,
-            dict(zip(self.outputs, results[:n], strict=True)),
-            dict(zip(self.stats, results[n:], strict=True)),
-        )
+        values = dict(zip(self.outputs, results[:n], strict=True))
+        return rng, values, np.asarray(results[n:], dtype="float64")
 
 
 def chain_draws(
     model: pm.Model, conditionals: Sequence[Conditional], rng: Variable, shapes: Shapes
-) -> tuple[Variable, dict[Any, Variable], dict[str, Variable]]:
+) -> tuple[Variable, dict[Any, Variable], list[Variable]]:
     """Chain the draws of conditionals.
 
     Returns
@@ -95,21 +109,22 @@ def chain_draws(
     next_rng : Variable
     values : dict
         From value variable to its new value (transformed, where the variable is).
-    stats : dict
-        Statistics of the moves.
+    acceptances : list of Variable
+        Mean probabilities of acceptance of the moves that are adapted.
     """
     current = natural_values(model)
     drawn: dict[Variable, Variable] = {}
-    stats: dict[str, Variable] = {}
+    acceptances: list[Variable] = []
     given = []
     for conditional in conditionals:
         before = rng.type()
         draw = conditional.draw(before, shapes)
         new = {**draw.values, **draw.auxiliary}
-        given.append(stated_in([*new.values(), *draw.stats.values()], model.free_RVs))
-        symbolic = [draw.rng, *new.values(), *draw.stats.values()]
+        reported = [] if draw.acceptance is None else [draw.acceptance]
+        given.append(stated_in([*new.values(), *reported], model.free_RVs))
+        symbolic = [draw.rng, *new.values(), *reported]
         rng, *results = substitute(symbolic, {before: rng, **current})
-        stats.update(zip(draw.stats, results[len(new) :], strict=True))
+        acceptances.extend(results[len(new) :])
         current.update(zip(new, results, strict=False))
         drawn.update((rv, current[rv]) for rv in draw.values)
     check_scan(conditionals, given)
@@ -120,4 +135,4 @@ def chain_draws(
             inputs = substitute(rv.owner.inputs, current)
             value = transform.forward(value, *inputs)
         values[model.rvs_to_values[rv]] = value
-    return rng, values, stats
+    return rng, values, acceptances

@@ -12,8 +12,10 @@ def main() -> None:
     model, state = teacher(0)
     with model:
         contenders = {
-            "Gibbs": chain(nns.Gibbs(), state),
-            "Gibbs, Numba": chain(nns.Gibbs(compile_kwargs={"mode": "NUMBA"}), state),
+            "Gibbs": chain(nns.Gibbs(interweave=False), state),
+            "Gibbs, Numba": chain(
+                nns.Gibbs(interweave=False, compile_kwargs={"mode": "NUMBA"}), state
+            ),
         }
     plain = plain_gibbs(model, state, seed=1)
     if plain is None:

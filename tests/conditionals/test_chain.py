@@ -14,7 +14,7 @@ from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.chain import match_chains
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.recognition import find_conditionals
-from pymc_nnsteps.conditionals.scan import combine
+from pymc_nnsteps.conditionals.scan import Combination, combine
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
 from tests.conditionals.graphs import (
     draw_graph,
@@ -323,6 +323,6 @@ def test_all_layers_are_drawn(build, collapse):
     """A layer that two chains claim, of which one is then left out."""
     model, _ = built(build)
     conditionals = find_conditionals(model, model.free_RVs)
-    combined = combine(conditionals, collapse, shapes_of(model))
+    combined = combine(model, conditionals, Combination(collapse), shapes_of(model))
     drawn = {rv for conditional in combined for rv in conditional.draws}
     assert drawn == set(model.free_RVs)

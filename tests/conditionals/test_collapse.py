@@ -16,9 +16,9 @@ import pytest
 from scipy import linalg, special
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals.above import Augmentation
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation
 from pymc_nnsteps.conditionals.collapse import (
-    Augmentation,
     CollapsedGates,
     CollapsedLayer,
     CollapsedWeights,
@@ -27,7 +27,7 @@ from pymc_nnsteps.conditionals.collapse import (
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.recognition import find_conditionals
-from pymc_nnsteps.conditionals.scan import LARGEST_COLLAPSED, combine, order_scan
+from pymc_nnsteps.conditionals.scan import LARGEST_COLLAPSED, Combination, combine, order_scan
 from pymc_nnsteps.conditionals.structure import substitute
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.conditionals.graphs import (
@@ -290,7 +290,9 @@ def test_fresh_activations_are_given_the_same_precisions(build, index):
 
 def sweep_of(model, collapse="auto", scan="sequential", without=()):
     rvs = [rv for rv in model.free_RVs if rv.name not in without]
-    combined = combine(find_conditionals(model, rvs), collapse, shapes_of(model))
+    combined = combine(
+        model, find_conditionals(model, rvs), Combination(collapse), shapes_of(model)
+    )
     return order_scan(combined, scan, model)
 
 
@@ -458,7 +460,7 @@ def linear_gates():
     [
         (no_gates, "no activations behind binary gates"),
         (gates_of_two_layers, "a1 has no gates and weights of its own"),
-        (noise_of_each_sample, "a1 has gates or weights that vary in another way"),
+        (noise_of_each_sample, "the noise of a1 varies with the sample"),
         (a_gate_for_each_unit, "a1 has gates or weights that vary in another way"),
         (other_inputs_of_the_gates, "a1 has gates or weights that vary in another way"),
         (units_before_samples, "a1 is no layer with rows of samples and columns of units"),

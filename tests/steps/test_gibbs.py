@@ -1,6 +1,7 @@
 """What is particular to Gibbs: its options, and what it says of unsuitable variables."""
 
 import importlib
+from itertools import product
 
 import numpy as np
 import pymc as pm
@@ -28,16 +29,27 @@ def test_sweeps_are_that_many_steps(model, scan):
     points, stats = run(once, model.initial_point(), 6)
     thinned, thinned_stats = run(thrice, model.initial_point(), 2)
     assert_same(thinned, points[2::3])
-    assert thinned_stats == stats[2::3]
+    for one, three in zip(thinned_stats, (stats[:3], stats[3:]), strict=True):
+        assert one["n_sweeps"] == three[-1]["n_sweeps"]
+        for name in ("interweaving_acceptance", "interweaving_rho"):
+            assert one[name] == pytest.approx(np.mean([stat[name] for stat in three]))
 
 
 def test_scans_differ_in_order_only(model):
     sequential, parallel = (
-        nns.Gibbs(model=model, scan=scan, **FAST) for scan in ("sequential", "parallel")
+        nns.Gibbs(model=model, scan=scan, interweave=False, **FAST)
+        for scan in ("sequential", "parallel")
     )
     names = [[v.name for v in step.vars] for step in (sequential, parallel)]
     assert names[0] == ["W1", "b1", "Z2", "X2", "W2", "b2"]
     assert names[1] == ["X2", "W1", "b1", "W2", "b2", "Z2"]
+
+
+def test_interwoven_layers_stay_together_in_both_scans(model):
+    """Weights drawn given activations that have been integrated out and not drawn since."""
+    for scan, interweave in product(("sequential", "parallel"), (True, False)):
+        step = nns.Gibbs(model=model, scan=scan, interweave=interweave, **FAST)
+        assert {v.name for v in step.vars} == {"W1", "b1", "Z2", "X2", "W2", "b2"}
 
 
 def test_some_variables_only(model):

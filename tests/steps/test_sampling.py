@@ -52,6 +52,9 @@ def model():
     return relu_network()
 
 
+STATS = {"n_sweeps", "interweaving_acceptance", "interweaving_rho"}
+
+
 @pytest.fixture(scope="module")
 def reference(model):
     with model:
@@ -62,7 +65,7 @@ def reference(model):
 
 
 def test_gibbs_is_chosen_for_a_network(reference):
-    assert set(reference["sample_stats"].data_vars) == {"n_sweeps"}
+    assert set(reference["sample_stats"].data_vars) == STATS
     n_sweeps = reference["sample_stats"]["n_sweeps"]
     assert n_sweeps.dtype == np.int64
     np.testing.assert_array_equal(n_sweeps, np.tile(np.arange(5, 11), (2, 1)))
@@ -116,7 +119,7 @@ def test_processes_draw_the_same_bits(start_method, model, reference):
 @pytest.mark.parametrize("backend", ["c", pytest.param("numba", marks=pytest.mark.slow)])
 def test_backend(backend, model, reference):
     idata = pm.sample(model=model, backend=backend, **FEW)
-    assert set(idata["sample_stats"].data_vars) == {"n_sweeps"}
+    assert set(idata["sample_stats"].data_vars) == STATS
     for name, values in reference["posterior"].data_vars.items():
         np.testing.assert_allclose(idata["posterior"][name], values, rtol=1e-8, atol=1e-8)
 
