@@ -37,7 +37,8 @@ class Draw:
     values : mapping
         New values of the random variables that are drawn.
     acceptance : TensorVariable, optional
-        Of a Metropolis-Hastings move: the mean probability of acceptance.
+        Mean probabilities of acceptance of Metropolis-Hastings moves, one for each number that
+        is adapted.
     auxiliary : mapping
         Values of variables that are not the model's, for the draws that follow in the sweep.
     """
@@ -60,8 +61,8 @@ class Conditional(ABC):
         drawn ones and their children: they must be drawn afresh before anything else is given
         them.
     tuning : TensorVariable, optional
-        The parameter of a Metropolis-Hastings move that is adapted, a number in [0, 1) that is
-        smaller for bolder proposals.
+        Parameters of Metropolis-Hastings moves that are adapted, a vector of numbers in [0, 1)
+        that are smaller for bolder proposals.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -72,6 +73,10 @@ class Conditional(ABC):
     @abstractmethod
     def name(self) -> str:
         """Name of the conditional in the table of :func:`pymc_nnsteps.explain`."""
+
+    def n_tuned(self, shapes: Shapes) -> int:
+        """Length of ``tuning``."""
+        return 0
 
     @abstractmethod
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

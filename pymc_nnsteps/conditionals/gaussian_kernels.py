@@ -31,20 +31,22 @@ Array = np.ndarray
 CHUNK = 128
 """Rows whose products are held at a time."""
 
+MOST_LOST = 1e-6
+"""Part of a precision below which it is not reached by subtraction."""
+
 
 @jit
-def factorise(matrix: Array) -> bool:
+def try_to_factorise(matrix: Array) -> float:
     """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.
 
-    Returns False, with nothing of use in the matrix, if it holds a NaN.
+    Returns the last pivot; if that is not positive there is nothing of use in the matrix.
     """
     n = len(matrix)
+    pivot = 1.0
     for j in range(n):
-        pivot = matrix[j, j]
-        if pivot != pivot:
-            return False
-        if pivot <= 0.0:
-            raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+        pivot = float(matrix[j, j])
+        if not pivot > 0.0:
+            return pivot
         root = math.sqrt(pivot)
         matrix[j, j] = root
         for k in range(j + 1, n):
@@ -53,7 +55,19 @@ def factorise(matrix: Array) -> bool:
             scale = matrix[j, i]
             for k in range(i, n):
                 matrix[i, k] -= scale * matrix[j, k]
-    return True
+    return pivot
+
+
+@jit
+def factorise(matrix: Array) -> bool:
+    """Overwrite the upper triangle with the Cholesky factor of a positive definite matrix.
+
+    Returns False, with nothing of use in the matrix, if it holds a NaN.
+    """
+    pivot = try_to_factorise(matrix)
+    if pivot <= 0.0:
+        raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+    return pivot > 0.0
 
 
 @jit
@@ -396,6 +410,39 @@ def read_pieces(
 
 
 @jit
+def look_from_above(
+    whitened: Array, residual: Array, unit: int, curvature: Array, gradient: Array
+) -> None:
+    """Fill ``c = |B_a|^2`` and ``B_a^T e`` at each sample, with the whitened residual ``e``."""
+    m, n_obs = residual.shape
+    curvature[:], gradient[:] = 0.0, 0.0
+    for i in range(m):
+        seen = whitened[i, unit]
+        if len(seen) == 1:
+            for n in range(n_obs):
+                curvature[n] += seen[0] * seen[0]
+                gradient[n] += seen[0] * residual[i, n]
+        else:
+            for n in range(n_obs):
+                curvature[n] += seen[n] * seen[n]
+                gradient[n] += seen[n] * residual[i, n]
+
+
+@jit
+def explain_by(whitened: Array, residual: Array, unit: int, level: Array) -> None:
+    """Subtract a unit's activations from the whitened residual."""
+    m, n_obs = residual.shape
+    for i in range(m):
+        seen = whitened[i, unit]
+        if len(seen) == 1:
+            for n in range(n_obs):
+                residual[i, n] -= seen[0] * level[n]
+        else:
+            for n in range(n_obs):
+                residual[i, n] -= seen[n] * level[n]
+
+
+@jit
 def add_gram(precision: Array, inputs: Array, weight: Array, scratch: Array) -> None:
     """Add ``X^T diag(w) X``; rows of no weight cost nothing. The scratch holds two of ``X``."""
     count = 0
@@ -451,7 +498,9 @@ def move_rows(
 ) -> tuple[Array, Array, Array]:
     r"""Move the rows of a layer's weights in turn, each with its pre-activations.
 
-    Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` is kept.
+    Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` is kept. Where the
+    precision of a proposal cannot be told from a singular one, on the way there or back, the row
+    stays. What depends on a NaN becomes NaN.
 
     Parameters
     ----------
@@ -469,8 +518,8 @@ def move_rows(
     design, weight, response, variance
         What is seen of the activations and their noise, as of
         :func:`draw_collapsed_gates`.
-    rho : array, shape (1,)
-        Autocorrelation of the Crank-Nicolson proposal, in [0, 1).
+    rho : array, shape (units,)
+        Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays.
     normal : array, shape (passes, units, d)
         Standard normals.
     uniform : array, shape (passes, units)
@@ -479,64 +528,67 @@ def move_rows(
     -------
     rows : array, shape (units, d)
     pre : array, shape (units, n_obs)
-    acceptance : array, shape (1,)
-        Mean of the probabilities of acceptance.
+    acceptance : array, shape (units,)
+        Mean probability of acceptance, over the passes.
     """
     n_obs, d = inputs.shape
     m, units = design.shape
     rows, pre = rows.copy(), pre.copy()
-    contraction, spread = rho[0], math.sqrt((1.0 - rho[0]) * (1.0 + rho[0]))
+    if (rho == 1.0).all():
+        return rows, pre, np.ones(units)
+    acceptance = np.zeros(units)
 
     samples = len(weight)
-    whitened, residual = np.empty((samples, m, units)), response.copy()
-    root = np.empty((m, m))
+    whitened, residual = np.empty((m, units, samples)), np.empty((m, n_obs))
+    root, seen = np.empty((m, m)), np.empty((m, units))
     for n in range(n_obs):
         if n < samples:
-            whiten(design, weight[n], variance, root, whitened[n])
-        solve_transposed(root, residual[n])
+            whiten(design, weight[n], variance, root, seen)
+            whitened[:, :, n] = seen
+        residual[:, n] = response[n]
+        solve_transposed(root, residual[:, n])
 
-    slope, intercept = np.empty(n_obs), np.empty(n_obs)
+    slope, intercept = np.empty((units, n_obs)), np.empty((units, n_obs))
     new_slope, new_intercept = np.empty(n_obs), np.empty(n_obs)
     gradient, curvature, change = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
-    level = np.empty(n_obs)
+    level, shift = np.empty(n_obs), np.empty(n_obs)
     scratch = np.empty((2, n_obs, d))
-    precisions = np.empty((units, d, d))
+    precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
+    pivots = np.empty(units)
     kept = pre - np.dot(rows, inputs.T)
     for a in range(units):
-        read_pieces(pre[a], knots, slopes, intercepts, slope, intercept)
+        read_pieces(pre[a], knots, slopes, intercepts, slope[a], intercept[a])
+        look_from_above(whitened, residual, a, curvature, gradient)
         for n in range(n_obs):
-            seen = whitened[min(n, samples - 1), :, a]
-            activation = slope[n] * pre[a, n] + intercept[n]
-            square = 0.0
-            for i in range(m):
-                square += seen[i] * seen[i]
-                residual[n, i] -= seen[i] * activation
-            change[n] = square * slope[n] * slope[n]
+            change[n] = curvature[n] * slope[a, n] * slope[a, n]
         precisions[a] = np.diag(prior[a])
         add_gram(precisions[a], inputs, change, scratch)
+        factors[a] = precisions[a]
+        pivots[a] = try_to_factorise(factors[a])
+    for a in range(units):
+        for n in range(n_obs):
+            level[n] = slope[a, n] * pre[a, n] + intercept[a, n]
+        explain_by(whitened, residual, a, level)
 
-    factor, new_factor = np.empty((d, d)), np.empty((d, d))
-    total = 0.0
+    new_factor = np.empty((d, d))
     for p in range(len(normal)):
         for a in range(units):
-            row, z = rows[a], pre[a]
-            read_pieces(z, knots, slopes, intercepts, slope, intercept)
+            if rho[a] == 1.0:
+                acceptance[a] = 1.0
+            if rho[a] == 1.0 or pivots[a] <= 0.0:
+                continue
+            row, z, factor = rows[a], pre[a], factors[a]
+            contraction, spread = rho[a], math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
+            look_from_above(whitened, residual, a, curvature, gradient)
             for n in range(n_obs):
-                seen = whitened[min(n, samples - 1), :, a]
-                level[n] = slope[n] * z[n] + intercept[n]
-                square, explained = 0.0, 0.0
-                for i in range(m):
-                    square += seen[i] * seen[i]
-                    explained += seen[i] * residual[n, i]
-                curvature[n] = square
-                gradient[n] = explained + square * level[n]
-            factor[:] = precisions[a]
-            if not factorise(factor):
-                rows[:], pre[:] = np.nan, np.nan
-                return rows, pre, np.array([np.nan])
+                level[n] = slope[a, n] * z[n] + intercept[a, n]
+                gradient[n] += curvature[n] * level[n]
             mean = find_mean(
-                inputs, kept[a], pull[a], gradient, curvature, slope, intercept, factor
+                inputs, kept[a], pull[a], gradient, curvature, slope[a], intercept[a], factor
             )
+            if not (pivots[a] > 0.0 and np.isfinite(mean).all()):
+                rows[a], pre[a] = np.nan, np.nan
+                continue
             step = normal[p, a].copy()
             solve(factor, step)
             new_row = mean + contraction * (row - mean) + spread * step
@@ -544,23 +596,25 @@ def move_rows(
             new_z = np.dot(inputs, new_row) + kept[a]
             read_pieces(new_z, knots, slopes, intercepts, new_slope, new_intercept)
             log_ratio = 0.0
-            crossed = False
             for n in range(n_obs):
-                new_level = new_slope[n] * new_z[n] + new_intercept[n]
-                middle = 0.5 * (new_level + level[n])
-                log_ratio += (new_level - level[n]) * (gradient[n] - curvature[n] * middle)
-                squares = new_slope[n] * new_slope[n] - slope[n] * slope[n]
+                shift[n] = new_slope[n] * new_z[n] + new_intercept[n] - level[n]
+                log_ratio += shift[n] * (gradient[n] - curvature[n] * (level[n] + 0.5 * shift[n]))
+                squares = new_slope[n] * new_slope[n] - slope[a, n] * slope[a, n]
                 change[n] = curvature[n] * squares
-                crossed = crossed or squares != 0.0
             for j in range(d):
                 middle = 0.5 * (new_row[j] + row[j])
                 log_ratio += (new_row[j] - row[j]) * (pull[a, j] - prior[a, j] * middle)
 
-            new_factor[:] = precisions[a]
-            if crossed:
-                add_gram(new_factor, inputs, change, scratch)
-            new_precision = new_factor.copy()
-            factorise(new_factor)
+            new_precision = precisions[a].copy()
+            add_gram(new_precision, inputs, change, scratch)
+            if np.any(np.diag(new_precision) < MOST_LOST * np.diag(precisions[a])):
+                for n in range(n_obs):
+                    change[n] = curvature[n] * new_slope[n] * new_slope[n]
+                new_precision = np.diag(prior[a])
+                add_gram(new_precision, inputs, change, scratch)
+            new_factor[:] = new_precision
+            if not try_to_factorise(new_factor) > 0.0:
+                continue
             new_mean = find_mean(
                 inputs, kept[a], pull[a], gradient, curvature, new_slope, new_intercept, new_factor
             )
@@ -573,14 +627,11 @@ def move_rows(
                 log_ratio += 0.5 * (forward + whitened_back) * (forward - whitened_back) / spread**2
                 log_ratio += math.log(new_factor[i, i] / factor[i, i])
 
-            probability = math.exp(min(0.0, log_ratio))
-            total += probability
+            probability = math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
+            acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:
-                for n in range(n_obs):
-                    shift = new_slope[n] * new_z[n] + new_intercept[n] - level[n]
-                    for i in range(m):
-                        residual[n, i] -= whitened[min(n, samples - 1), i, a] * shift
-                rows[a] = new_row
-                pre[a] = new_z
-                precisions[a] = new_precision
-    return rows, pre, np.array([total / (len(normal) * units)])
+                explain_by(whitened, residual, a, shift)
+                rows[a], pre[a] = new_row, new_z
+                slope[a], intercept[a] = new_slope, new_intercept
+                precisions[a], factors[a] = new_precision, new_factor
+    return rows, pre, acceptance

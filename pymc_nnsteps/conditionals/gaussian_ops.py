@@ -48,8 +48,9 @@ class KernelOp(Op):
         return Apply(self, arrays, [tensor(dtype=dtype, shape=(None,) * n) for n in self.ndims])
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
-        """Call the kernel."""
-        results = self.kernel(*(np.ascontiguousarray(array) for array in inputs))
+        """Call the kernel; for read-only arrays Numba would compile it again."""
+        arrays = (np.require(array, requirements=["C", "W"]) for array in inputs)
+        results = self.kernel(*arrays)
         for storage, result in zip(
             outputs, results if len(outputs) > 1 else (results,), strict=True
         ):

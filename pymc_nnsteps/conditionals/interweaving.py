@@ -111,6 +111,10 @@ class Interweaving(Conditional):
         return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in self.members)
 
     @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        return shapes[self.draws[-1]][self.above.units]
+
+    @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         *_, z = self.draws
         above, prior = self.above, prior_of(self.members)
@@ -142,14 +146,14 @@ class Interweaving(Conditional):
             above.weight,
             expand(above.response(self.activation.offset), {0: n_obs}),
             above.variance,
-            self.tuning.dimshuffle("x"),
+            self.tuning,
             normal,
             level.astype("float64"),
         )
         order = (1, 0) if above.units == 1 else (0, 1)
         block = rows if prior.label_lengths else rows[0]
         values = {**split(block, self.members), z: typed_like(z, moved.dimshuffle(order))}
-        return Draw(rng, values, acceptance=acceptance[0])
+        return Draw(rng, values, acceptance=acceptance)
 
 
 def match_interweaving(
@@ -189,7 +193,7 @@ def match_interweaving(
         above,
         passes,
         (a,),
-        pt.dscalar(f"rho of {describe(z)}"),
+        pt.dvector(f"rho of {describe(z)}"),
     )
 
 

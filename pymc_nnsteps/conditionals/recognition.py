@@ -12,7 +12,8 @@ from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
 from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
-from pymc_nnsteps.conditionals.piecewise import match_piecewise
+from pymc_nnsteps.conditionals.interweaving import match_interweaving
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
 from pymc_nnsteps.conditionals.scales import PRIORS, match_scale
 from pymc_nnsteps.conditionals.structure import (
@@ -159,7 +160,8 @@ def explain(model: pm.Model | None = None) -> Explanation:
     -------
     Explanation
         Prints as a table: variable, conditional, and the variables it is drawn jointly with or
-        the reason why there is none.
+        the reason why there is none. Of pre-activations it also says which weights are moved
+        with them (:class:`~pymc_nnsteps.Gibbs`, ``interweave``), or why none are.
 
     Examples
     --------
@@ -182,20 +184,37 @@ def explain(model: pm.Model | None = None) -> Explanation:
         except NotConjugate as reason:
             reasons[rv] = str(reason).removeprefix(f"{describe(rv)}: ")
     recognised = [rv for rv in model.free_RVs if rv not in reasons]
-    found = {rv: c for c in find_conditionals(model, recognised) for rv in c.draws}
-    return Explanation(
-        tuple(_row(model, rv, found.get(rv), reasons.get(rv)) for rv in model.free_RVs)
-    )
+    conditionals = find_conditionals(model, recognised)
+    found = {rv: c for c in conditionals for rv in c.draws}
+    rows: list[tuple[str, str | None, str]] = []
+    for rv in model.free_RVs:
+        if rv in found:
+            moved = _moved_with(model, found[rv], conditionals)
+            rows.append(_row(model, rv, found[rv], [moved] if moved else []))
+        else:
+            rows.append((describe(rv), None, reasons[rv]))
+    return Explanation(tuple(rows))
+
+
+def _moved_with(
+    model: pm.Model, found: Conditional, conditionals: Sequence[Conditional]
+) -> str | None:
+    """Whether pre-activations are also moved with their weights, or why not."""
+    if not isinstance(found, PiecewiseGaussian):
+        return None
+    [z] = found.draws
+    try:
+        move = match_interweaving(model, z, conditionals, passes=1)
+    except NotConjugate as reason:
+        return f"not interwoven: {reason}"
+    return f"interwoven with {', '.join(describe(member.rv) for member in move.members)}"
 
 
 def _row(
-    model: pm.Model, rv: TensorVariable, found: Conditional | None, reason: str | None
-) -> tuple[str, str | None, str]:
-    if found is None:
-        return describe(rv), None, reason or ""
-    notes = []
+    model: pm.Model, rv: TensorVariable, found: Conditional, notes: list[str]
+) -> tuple[str, str, str]:
     others = [describe(other) for other in found.draws if other is not rv]
     if others:
-        notes.append(f"jointly with {', '.join(others)}")
-    notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")
+        notes = [f"jointly with {', '.join(others)}", *notes]
+    notes = [*notes, f"children: {', '.join(map(describe, children(model, rv))) or 'none'}"]
     return describe(rv), found.name, "; ".join(notes)

@@ -46,7 +46,7 @@ class Combination:
 
     collapse: Choice = "auto"
     interweave: Choice = "auto"
-    passes: int = 3
+    passes: int = 5
 
 
 def combine(
@@ -109,7 +109,7 @@ def _moves(
     """Moves of weights with their pre-activations, by the activations."""
     if how.interweave is False:
         return {}
-    moves = {}
+    moves: dict[TensorVariable, Interweaving] = {}
     for conditional in conditionals:
         [z, *others] = conditional.draws
         required = how.interweave is True and isinstance(conditional, PiecewiseGaussian)
@@ -123,9 +123,14 @@ def _moves(
                     f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
                 ) from None
             continue
+        [a] = move.integrates_out
+        if required and a in moves:
+            raise ValueError(
+                f"interweave is True, but {describe(a)} is moved with {describe(z)} and with "
+                f'{describe(moves[a].draws[-1])}; use "auto".'
+            )
         if how.interweave is True or move.row_length(shapes) <= LONGEST_ROW:
-            [a] = move.integrates_out
-            moves[a] = move
+            moves.setdefault(a, move)
     if how.interweave is True and not moves:
         raise ValueError(
             "interweave is True, but no pre-activations behind a piecewise-linear activation are "

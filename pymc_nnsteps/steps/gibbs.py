@@ -38,6 +38,9 @@ Scan = Literal["sequential", "parallel"]
 TARGET_ACCEPT = 0.5
 """Mean probability of acceptance that interwoven moves are adapted to."""
 
+WARM_UP = 200
+"""Sweeps without these moves at the beginning of a chain that is tuned for four times as long."""
+
 SWEEPS = "n_sweeps"
 MOVES = ("interweaving_acceptance", "interweaving_rho")
 
@@ -48,6 +51,7 @@ class GibbsState(StepMethodState):
 
     n_sweeps: int
     tune: bool
+    warm_up: int
     adaptations: tuple[DualAveraging, ...]
 
 
@@ -103,9 +107,11 @@ class Gibbs(BlockedStep):
     -----
     Interwoven rows are proposed by a Crank-Nicolson step in the Gaussian that the posterior of a
     row is on the present linear pieces of the activation. Its autocorrelation ``rho``, one for
-    each layer, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
-    more are accepted even then), and kept after that. The statistics ``interweaving_acceptance``
-    and ``interweaving_rho`` are means over the layers.
+    each unit, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
+    more are accepted even then), and kept after that. The first 200 sweeps, if at least 800 are
+    for tuning, or else the first quarter of these, do without such moves: from zero weights they
+    would settle for a poor fit before plain sweeps have found a good one. The statistics
+    ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
 
     Examples
     --------
@@ -130,7 +136,7 @@ class Gibbs(BlockedStep):
         scan: Scan = "sequential",
         collapse: Choice = "auto",
         interweave: Choice = "auto",
-        passes: int = 3,
+        passes: int = 5,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -164,7 +170,7 @@ class Gibbs(BlockedStep):
         if self._sweep.n_tuned:
             stats |= {name: (np.float64, []) for name in MOVES}
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "Gibbs")
-        self._start(tune=True)
+        self._start(tune=1)
         _, values, _ = self._sweep(np.random.default_rng(0), initial_point, self._rho())
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
@@ -177,16 +183,19 @@ class Gibbs(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Prepare for a chain: the generator, and what depends on the model's data."""
         super().setup_chain(rng, tune, draws)
-        self._start(tune=tune > 0)
+        self._start(tune=tune)
         self._sweep.compiled.refresh()
 
-    def _start(self, *, tune: bool) -> None:
+    def _start(self, *, tune: int) -> None:
         self.n_sweeps = 0
-        self.tune = tune
+        self.tune = tune > 0
+        self.warm_up = min(WARM_UP, tune * self.sweeps // 4)
         self.adaptations = (DualAveraging(TARGET_ACCEPT, 0.0),) * self._sweep.n_tuned
 
     def _rho(self) -> list[float]:
-        """Autocorrelation of the proposals of each move."""
+        """Autocorrelation of the proposals for each unit; one: it is not moved."""
+        if self.n_sweeps < self.warm_up:
+            return [1.0] * self._sweep.n_tuned
         coordinates = [a.current if self.tune else a.average for a in self.adaptations]
         return [1 / (1 + math.exp(coordinate)) for coordinate in coordinates]
 
@@ -199,10 +208,10 @@ class Gibbs(BlockedStep):
             self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
             new_point.update(values)
             sweep[:] = acceptance, rho
-            if self.tune:
+            if self.tune and self.n_sweeps >= self.warm_up:
                 pairs = zip(self.adaptations, acceptance.tolist(), strict=True)
                 self.adaptations = tuple(adaptation.update(mean) for adaptation, mean in pairs)
-        self.n_sweeps += self.sweeps
+            self.n_sweeps += 1
         stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
         if self._sweep.n_tuned:
             stats.update(zip(MOVES, moves.mean(axis=(0, 2)), strict=True))

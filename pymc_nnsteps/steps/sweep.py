@@ -40,7 +40,7 @@ class Sweep:
     outputs : list of str
         Names of the value variables that it draws; all of them are read as well.
     n_tuned : int
-        Number of moves that are adapted.
+        Number of parameters that are adapted.
     compiled : Compiled
     """
 
@@ -60,7 +60,8 @@ class Sweep:
         read = [value for value in values if value in used or value in drawn]
         self.inputs: list[str] = [value.name for value in read]
         self.outputs: list[str] = [value.name for value in drawn]
-        self.n_tuned = len(tuned)
+        self._ends = np.cumsum([c.n_tuned(shapes) for c in conditionals if c.tuning is not None])
+        self.n_tuned = int(self._ends[-1]) if tuned else 0
         inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
         self.compiled = Compiled(inputs, results, compile_kwargs)
         self._dtypes = [value.dtype for value in read]
@@ -85,18 +86,18 @@ class Sweep:
         rng : numpy.random.Generator
         values : dict from name to array
         acceptance : array, shape (n_tuned,)
-            Mean probability of acceptance of these moves.
+            Mean probability of acceptance of each of these moves.
         """
         self.compiled.refresh_if_data_changed()
         state = [
             np.asarray(point[name], dtype)
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
-        parameters = [np.asarray(value, dtype="float64") for value in tuning]
+        parameters = np.split(np.asarray(tuning, dtype="float64"), self._ends)[:-1]
         rng, *results = self.compiled(rng, *parameters, *state)
         n = len(self.outputs)
         values = dict(zip(self.outputs, results[:n], strict=True))
-        return rng, values, np.asarray(results[n:], dtype="float64")
+        return rng, values, np.concatenate([np.empty(0), *results[n:]])
 
 
 def chain_draws(

@@ -12,6 +12,8 @@ BENCHMARKS = {
     "f": "kernels",
     "g": "wide",
     "h": "bow_tie",
+    "i": "interweaving",
+    "j": "thermalisation",
 }
 
 

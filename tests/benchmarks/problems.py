@@ -12,19 +12,26 @@ import pymc_nnsteps as nns
 SHARED = Path(__file__).parents[3] / "shared"
 
 
-def teacher(
-    seed: int, *, n_obs: int = 2084, hidden: int = 10, noise: float = 1e-4
-) -> tuple[pm.Model, dict[str, np.ndarray]]:
-    """The paper's setting, and the teacher's state: an exact draw from its posterior."""
-    rng, d = np.random.default_rng(seed), 50
+def teacher_data(
+    seed: int, *, n_obs: int = 2084, n_features: int = 50, hidden: int = 10, noise: float = 1e-4
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Inputs and targets of a teacher, and its state: an exact draw from the posterior."""
+    rng, d = np.random.default_rng(seed), n_features
     X, scale = rng.standard_normal((n_obs, d)), np.sqrt(noise)
     W1, b1 = rng.standard_normal((hidden, d)) / d**0.5, rng.standard_normal(hidden) / d**0.5
     W2, b2 = rng.standard_normal((1, hidden)) / hidden**0.5, rng.standard_normal(1) / hidden**0.5
     Z2 = X @ W1.T + b1 + scale * rng.standard_normal((n_obs, hidden))
     X2 = np.maximum(Z2, 0) + scale * rng.standard_normal((n_obs, hidden))
     y = (X2 @ W2.T + b2)[:, 0] + scale * rng.standard_normal(n_obs)
-    model = nns.intermediate_noise_mlp(X, y, hidden=(hidden,), noise=noise)
-    return model, {"W1": W1, "b1": b1, "Z2": Z2, "X2": X2, "W2": W2, "b2": b2}
+    return X, y, {"W1": W1, "b1": b1, "Z2": Z2, "X2": X2, "W2": W2, "b2": b2}
+
+
+def teacher(
+    seed: int, *, n_obs: int = 2084, hidden: int = 10, noise: float = 1e-4
+) -> tuple[pm.Model, dict[str, np.ndarray]]:
+    """The paper's setting, and the teacher's state."""
+    X, y, state = teacher_data(seed, n_obs=n_obs, hidden=hidden, noise=noise)
+    return nns.intermediate_noise_mlp(X, y, hidden=(hidden,), noise=noise), state
 
 
 def plain_gibbs(model: pm.Model, state: dict[str, np.ndarray], seed: int) -> Any:

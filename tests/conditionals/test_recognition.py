@@ -647,7 +647,10 @@ def test_explain_names_conditionals_of_a_network():
     with pm.Model() as model:
         plain()
     rows = {row[0]: row[1:] for row in explain(model).rows}
-    assert rows["Z"] == ("piecewise Gaussian, 2 pieces", "children: X")
+    assert rows["Z"] == (
+        "piecewise Gaussian, 2 pieces",
+        "interwoven with W1, b1; children: X",
+    )
     assert rows["W1"] == ("Gaussian", "jointly with b1; children: Z")
     assert rows["X"] == ("Gaussian", "children: y")
 

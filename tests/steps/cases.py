@@ -116,7 +116,11 @@ PRECISIONS = ("tau_ah1", "tau_ih1", "tau_ih1_unit", "tau_bh1", "tau_h1o", "tau_n
 
 CASES = {
     "gibbs-relu": Case(nns.Gibbs, relu_network),
+    "gibbs-plain": Case(nns.Gibbs, relu_network, None, {"interweave": False}),
     "gibbs-deep": Case(nns.Gibbs, deep_network),
+    "gibbs-parallel": Case(
+        nns.Gibbs, deep_network, None, {"interweave": True, "passes": 2, "scan": "parallel"}
+    ),
     "gibbs-probit": Case(nns.Gibbs, probit_network),
     "gibbs-multinomial": Case(nns.Gibbs, multinomial_network),
     "gibbs-by-hand": Case(nns.Gibbs, by_hand, ("W1", "Z", "A", "W2", "b2")),

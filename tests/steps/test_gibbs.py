@@ -24,8 +24,8 @@ def model():
 def test_sweeps_are_that_many_steps(model, scan):
     once = nns.Gibbs(model=model, scan=scan, **FAST)
     thrice = nns.Gibbs(model=model, scan=scan, sweeps=np.int64(3), **FAST)
-    for step in (once, thrice):
-        step.setup_chain(np.random.default_rng(0), 5, 5)
+    for step, tune in ((once, 6), (thrice, 2)):
+        step.setup_chain(np.random.default_rng(0), tune, 5)
     points, stats = run(once, model.initial_point(), 6)
     thinned, thinned_stats = run(thrice, model.initial_point(), 2)
     assert_same(thinned, points[2::3])
