@@ -457,6 +457,17 @@ def add_gram(precision: Array, inputs: Array, weight: Array, scratch: Array) -> 
 
 
 @jit
+def precision_from(
+    prior: Array, inputs: Array, weight: Array, scratch: Array, precision: Array
+) -> None:
+    """Fill ``diag(prior) + X^T diag(w) X``."""
+    precision[:] = 0.0
+    for j in range(len(prior)):
+        precision[j, j] = prior[j]
+    add_gram(precision, inputs, weight, scratch)
+
+
+@jit
 def find_mean(
     inputs: Array,
     kept: Array,
@@ -472,7 +483,9 @@ def find_mean(
     for n in range(len(kept)):
         rest = gradient[n] - curvature[n] * (slope[n] * kept[n] + intercept[n])
         score[n] = slope[n] * rest
-    mean = np.dot(score, inputs) + pull
+    mean = np.dot(score, inputs)
+    for j in range(len(mean)):
+        mean[j] += pull[j]
     solve_transposed(factor, mean)
     solve(factor, mean)
     return mean
@@ -540,13 +553,18 @@ def move_rows(
 
     samples = len(weight)
     whitened, residual = np.empty((m, units, samples)), np.empty((m, n_obs))
-    root, seen = np.empty((m, m)), np.empty((m, units))
+    root, seen, rest = np.empty((m, m)), np.empty((m, units)), np.empty(m)
     for n in range(n_obs):
         if n < samples:
             whiten(design, weight[n], variance, root, seen)
-            whitened[:, :, n] = seen
-        residual[:, n] = response[n]
-        solve_transposed(root, residual[:, n])
+            for i in range(m):
+                for a in range(units):
+                    whitened[i, a, n] = seen[i, a]
+        for i in range(m):
+            rest[i] = response[n, i]
+        solve_transposed(root, rest)
+        for i in range(m):
+            residual[i, n] = rest[i]
 
     slope, intercept = np.empty((units, n_obs)), np.empty((units, n_obs))
     new_slope, new_intercept = np.empty(n_obs), np.empty(n_obs)
@@ -561,8 +579,7 @@ def move_rows(
         look_from_above(whitened, residual, a, curvature, gradient)
         for n in range(n_obs):
             change[n] = curvature[n] * slope[a, n] * slope[a, n]
-        precisions[a] = np.diag(prior[a])
-        add_gram(precisions[a], inputs, change, scratch)
+        precision_from(prior[a], inputs, change, scratch, precisions[a])
         factors[a] = precisions[a]
         pivots[a] = try_to_factorise(factors[a])
     for a in range(units):
@@ -570,7 +587,7 @@ def move_rows(
             level[n] = slope[a, n] * pre[a, n] + intercept[a, n]
         explain_by(whitened, residual, a, level)
 
-    new_factor = np.empty((d, d))
+    new_precision, new_factor, back = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     for p in range(len(normal)):
         for a in range(units):
             if rho[a] == 1.0:
@@ -586,14 +603,17 @@ def move_rows(
             mean = find_mean(
                 inputs, kept[a], pull[a], gradient, curvature, slope[a], intercept[a], factor
             )
-            if not (pivots[a] > 0.0 and np.isfinite(mean).all()):
+            if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
                 rows[a], pre[a] = np.nan, np.nan
                 continue
-            step = normal[p, a].copy()
-            solve(factor, step)
-            new_row = mean + contraction * (row - mean) + spread * step
+            new_row = normal[p, a].copy()
+            solve(factor, new_row)
+            for j in range(d):
+                new_row[j] = mean[j] + contraction * (row[j] - mean[j]) + spread * new_row[j]
 
-            new_z = np.dot(inputs, new_row) + kept[a]
+            new_z = np.dot(inputs, new_row)
+            for n in range(n_obs):
+                new_z[n] += kept[a, n]
             read_pieces(new_z, knots, slopes, intercepts, new_slope, new_intercept)
             log_ratio = 0.0
             for n in range(n_obs):
@@ -605,20 +625,24 @@ def move_rows(
                 middle = 0.5 * (new_row[j] + row[j])
                 log_ratio += (new_row[j] - row[j]) * (pull[a, j] - prior[a, j] * middle)
 
-            new_precision = precisions[a].copy()
+            new_precision[:] = precisions[a]
             add_gram(new_precision, inputs, change, scratch)
-            if np.any(np.diag(new_precision) < MOST_LOST * np.diag(precisions[a])):
+            kept_digits = True
+            for j in range(d):
+                if new_precision[j, j] < MOST_LOST * precisions[a, j, j]:
+                    kept_digits = False
+            if not kept_digits:
                 for n in range(n_obs):
                     change[n] = curvature[n] * new_slope[n] * new_slope[n]
-                new_precision = np.diag(prior[a])
-                add_gram(new_precision, inputs, change, scratch)
+                precision_from(prior[a], inputs, change, scratch, new_precision)
             new_factor[:] = new_precision
             if not try_to_factorise(new_factor) > 0.0:
                 continue
             new_mean = find_mean(
                 inputs, kept[a], pull[a], gradient, curvature, new_slope, new_intercept, new_factor
             )
-            back = row - new_mean - contraction * (new_row - new_mean)
+            for j in range(d):
+                back[j] = row[j] - new_mean[j] - contraction * (new_row[j] - new_mean[j])
             for i in range(d):
                 whitened_back = 0.0
                 for j in range(i, d):

@@ -24,7 +24,7 @@ LAYERWISE = (GaussianChain, Augmentation)
 LARGEST_COLLAPSED = 1500
 """Number of a layer's weights up to which they are drawn jointly where that is left open."""
 
-LONGEST_ROW = 200
+LONGEST_ROW = 128
 """Number of a unit's weights up to which they are interwoven where that is left open."""
 
 

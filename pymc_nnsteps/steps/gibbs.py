@@ -78,7 +78,7 @@ class Gibbs(BlockedStep):
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, its activations integrated out: what makes networks with little noise
         mix. The cost grows with the square of a row's number of weights; "auto" does so up to
-        200. All choices leave the posterior invariant.
+        128. All choices leave the posterior invariant.
     passes : int
         How often each row is so moved in a sweep.
     model : pm.Model, optional
