@@ -73,19 +73,20 @@ def combine(
         which it cannot be.
     """
     collapsed = _collapsed_layers(conditionals, how.collapse, shapes)
-    moves = _moves(model, conditionals, how, shapes)
+    found = _moves(model, conditionals, how, shapes)
+    moves = {a: move for a, move in found.items() if a not in collapsed}
     chains = match_chains([c for c in conditionals if isinstance(c, Gaussian)])
     last = {chain.draws[-1]: chain for chain in chains}
     in_chains = {rv for chain in chains for rv in chain.draws}
     joined = {
         rv for layer in collapsed.values() for rv in (*layer.gates.draws, *layer.weights.draws)
     }
-    drawn_later = {move.draws[-1] for move in moves.values()}
-    alone = {rv: c for c in conditionals for rv in c.draws if rv not in in_chains}
+    own = {c.draws[0]: c for c in conditionals}
+    after_move = {move.draws[-1] for move in moves.values()}
     combined: list[Conditional] = []
     for conditional in conditionals:
         [rv, *_] = conditional.draws
-        if rv in joined or rv in drawn_later:
+        if rv in joined or rv in after_move:
             continue
         if rv in collapsed:
             layer = collapsed[rv]
@@ -93,10 +94,8 @@ def combine(
             combined.extend(layer.draws[:-1] if drawn_by_chain else layer.draws)
         elif rv in moves:
             move = moves[rv]
-            z = move.draws[-1]
-            combined.extend((*move.above.before, move, move.above.fresh))
-            combined.extend([alone[z]] if z in alone else [])
-        elif rv in alone:
+            combined.extend((*move.above.before, move, move.above.fresh, own[move.draws[-1]]))
+        elif rv not in in_chains:
             combined.append(conditional)
         if rv in last:
             combined.append(last[rv])
@@ -201,10 +200,12 @@ def check_scan(
 ) -> None:
     """Check that no draw uses a variable after it was integrated out and before its fresh draw.
 
+    That draw must be a part of the same sweep, whose end is what is stored.
+
     Parameters
     ----------
     conditionals : sequence of Conditional
-        In the order of the sweep, which is repeated.
+        In the order of the sweep.
     given : sequence of collection of TensorVariable
         What each draw conditions on.
 
@@ -214,7 +215,7 @@ def check_scan(
         If the order would not leave the posterior invariant.
     """
     stale: dict[TensorVariable, Conditional] = {}
-    for conditional, conditions in 2 * list(zip(conditionals, given, strict=True)):
+    for conditional, conditions in zip(conditionals, given, strict=True):
         for rv in stale.keys() & set(conditions):
             drawn = describe(conditional.draws[0]) if conditional.draws else conditional.name
             raise ValueError(
@@ -225,3 +226,8 @@ def check_scan(
         for rv in conditional.draws:
             stale.pop(rv, None)
         stale.update(dict.fromkeys(conditional.integrates_out, conditional))
+    for rv, conditional in stale.items():
+        raise ValueError(
+            f"{describe(rv)} was integrated out of the draw of {describe(conditional.draws[0])} "
+            "and has not been drawn afresh when the sweep ends."
+        )

@@ -74,11 +74,11 @@ SETTINGS = {
     ),
     "n = 2084, 50-10-1, 1e-3": Setting(
         synthetic(2084, 50, 10, 1e-3, informed=True),
-        {"plain": 10_000, "interwoven": 2_000, "NUTS": 300, "nutpie": 300},
+        {"plain": 10_000, "interwoven": 2_000, "NUTS": 100, "nutpie": 300},
     ),
     "n = 2084, 50-10-1, 1e-4": Setting(
         synthetic(2084, 50, 10, 1e-4, informed=True),
-        {"plain": 10_000, "interwoven": 2_000, "NUTS": 300, "nutpie": 300},
+        {"plain": 10_000, "interwoven": 2_000, "NUTS": 100, "nutpie": 300},
     ),
     "diabetes, 10-10-1, 0.3": Setting(
         diabetes, {"plain": 10_000, "interwoven": 4_000, "NUTS": 1_000, "nutpie": 1_000}
