@@ -457,14 +457,28 @@ def add_gram(precision: Array, inputs: Array, weight: Array, scratch: Array) -> 
 
 
 @jit
-def precision_from(
-    prior: Array, inputs: Array, weight: Array, scratch: Array, precision: Array
+def fill_precision(
+    prior: Array, inputs: Array, weight: Array, left: Array, right: Array, precision: Array
 ) -> None:
-    """Fill ``diag(prior) + X^T diag(w) X``."""
-    precision[:] = 0.0
-    for j in range(len(prior)):
-        precision[j, j] = prior[j]
-    add_gram(precision, inputs, weight, scratch)
+    """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative.
+
+    The halves of its columns are multiplied on their own, which leaves out most of the rest; they
+    are held in ``left`` and ``right``.
+    """
+    d, half, count = len(prior), left.shape[1], 0
+    for n in range(len(weight)):
+        if weight[n] != 0.0:
+            root = math.sqrt(weight[n])
+            for j in range(half):
+                left[count, j] = root * inputs[n, j]
+            for j in range(half, d):
+                right[count, j - half] = root * inputs[n, j]
+            count += 1
+    precision[:half, :half] = np.dot(left[:count].T, left[:count])
+    precision[:half, half:] = np.dot(left[:count].T, right[:count])
+    precision[half:, half:] = np.dot(right[:count].T, right[:count])
+    for j in range(d):
+        precision[j, j] += prior[j]
 
 
 @jit
@@ -571,6 +585,7 @@ def move_rows(
     gradient, curvature, change = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
     level, shift = np.empty(n_obs), np.empty(n_obs)
     scratch = np.empty((2, n_obs, d))
+    left, right = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
     precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
     pivots = np.empty(units)
     kept = pre - np.dot(rows, inputs.T)
@@ -579,7 +594,7 @@ def move_rows(
         look_from_above(whitened, residual, a, curvature, gradient)
         for n in range(n_obs):
             change[n] = curvature[n] * slope[a, n] * slope[a, n]
-        precision_from(prior[a], inputs, change, scratch, precisions[a])
+        fill_precision(prior[a], inputs, change, left, right, precisions[a])
         factors[a] = precisions[a]
         pivots[a] = try_to_factorise(factors[a])
     for a in range(units):
@@ -634,7 +649,7 @@ def move_rows(
             if not kept_digits:
                 for n in range(n_obs):
                     change[n] = curvature[n] * new_slope[n] * new_slope[n]
-                precision_from(prior[a], inputs, change, scratch, new_precision)
+                fill_precision(prior[a], inputs, change, left, right, new_precision)
             new_factor[:] = new_precision
             if not try_to_factorise(new_factor) > 0.0:
                 continue
