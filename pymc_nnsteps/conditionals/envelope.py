@@ -145,7 +145,7 @@ def _raise_scales(
             scaled = scaled_child(model, child, v)
         except NotConjugate as reason:
             raise NotConjugate(f"{describe(v)}: {reason}") from None
-        power = _evaluate(model, scaled.summed(pt.as_tensor(scaled.exponent * exponent), v))
+        power = _evaluate(model, scaled.summed(pt.as_tensor(scaled.form.exponent * exponent), v))
         powers[v] = powers[v] + power if v in powers else power
 
 

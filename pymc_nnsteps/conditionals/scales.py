@@ -36,7 +36,7 @@ local scales of shrinkage priors.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, override
 
 import pymc as pm
@@ -57,7 +57,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.affine import AffineMap, broadcast
 from pymc_nnsteps.conditionals.axes import expand
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free, value_of
-from pymc_nnsteps.conditionals.power import power
+from pymc_nnsteps.conditionals.power import PowerForm, power
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -68,7 +68,7 @@ from pymc_nnsteps.conditionals.structure import (
     parameters,
     typed_like,
 )
-from pymc_nnsteps.conditionals.terms import Link, Term
+from pymc_nnsteps.conditionals.terms import Link
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     generalized_inverse_gaussian,
@@ -162,30 +162,31 @@ class Scaled:
     child: TensorVariable
     value: TensorVariable
     role: Role
-    term: Term
-    exponent: float
-    picked: tuple[tuple[int, Any], ...]
+    form: PowerForm
 
     def evidence(self, rng: Variable, rv: TensorVariable) -> tuple[Variable, Exponents]:
         """What the child adds to the exponents, with the axes of ``rv``; draws its precision."""
         given = [parameter.astype(rv.dtype) for parameter in parameters(self.child)]
-        rate = self.exponent * self.role.power
+        rate = self.form.exponent * self.role.power
         order = self.role.order(self.value, *given)
         statistic = self.role.statistic(self.value, *given)
         if self.role.mixing is not None:
             rng, precision = _draw(rng, self.role.mixing(self.value, *given), rv.dtype)
             statistic = precision * statistic
-        coefficient = _without_axes_of(rv, self.term.coefficient)
+        coefficient = _without_axes_of(rv, self.form.term.coefficient)
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
-        nu = self.summed(-self.exponent * order, rv)
+        nu = self.summed(-self.form.exponent * order, rv)
         squares = self.summed(statistic, rv)
         zero = pt.zeros_like(squares)
         return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
 
     def summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
         """Sum of an array with the child's axes over all entries that share an entry of ``rv``."""
-        full = pt.broadcast_to(array.astype(rv.dtype), self.value.shape)
-        links = self.term.links
+        array = array.astype(rv.dtype)
+        if self.form.where is not None:
+            array = pt.switch(self.form.where, array, pt.zeros((), dtype=rv.dtype))
+        full = pt.broadcast_to(array, self.value.shape)
+        links = self.form.term.links
         summed = [axis for axis, link in enumerate(links) if link is None]
         kept: list[Link] = [link for link in links if link is not None]
         total = full.sum(summed) if summed else full
@@ -198,7 +199,7 @@ class Scaled:
         total = total.dimshuffle(
             *(axes.index(axis) if axis in axes else "x" for axis in range(rv.ndim))
         )
-        for axis, entry in self.picked:
+        for axis, entry in self.form.picked:
             only = pt.zeros(lengths(rv)[axis], dtype=rv.dtype)[entry].set(1)
             total *= only.dimshuffle(*(0 if i == axis else "x" for i in range(rv.ndim)))
         return total
@@ -256,10 +257,10 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     for seen in scaled:
-        if abs(seen.exponent * seen.role.power) != 1:
+        if abs(seen.form.exponent * seen.role.power) != 1:
             raise NotConjugate(
                 f"the scale of child {describe(seen.child)} is proportional to its power "
-                f"{seen.exponent:g}"
+                f"{seen.form.exponent:g}"
             )
     return Scale((rv,), prior, scaled)
 
@@ -288,4 +289,4 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
         message = f"the scale of child {describe(child)} is not a power of it: {reason}"
         raise NotConjugate(message) from None
     carried = broadcast(AffineMap(None, {rv: form.term}), scale, child).terms[rv]
-    return Scaled(child, value_of(model, child), role, carried, form.exponent, form.picked)
+    return Scaled(child, value_of(model, child), role, replace(form, term=carried))

@@ -48,10 +48,10 @@ def test_form_equals_the_expression(name):
     for link in form.term.links:
         if link is not None and link.index is not None:
             entries = pt.take(entries, link.index, axis=link.axis)
-    order = [None if link is None else link.axis for link in form.term.links]
-    carried = entries.dimshuffle(*("x" if axis is None else axis for axis in order))
-    if exponent == 0:
-        carried = pt.ones((1,) * expression.ndim)
+    carried = pt.ones((1,) * expression.ndim)
+    if exponent != 0:
+        order = [None if link is None else link.axis for link in form.term.links]
+        carried = entries.dimshuffle(*("x" if axis is None else axis for axis in order))
     out_axes = range(expression.ndim)
     coefficient = form.term.coefficient.dimshuffle(*out_axes)
     expected = evaluated(expression, values)

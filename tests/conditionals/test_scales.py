@@ -206,6 +206,34 @@ def dims_only():
 
 
 @model_of
+def joined_with_a_constant():
+    v = pm.Gamma("v", 2, 1)
+    pm.Normal("w", 0, 1 / pt.sqrt(pt.concatenate([v * pt.ones(3), [0.01]])), shape=(4, 4))
+    pm.Normal("u", 0, tau=pt.concatenate([v * POSITIVE[:, :2], pt.ones((6, 1))], axis=1))
+    pm.Gamma("t", 2, pt.stack([v, 0.3, 2 * v]))
+
+
+@model_of
+def joined_with_another_scale():
+    other = pm.Gamma("other", 2, 1, shape=2)
+    v = pm.InverseGamma("v", 2, 1, shape=3)
+    scales = pt.concatenate([v, other, v[::-1] * 2, other[:1]])
+    pm.Normal("w", 0, pt.sqrt(scales)[:, None], shape=(9, 2))
+    pm.Laplace("l", 0, pt.concatenate([other[:, None] * pt.ones(3), v * pt.ones((4, 3))]))
+
+
+@model_of
+def joined_and_rearranged():
+    v = pm.Gamma("v", 2, 1, shape=2)
+    parts = pt.stack([pt.ones(3), v[1] * pt.ones(3), v[0] * POSITIVE[0]])
+    pm.Normal("w", 0, tau=parts.T[:, [2, 1, 1, 0]], shape=(5, 3, 4))
+    pm.Normal("u", 0, tau=3 * pt.stack([v[0], 1.0, v[1]])[GROUP])
+    pm.Normal("t", 0, tau=parts[1] ** 2 / parts[1])
+    pm.Normal("s", 0, tau=pt.sqr(pt.sqrt(parts[0:2])))
+    pm.Normal("r", 0, tau=pt.concatenate([v, v[:1]]) * np.ones((4, 1)))
+
+
+@model_of
 def no_children():
     pm.Gamma("v", 2, 3, shape=2)
 
@@ -307,6 +335,30 @@ def declined(reason):
 def standard_deviation():
     v = pm.Gamma("v", 2, 1)
     pm.Normal("y", 0, v, observed=Y)
+
+
+@declined("joined in different ways")
+def two_powers_joined():
+    v = pm.Gamma("v", 2, 1)
+    pm.Normal("y", 0, tau=pt.stack([v, v**2, 1.0]), observed=Y)
+
+
+@declined("joined along different axes")
+def two_axes_joined():
+    v = pm.Gamma("v", 2, 1, shape=(3, 3))
+    pm.Normal("y", 0, tau=pt.concatenate([v[0], v[:, 0]]), observed=np.ones((2, 6)))
+
+
+@declined("mixes entries")
+def a_sum_of_joined_entries():
+    v = pm.Gamma("v", 2, 1)
+    pm.Normal("y", 0, tau=pt.stack([v, 1.0]).sum(), observed=Y)
+
+
+@declined("is not a power of it")
+def whole_part():
+    v = pm.Gamma("v", 2, 1)
+    pm.Normal("y", 0, tau=pt.cast(v, "int64"), observed=Y)
 
 
 @declined("more than the scale of child y depends on it")
