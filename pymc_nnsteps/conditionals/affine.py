@@ -141,7 +141,7 @@ def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -
     return AffineMap(offset, terms)
 
 
-def _full(offset: TensorVariable, source: TensorVariable) -> TensorVariable:
+def full(offset: TensorVariable, source: TensorVariable) -> TensorVariable:
     """Offset with the shape of the expression it belongs to."""
     if offset.type.broadcastable == source.type.broadcastable:
         return offset
@@ -158,7 +158,7 @@ def _linear(
     source, *given = node.inputs
     offset = None
     if form.offset is not None:
-        offset = node.op(_full(form.offset, source), *given)
+        offset = node.op(full(form.offset, source), *given)
     return AffineMap(offset, {rv: on_term(rv, term) for rv, term in form.terms.items()})
 
 
@@ -303,10 +303,10 @@ def _read_matmul(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap
     [out] = node.outputs
     if left.terms:
         form, source, matrix, axis = left, node.inputs[0], node.inputs[1], out.ndim - 1
-        offset = None if left.offset is None else op(_full(left.offset, source), matrix)
+        offset = None if left.offset is None else op(full(left.offset, source), matrix)
     else:
         form, source, matrix, axis = right, node.inputs[1], node.inputs[0].mT, out.ndim - 2
-        offset = None if right.offset is None else op(node.inputs[0], _full(right.offset, source))
+        offset = None if right.offset is None else op(node.inputs[0], full(right.offset, source))
     terms = {}
     for rv, term in form.terms.items():
         for i in range(out.ndim - 2):
@@ -357,7 +357,7 @@ def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
 def _read_join(op: Join, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     axis = op.axis
     offsets = [
-        pt.zeros_like(tensor) if part.offset is None else _full(part.offset, tensor)
+        pt.zeros_like(tensor) if part.offset is None else full(part.offset, tensor)
         for part, tensor in zip(operands, node.inputs, strict=True)
     ]
     terms: dict[TensorVariable, Term] = {}

@@ -24,7 +24,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.blocks import Child, Observation
-from pymc_nnsteps.conditionals.structure import parameters
+from pymc_nnsteps.conditionals.structure import parameters, unwrapped
 from pymc_nnsteps.random import polya_gamma
 
 
@@ -50,7 +50,7 @@ def logit_of(rv: TensorVariable) -> TensorVariable | None:
     if not isinstance(rv.owner.op, BernoulliRV):
         return None
     [probability] = parameters(rv)
-    node = probability.owner
+    node = unwrapped(probability).owner
     if node is None or not isinstance(node.op, Elemwise):
         return None
     logit: TensorVariable | None = (

@@ -17,7 +17,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
+    children,
     depends_on,
+    depends_on_random_data,
     describe,
     distribution,
     parameters,
@@ -97,13 +99,32 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
     Raises
     ------
     NotConjugate
-        If it is not free, or if a potential depends on it.
+        If it is not free, if a potential or the transform of a child depends on it, or if it or a
+        child depends on data that are drawn anew in each evaluation of the model.
     """
     if rv not in model.free_RVs:
         raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
     for potential in model.potentials:
         if depends_on(potential, {rv}, model.basic_RVs):
             raise NotConjugate(f"the potential {describe(potential)} depends on it")
+    direct = children(model, rv)
+    for child in direct:
+        if _transform_depends_on(model, child, rv):
+            raise NotConjugate(f"the transform of child {describe(child)} depends on it")
+    for variable in (rv, *direct):
+        if depends_on_random_data(model, variable):
+            raise NotConjugate(
+                f"{describe(variable)} depends on data that are drawn anew in each evaluation of "
+                "the model"
+            )
+
+
+def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> bool:
+    transform = model.rvs_to_transforms.get(child)
+    if transform is None or not isinstance(child, TensorVariable):
+        return False
+    natural = transform.backward(model.rvs_to_values[child], *child.owner.inputs)
+    return depends_on(natural, {rv}, model.basic_RVs)
 
 
 def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
@@ -114,9 +135,9 @@ def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, T
     NotConjugate
         If the prior is not Normal, is transformed, or if a potential depends on the variable.
     """
-    require_free(model, rv)
     if not isinstance(rv.owner.op, NormalRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
+    require_free(model, rv)
     if model.rvs_to_transforms[rv] is not None:
         transform = type(model.rvs_to_transforms[rv]).__name__
         raise NotConjugate(f"it is constrained by the transform {transform}")

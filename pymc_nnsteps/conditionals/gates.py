@@ -22,6 +22,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
+from pytensor.scalar import basic as scalar
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -32,6 +33,7 @@ from pymc_nnsteps.conditionals.gaussian import observe
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
+    dependents,
     describe,
     distribution,
     lengths,
@@ -68,6 +70,28 @@ class Gates(Conditional):
         return Draw(rng, {gates: typed_like(gates, pt.lt(level, pt.sigmoid(logit)))})
 
 
+HARD = (
+    scalar.Sign,
+    scalar.Floor,
+    scalar.Ceil,
+    scalar.Trunc,
+    scalar.RoundHalfToEven,
+    scalar.RoundHalfAwayFromZero,
+)
+"""Scalar operations with steps, apart from those whose results are no floats."""
+
+
+def _decided_by(model: pm.Model, probability: TensorVariable) -> TensorVariable | None:
+    """A continuous free variable of which a probability is a function with steps."""
+    for z in model.free_RVs:
+        if z.dtype.startswith("float"):
+            for variable in dependents(probability, {z}, model.basic_RVs) - {z}:
+                scalar_op = getattr(variable.owner.op, "scalar_op", None)
+                if not variable.type.dtype.startswith("float") or isinstance(scalar_op, HARD):
+                    return z
+    return None
+
+
 def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     """Recognise a free Bernoulli variable that its children see entry by entry.
 
@@ -89,6 +113,11 @@ def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     logit = logit_of(rv)
     if logit is None:
         [probability] = parameters(rv)
+        if (decider := _decided_by(model, probability)) is not None:
+            raise NotConjugate(
+                f"its probability is a hard decision by {describe(decider)}: given each other "
+                "neither would move"
+            )
         probability = probability.astype(config.floatX)
         logit = pt.log(probability) - pt.log1p(-probability)
     return Gates((rv,), logit.astype(config.floatX), observations)

@@ -24,7 +24,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.affine import trivial_reshape
+from pymc_nnsteps.conditionals.affine import full, trivial_reshape
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     dependents,
@@ -164,7 +164,7 @@ OPERATIONS: dict[type, Callable[..., Pieces]] = {
     scalar.Sign: _sign,
     scalar.Maximum: maximum,
     scalar.Minimum: minimum,
-    scalar.Clip: lambda f, low, high: minimum(maximum(f, low), high),
+    scalar.Clip: lambda f, low, high: select(_greater(low, f), low, minimum(f, high)),
     scalar.GT: _greater,
     scalar.GE: _greater,
     scalar.LT: lambda f, g: _greater(g, f),
@@ -287,14 +287,14 @@ def _read_dimshuffle(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     kept = [axis for axis in op.new_order if axis != "x"]
     if kept != sorted(kept):
         raise NotConjugate("its axes are transposed")
-    return _reshaped(read(node.inputs[0]), op)
+    return _reshaped(read(node.inputs[0]), node, op)
 
 
 @_read.register(Reshape)
 def _read_reshape(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     if trivial_reshape(node) is None:
         raise NotConjugate("a reshape mixes its axes")
-    return _reshaped(read(node.inputs[0]), lambda offset: op(offset, *node.inputs[1:]))
+    return _reshaped(read(node.inputs[0]), node, lambda offset: op(offset, *node.inputs[1:]))
 
 
 @_read.register(Subtensor)
@@ -303,11 +303,11 @@ def _read_subtensor(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     for axis, index in enumerate(indices_from_subtensor(index_inputs, op.idx_list)):
         if index != slice(None) and read.shape_of(source)[axis] != 1:
             raise NotConjugate("only a part of it enters")
-    return _reshaped(read(source), lambda offset: op(offset, *index_inputs))
+    return _reshaped(read(source), node, lambda offset: op(offset, *index_inputs))
 
 
 def _reshaped(
-    form: PiecewiseForm, on_offset: Callable[[TensorVariable], TensorVariable]
+    form: PiecewiseForm, node: Any, on_offset: Callable[[TensorVariable], TensorVariable]
 ) -> PiecewiseForm:
-    offset = None if form.offset is None else on_offset(form.offset)
+    offset = None if form.offset is None else on_offset(full(form.offset, node.inputs[0]))
     return PiecewiseForm(form.function, offset)

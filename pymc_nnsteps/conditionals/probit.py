@@ -7,7 +7,7 @@ Binary probit, entry by entry, with posterior
     z \sim N(F, \Delta), \quad y = 1[z > t]
     \qquad\Rightarrow\qquad z \mid y \sim N(F, \Delta) \text{ truncated to its side of } t.
 
-Multinomial probit, row by row (Piccioli et al., eqs E23-E26):
+Multinomial probit, row by row along the last axis (Piccioli et al., eqs E23-E26):
 
 .. math::
 
@@ -23,9 +23,9 @@ from typing import override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.scalar import basic as scalar
+from pytensor.scalar.math import Erf, Erfc, Sigmoid
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Argmax, Max
@@ -44,12 +44,14 @@ from pymc_nnsteps.conditionals.piecewise import entries_like
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
+    dependents,
     describe,
     distribution,
     known_shape,
     parameters,
     scalar_constant,
     typed_like,
+    unwrapped,
 )
 from pymc_nnsteps.random import argmax_utilities, truncated_normal
 
@@ -96,8 +98,16 @@ class LargestUtility(Conditional):
         mean, sigma = parameters(z)
         if mean.type.broadcastable != z.type.broadcastable:
             mean = pt.broadcast_to(mean, z.shape)
-        rng, value = argmax_utilities(rng, mean, sigma, self.labels, z)
-        return Draw(rng, {z: typed_like(z, value)})
+        if z.ndim == 2:
+            rng, value = argmax_utilities(rng, mean, sigma, self.labels, z)
+            return Draw(rng, {z: typed_like(z, value)})
+        if not all(sigma.type.broadcastable):
+            sigma = pt.broadcast_to(sigma, z.shape)
+        mean, sigma, current = (
+            a.reshape((-1, a.shape[-1])) for a in (mean, pt.atleast_1d(sigma), z)
+        )
+        rng, value = argmax_utilities(rng, mean, sigma, self.labels.flatten(), current)
+        return Draw(rng, {z: typed_like(z, value.reshape(z.shape))})
 
 
 def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
@@ -114,6 +124,10 @@ def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
             f"utilities have one child; its children are {', '.join(map(describe, direct))}"
         )
     [y] = direct
+    if y in model.free_RVs:
+        raise NotConjugate(
+            f"child {describe(y)}, which it decides, is free: given each other neither would move"
+        )
     if isinstance(y.owner.op, BernoulliRV):
         return _match_threshold(model, z, y)
     if isinstance(y.owner.op, CategoricalRV):
@@ -126,9 +140,7 @@ def _match_threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> T
     try:
         form = piecewise_linear(p, z, model.basic_RVs, known_shape(model, z))
     except NotConjugate as reason:
-        raise NotConjugate(
-            f"the probability of child {describe(y)} is not a threshold of it: {reason}"
-        ) from None
+        raise NotConjugate(_why_no_threshold(model, z, y, reason)) from None
     step = form.function
     if form.offset is not None or step.lines not in (
         ((0.0, 0.0), (0.0, 1.0)),
@@ -140,6 +152,24 @@ def _match_threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> T
     return Threshold((z,), pt.eq(successes, int(increasing)), step.knots[0])
 
 
+def _why_no_threshold(
+    model: pm.Model, z: TensorVariable, y: TensorVariable, reason: NotConjugate
+) -> str:
+    [p] = parameters(y)
+    functions = {
+        type(getattr(variable.owner.op, "scalar_op", None))
+        for variable in dependents(p, {z}, model.basic_RVs) - {z}
+    }
+    if functions & {Erf, Erfc}:
+        return (
+            f"child {describe(y)} has a probit probability; give it latent utilities, "
+            "z ~ Normal(eta, 1), and p=gt(z, 0)"
+        )
+    if functions & {Sigmoid, scalar.Exp}:
+        return f"the probability of child {describe(y)} has no logit; state it by logit_p="
+    return f"the probability of child {describe(y)} is not a threshold of it: {reason}"
+
+
 def _match_largest(model: pm.Model, z: TensorVariable, y: TensorVariable) -> LargestUtility:
     [p] = parameters(y)
     if not _is_one_hot_argmax(p, z, known_shape(model, z)):
@@ -147,6 +177,13 @@ def _match_largest(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Lar
             f"the probabilities of child {describe(y)} are not the indicator of its largest "
             "entry, eq(argmax(z, axis=-1, keepdims=True), arange(n_classes))"
         )
+    labels, rows = known_shape(model, y), known_shape(model, z)[:-1]
+    same = [
+        (a == 1) == (b == 1) and (None in (a, b) or a == b)
+        for a, b in zip(labels, rows, strict=False)
+    ]
+    if len(labels) != len(rows) or not all(same):
+        raise NotConjugate(f"child {describe(y)} repeats it along an axis")
     return LargestUtility((z,), value_of(model, y))
 
 
@@ -164,7 +201,7 @@ def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | 
     first, second = ((side, *_source_axes(side)) for side in node.inputs)
     return any(
         (_reduces(a, Argmax, z) and _is_class_range(b, z, shape))
-        or (_reduces(a, Max, z) and _is_itself(b[0], z))
+        or (_reduces(a, Max, z) and unwrapped(b[0]) is z)
         for a, b in ((first, second), (second, first))
     )
 
@@ -173,23 +210,15 @@ Side = tuple[TensorVariable, TensorVariable, list[int]]
 """An operand, what it was before it got axes of length one, and the axes it had."""
 
 
-def _is_itself(expression: TensorVariable, z: TensorVariable) -> bool:
-    """Whether an expression is ``z`` under another name; a cast might round it."""
-    while expression.owner is not None and isinstance(expression.owner.op, ViewOp):
-        expression = expression.owner.inputs[0]
-    return expression is z
-
-
 def _strip(expression: TensorVariable) -> TensorVariable:
     """See through names, views and casts."""
-    while expression.owner is not None and (
-        isinstance(expression.owner.op, ViewOp)
-        or (
-            isinstance(expression.owner.op, Elemwise)
-            and isinstance(expression.owner.op.scalar_op, scalar.Cast | scalar.Identity)
-        )
+    expression = unwrapped(expression)
+    while (
+        expression.owner is not None
+        and isinstance(expression.owner.op, Elemwise)
+        and isinstance(expression.owner.op.scalar_op, scalar.Cast)
     ):
-        expression = expression.owner.inputs[0]
+        expression = unwrapped(expression.owner.inputs[0])
     return expression
 
 
@@ -209,8 +238,8 @@ def _reduces(side: Side, op: type[Argmax | Max], z: TensorVariable) -> bool:
     return (
         node is not None
         and isinstance(node.op, op)
-        and _is_itself(node.inputs[0], z)
-        and node.op.axis == (z.ndim - 1,)
+        and unwrapped(node.inputs[0]) is z
+        and (node.op.axis == (z.ndim - 1,) or (node.op.axis is None and z.ndim == 1))
         and axes == list(range(z.ndim - 1))
     )
 

@@ -15,11 +15,12 @@ from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.interweaving import match_interweaving
 from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
-from pymc_nnsteps.conditionals.scales import PRIORS, match_scale
+from pymc_nnsteps.conditionals.scales import PRIORS, is_scale, match_scale
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
     describe,
+    distribution,
     model_or_context,
 )
 
@@ -58,6 +59,11 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
             return match_scale(model, rv)
         if isinstance(rv.owner.op, BernoulliRV):
             return match_gates(model, rv)
+        if not isinstance(rv.owner.op, NormalRV) and is_scale(model, rv):
+            raise NotConjugate(
+                f"its prior is {distribution(rv)}; a scale is drawn where the precision has a "
+                "Gamma prior or the variance an InverseGamma prior"
+            )
         normal_prior(model, rv)
         direct = children(model, rv)
         if any(_is_decision(child) for child in direct):
@@ -168,13 +174,14 @@ def explain(model: pm.Model | None = None) -> Explanation:
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> with pm.Model() as model:
     ...     slope = pm.Normal("slope")
-    ...     noise = pm.HalfNormal("noise")
-    ...     y = pm.Normal("y", slope * np.arange(3.0), noise, observed=[0.1, 0.9, 2.1])
+    ...     curve = pm.Laplace("curve", 0, 1)
+    ...     mean = slope * np.arange(3.0) + curve * np.arange(3.0) ** 2
+    ...     y = pm.Normal("y", mean, 0.1, observed=[0.1, 0.9, 2.1])
     >>> print(nns.explain(model))
     variable  conditional
-    ----------------------------------------------------------
+    -------------------------------------------------------
     slope     Gaussian     children: y
-    noise     -            its prior is HalfNormal, not Normal
+    curve     -            its prior is Laplace, not Normal
     """
     model = model_or_context(model)
     reasons: dict[TensorVariable, str] = {}

@@ -265,6 +265,16 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     return Scale((rv,), prior, scaled)
 
 
+def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether the scale of a child depends on ``rv``."""
+    barriers = model.basic_RVs
+    roles = [(child, CHILDREN.get(type(child.owner.op))) for child in children(model, rv)]
+    return any(
+        role is not None and depends_on(parameters(child)[role.scale], {rv}, barriers)
+        for child, role in roles
+    )
+
+
 def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
     """Recognise how the scale of a child depends on a positive variable.
 

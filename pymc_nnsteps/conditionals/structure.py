@@ -22,6 +22,7 @@ from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
@@ -40,6 +41,19 @@ def model_or_context(model: pm.Model | None) -> pm.Model:
     if not isinstance(found, pm.Model):
         raise ValueError(f"model must be a pm.Model; got {model!r}.")
     return found
+
+
+def unwrapped(expression: TensorVariable) -> TensorVariable:
+    """What an expression is another name of."""
+    while expression.owner is not None and (
+        isinstance(expression.owner.op, ViewOp)
+        or (
+            isinstance(expression.owner.op, Elemwise)
+            and isinstance(expression.owner.op.scalar_op, scalar.Identity)
+        )
+    ):
+        expression = expression.owner.inputs[0]
+    return expression
 
 
 def describe(variable: Variable) -> str:
@@ -96,6 +110,30 @@ def depends_on(
 ) -> bool:
     """Whether the value of any of ``rvs`` enters ``expression``, not through ``barriers``."""
     return expression in dependents(expression, rvs, barriers)
+
+
+def depends_on_random_data(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether ``rv`` or its data depend on draws that are no variables of the model.
+
+    Each evaluation of the model draws them anew: minibatches, data augmentation, dropout. The
+    components of a mixture, which are no such data, are not looked at.
+    """
+    if not isinstance(rv.owner.op, RandomVariable):
+        return False
+    random_variables = set(model.basic_RVs)
+    expressions: list[Variable] = list(parameters(rv))
+    if rv in model.observed_RVs:
+        expressions.append(model.rvs_to_values[rv])
+    return any(
+        variable not in random_variables and draws_at_random(variable)
+        for variable in ancestors(expressions, random_variables)
+    )
+
+
+def draws_at_random(variable: Variable) -> bool:
+    """Whether the operation that makes a variable uses a random number generator."""
+    inputs = [] if variable.owner is None else variable.owner.inputs
+    return any(isinstance(operand.type, RandomGeneratorType) for operand in inputs)
 
 
 def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set[TensorVariable]:

@@ -218,6 +218,27 @@ def potential(g):
     pm.Potential("few", -g.sum())
 
 
+HARD = {
+    "threshold": lambda z: pt.gt(z, 0),
+    "argmax": lambda z: pt.eq(pt.argmax(z), pt.arange(2)),
+    "largest": lambda z: pt.eq(z, z.max()) * 1.0,
+    "sign": lambda z: (pt.sign(z) + 1) / 2,
+    "floor": lambda z: pt.clip(pt.floor(z), 0, 1),
+    "rounded": lambda z: pt.clip(pt.round(z), 0, 1),
+    "through others": lambda z: pt.switch(pt.exp(z) > pm.Normal("t"), 1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_decisions_are_declined(name):
+    """A chain in which neither the gates nor what decides them ever move."""
+    with pm.Model() as model:
+        g = pm.Bernoulli("g", p=HARD[name](pm.Normal("z", shape=2)))
+        pm.Normal("y", g, 0.5, observed=Y[0, :2])
+    with pytest.raises(nns.NotConjugate, match="g: its probability is a hard decision by z"):
+        match(model, g)
+
+
 @pytest.mark.parametrize(
     ("build", "reason"),
     [

@@ -178,6 +178,28 @@ def test_largest_utility_however_it_is_written(name):
     check_largest(model, z)
 
 
+def drawn_utilities(shape, current):
+    with pm.Model() as model:
+        z = pm.Normal("z", F[: len(current)].reshape((*shape, K)), SCALES[0], shape=(*shape, K))
+        p = pt.eq(pt.argmax(z, axis=-1, keepdims=True), pt.arange(K))
+        pm.Categorical("y", p=p, observed=CLASSES[: len(current)].reshape(shape))
+    rng, _, values = draw_graph(model, match(model, z))
+    draw = pytensor.function([rng, *model.value_vars], values, mode=FAST)
+    [value] = draw(np.random.default_rng(2), current.reshape((*shape, K)))
+    assert value.shape == (*shape, K)
+    return value.reshape((-1, K))
+
+
+@pytest.mark.parametrize("shape", [(), (2, N // 2), (2, 1, N // 2)], ids=str)
+def test_largest_utility_of_any_number_of_axes(shape):
+    """Rows in another order than their labels, means or scales."""
+    n = int(np.prod(shape))
+    current = np.random.default_rng(1).normal(size=(n, K))
+    expected = drawn_utilities((n,), current)
+    np.testing.assert_array_equal(drawn_utilities(shape, current), expected)
+    np.testing.assert_array_equal(expected.argmax(-1), CLASSES[:n])
+
+
 def check_largest(model, z):
     found = match(model, z)
     assert isinstance(found, LargestUtility)
@@ -256,7 +278,11 @@ def test_utility_scans_leave_their_law_invariant():
 
 DECLINED = {
     "probit by its link": (
-        lambda z: pm.Bernoulli("y", p=pm.math.invprobit(z), observed=Y), "not a threshold"),
+        lambda z: pm.Bernoulli("y", p=pm.math.invprobit(z), observed=Y), "latent utilities"),
+    "free": (
+        lambda z: pm.Bernoulli("y", p=pt.gt(z, 0)), "is free: given each other"),
+    "by hand": (
+        lambda z: pm.Bernoulli("y", p=1 / (1 + pt.exp(-z)), observed=Y), "logit_p="),
     "noisy threshold": (
         lambda z: pm.Bernoulli("y", p=pt.switch(z > 0, 0.9, 0.1), observed=Y), "not 0 or 1"),
     "interval": (
@@ -327,10 +353,19 @@ def test_several_labels_of_one_row_are_declined_or_right():
         match(model, z)
 
 
-def test_one_row_alone_is_declined():
-    """The argmax of a vector: one row without a batch axis is not drawn as if it were many."""
+def test_repeated_labels_are_declined():
+    """One row of utilities that decides several labels is not a row for each."""
     with pm.Model() as model:
-        z = pm.Normal("z", F[0], 0.7)
-        pm.Categorical("y", p=pt.eq(pt.argmax(z, keepdims=True), pt.arange(K)), observed=2)
-    with pytest.raises(NotConjugate):
+        z = pm.Normal("z", F[:1], 0.7)
+        pm.Categorical("y", p=one_hot(z), observed=CLASSES)
+    with pytest.raises(NotConjugate, match="child y repeats it along an axis"):
+        match(model, z)
+
+
+def test_a_free_label_is_declined():
+    """A chain in which neither the utilities nor the label ever move."""
+    with pm.Model() as model:
+        z = pm.Normal("z", F, 0.7)
+        pm.Categorical("y", p=one_hot(z))
+    with pytest.raises(NotConjugate, match="is free: given each other"):
         match(model, z)

@@ -3,6 +3,8 @@
 Every conditional that is found is compared with the model's own log density (see `graphs`).
 """
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -142,7 +144,7 @@ def test_a_network_however_it_is_written(build):
     assert isinstance(match(model, model["Z"]), PiecewiseGaussian)
     assert all(needs_gibbs(model, rv) for rv in latent)
     if build is two_outputs_and_unknown_noise:
-        with pytest.raises(NotConjugate, match="s: its prior is HalfNormal, not Normal"):
+        with pytest.raises(NotConjugate, match="s: its prior is HalfNormal; a scale is drawn"):
             match(model, model["s"])
 
 
@@ -557,6 +559,35 @@ def test_a_child_that_sees_differences():
     assert assert_all_exact(model) == ["w"]
 
 
+def test_a_child_whose_transform_depends_on_it():
+    """The bounds of a child move its value: the prior of that value is not what it claims."""
+    with pm.Model() as model:
+        v = w()
+        bounds = pm.distributions.transforms.Interval(bounds_fn=lambda *args: (args[2] - 1, None))
+        normal("u", v, 1, default_transform=bounds, initval=np.ones(3))
+    with pytest.raises(NotConjugate, match="w: the transform of child u depends on it"):
+        match(model, v)
+
+
+RANDOM_DATA = {
+    "rows": lambda v: normal("y", pm.Minibatch(X, batch_size=5) @ v, 1, observed=np.zeros(5)),
+    "labels": lambda v: normal("y", v, 1, observed=pm.Minibatch(X[:, :3], batch_size=5)),
+    "dropout": lambda v: normal("y", X @ (v * pm.Bernoulli.dist(0.5)), 1, observed=Y),
+    "noise": lambda v: normal("y", X @ v, pm.HalfNormal.dist(), observed=Y),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM_DATA)
+def test_random_data(name):
+    """Data drawn once and kept for the whole chain, where the model draws them anew."""
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="total_size not provided")
+        v = w()
+        RANDOM_DATA[name](v)
+    with pytest.raises(NotConjugate, match="w: y depends on data that are drawn anew"):
+        match(model, v)
+
+
 def test_potentials():
     reason = "w: the potential penalty depends on it"
     assert declined(lambda: weights_with(lambda v: -abs(v).sum())) == reason
@@ -637,7 +668,7 @@ def test_gibbs_in_a_model_that_is_no_network_needs_no_change_of_the_model():
     ]
     text = str(table)
     assert "jointly with beta; children: y" in text
-    assert "its prior is HalfNormal, not Normal" in text
+    assert "its prior is HalfNormal; a scale is drawn" in text
     assert text.splitlines()[0].split() == ["variable", "conditional"]
     assert repr(table) == text
     assert text in table._repr_html_()

@@ -159,7 +159,7 @@ def unsuitable():
     ("name", "reason"),
     [
         ("count", "count: its prior is Poisson, not Normal"),
-        ("scale", "scale: its prior is HalfNormal, not Normal"),
+        ("scale", "scale: its prior is HalfNormal; a scale is drawn"),
         ("mu", "mu: child y is StudentT, not Normal"),
         ("squared", "squared: the mean of child y2 is not affine in it"),
         ("in_scale", "in_scale: the scale of child y3 depends on it"),
