@@ -19,6 +19,7 @@ from pymc_nnsteps.models import (
 from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
+from pymc_nnsteps.steps.assignment import set_auto_assign
 
 __all__ = [
     "MALA",
@@ -36,6 +37,7 @@ __all__ = [
     "one_hot",
     "predict",
     "rejection_sample",
+    "set_auto_assign",
     "wide_mlp",
 ]
 

@@ -27,14 +27,20 @@ module                its subject
 ``collapse``          gates and weights of a layer, without its activations
 ``networks``          which variables Gibbs takes by itself
 ``scales``            precisions, variances and what controls them
-``recognition``       match, find_conditionals, explain
+``interweaving``      weights moved with their pre-activations
+``above``             what is seen of activations that are integrated out
+``recognition``       match, find_conditionals
+``replacement``       how joint draws take the place of others
+``shapes``            shapes at the time of compilation, and data that do not fit
 ``scan``              the order of a sweep, and when an order is valid
+``plan``              what a sweep draws, and explain
 ``envelope``          a proposal and a bound, for exact draws by rejection
 ====================  ==================================================================
 """
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw
-from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
+from pymc_nnsteps.conditionals.plan import explain
+from pymc_nnsteps.conditionals.recognition import find_conditionals, match
 from pymc_nnsteps.conditionals.structure import NotConjugate
 
 __all__ = ["Conditional", "Draw", "NotConjugate", "explain", "find_conditionals", "match"]

@@ -38,6 +38,7 @@ from pymc_nnsteps.conditionals.blocks import (
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.gaussian_ops import draw_chain
+from pymc_nnsteps.conditionals.replacement import Replacement
 from pymc_nnsteps.conditionals.structure import given_any
 from pymc_nnsteps.conditionals.terms import Length
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -113,6 +114,30 @@ class GaussianChain(Conditional):
         for i, (layer, width) in enumerate(zip(self.layers, widths, strict=True)):
             values.update(split(drawn[i, :, :width], layer.members))
         return Draw(rng, values)
+
+
+def propose_chains(
+    blocks: Sequence[Conditional], sweep: Sequence[Conditional]
+) -> list[Replacement]:
+    """Propose to draw layers jointly that follow each other.
+
+    Parameters
+    ----------
+    blocks : sequence of Conditional
+        The conditionals as they were recognised.
+    sweep : sequence of Conditional
+        What has become of them. Activations that are integrated out of another draw keep the
+        fresh draw that must follow it, but for the last layer, where a chain serves as well.
+    """
+    proposals = []
+    for chain in match_chains([block for block in blocks if isinstance(block, Gaussian)]):
+        *_, last = chain.layers
+        [own] = [d for d in sweep if isinstance(d, Gaussian) and d.draws == last.draws]
+        sees_alike = zip(own.observations, last.observations, strict=True)
+        served = all(seen is unheld for seen, unheld in sees_alike)
+        puts = (chain,) if served else (own, chain)
+        proposals.append(Replacement(own, chain.layers, puts))
+    return proposals
 
 
 def match_chains(blocks: Sequence[Gaussian]) -> list[GaussianChain]:

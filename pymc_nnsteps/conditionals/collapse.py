@@ -55,6 +55,7 @@ from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.gaussian_ops import collapsed_information, draw_collapsed_gates
+from pymc_nnsteps.conditionals.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.conditionals.structure import NotConjugate, describe, lengths, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
@@ -147,6 +148,10 @@ class CollapsedWeights(Conditional):
         return Draw(rng, split(block, members))
 
 
+LARGEST_COLLAPSED = 1500
+"""Number of a layer's weights up to which they are drawn jointly where that is left open."""
+
+
 @dataclass(frozen=True)
 class CollapsedLayer:
     """The draws of a layer, in the order in which they must follow each other."""
@@ -159,6 +164,47 @@ class CollapsedLayer:
     def size(self, shapes: Shapes) -> int:
         """Number of weights that are drawn jointly."""
         return sum(int(np.prod(shapes[rv])) for rv in self.weights.draws)
+
+
+def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: Shapes) -> Proposals:
+    """Propose to collapse layers behind binary gates.
+
+    Raises
+    ------
+    ValueError
+        If ``collapse`` is True and there is a layer, or no layer at all, for which it cannot be.
+    """
+    if collapse is False:
+        return Proposals()
+    gates = [block for block in blocks if isinstance(block, Gates)]
+    behind_gates = {seen.child for block in gates for seen in block.observations}
+    replacements, layers = [], []
+    declined: dict[TensorVariable, str] = {}
+    for block in blocks:
+        if not isinstance(block, Gaussian) or behind_gates.isdisjoint(block.draws):
+            continue
+        [activations, *_] = block.draws
+        try:
+            layer = match_collapsed(block, blocks)
+        except NotConjugate as reason:
+            if collapse is True:
+                raise ValueError(f'collapse is True, but {reason}; use "auto".') from None
+            declined[activations] = f"not collapsed: {reason}"
+            continue
+        if collapse == "auto" and layer.size(shapes) > LARGEST_COLLAPSED:
+            declined[activations] = (
+                f"not collapsed: its layer has {layer.size(shapes)} weights, more than "
+                f"{LARGEST_COLLAPSED} (collapse=True does it all the same)"
+            )
+            continue
+        replacements.append(Replacement(block, (layer.gates, layer.weights), layer.draws))
+        layers.append(activations)
+    if collapse is True and not replacements:
+        raise ValueError(
+            "collapse is True, but no activations behind binary gates are drawn together with "
+            'their gates and weights; use "auto".'
+        )
+    return Proposals(tuple(replacements), tuple(layers), declined)
 
 
 def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) -> CollapsedLayer:

@@ -40,7 +40,7 @@ X must be drawn afresh before anything else is given it (:mod:`.scan` checks it)
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -64,7 +64,8 @@ from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.gaussian_ops import move_rows
 from pymc_nnsteps.conditionals.pieces import PiecewiseForm
-from pymc_nnsteps.conditionals.piecewise import read_activation
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, read_activation
+from pymc_nnsteps.conditionals.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -75,6 +76,9 @@ from pymc_nnsteps.conditionals.structure import (
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
+LONGEST_ROW = 128
+"""Number of a unit's weights up to which they are interwoven where that is left open."""
+
 
 @dataclass(frozen=True)
 class Interweaving(Conditional):
@@ -82,8 +86,10 @@ class Interweaving(Conditional):
 
     Attributes
     ----------
+    pre_activations : TensorVariable
+        One of the draws.
     members : tuple of Member
-        The weights, and biases.
+        The weights, and biases: the others.
     inputs : TensorVariable, shape (n_obs, d)
     activation : PiecewiseForm
         The mean of the activations as a function of the pre-activations.
@@ -93,6 +99,7 @@ class Interweaving(Conditional):
     """
 
     draws: tuple[TensorVariable, ...]
+    pre_activations: TensorVariable
     members: tuple[Member, ...]
     inputs: TensorVariable
     activation: PiecewiseForm
@@ -112,12 +119,11 @@ class Interweaving(Conditional):
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:
-        return shapes[self.draws[-1]][self.above.units]
+        return shapes[self.pre_activations][self.above.units]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        *_, z = self.draws
-        above, prior = self.above, prior_of(self.members)
+        z, above, prior = self.pre_activations, self.above, prior_of(self.members)
         units, n_obs = above.rows.design.shape[1], self.inputs.shape[0]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
@@ -156,6 +162,72 @@ class Interweaving(Conditional):
         return Draw(rng, values, acceptance=acceptance)
 
 
+def propose_interwoven(
+    model: pm.Model,
+    blocks: Sequence[Conditional],
+    interweave: Choice,
+    passes: int,
+    shapes: Shapes,
+    collapsed: Collection[TensorVariable],
+) -> Proposals:
+    """Propose to move weights with their pre-activations.
+
+    Parameters
+    ----------
+    collapsed : collection of TensorVariable
+        Activations that are integrated out of other draws already.
+
+    Raises
+    ------
+    ValueError
+        If ``interweave`` is True and there is a layer behind an activation, or no layer at all,
+        for which it cannot be.
+    """
+    if interweave is False:
+        return Proposals()
+    moves: dict[TensorVariable, Interweaving] = {}
+    replacements: list[Replacement] = []
+    declined: dict[TensorVariable, str] = {}
+    by_variable = {block.draws[0]: block for block in blocks}
+    for block in blocks:
+        [z, *others] = block.draws
+        expected = isinstance(block, PiecewiseGaussian)
+        if others or not isinstance(block, PiecewiseGaussian | Gaussian):
+            continue
+        try:
+            move = match_interweaving(model, z, blocks, passes)
+            a = move.above.activations
+            if a in moves:
+                raise NotConjugate(
+                    f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
+                )
+        except NotConjugate as reason:
+            if expected and interweave is True:
+                raise ValueError(
+                    f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
+                ) from None
+            if expected:
+                declined[z] = f"not interwoven: {reason}"
+            continue
+        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
+            if expected:
+                declined[z] = (
+                    f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
+                    f"{LONGEST_ROW} (interweave=True does it all the same)"
+                )
+            continue
+        moves[a] = move
+        if a not in collapsed:
+            puts = (*move.above.before, move, move.above.fresh, block)
+            replacements.append(Replacement(by_variable[a], (block,), puts))
+    if interweave is True and not moves:
+        raise ValueError(
+            "interweave is True, but no pre-activations behind a piecewise-linear activation are "
+            'drawn together with their weights and activations; use "auto".'
+        )
+    return Proposals(tuple(replacements), tuple(moves), declined)
+
+
 def match_interweaving(
     model: pm.Model, z: TensorVariable, conditionals: Sequence[Conditional], passes: int
 ) -> Interweaving:
@@ -187,6 +259,7 @@ def match_interweaving(
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return Interweaving(
         (*block.draws, z),
+        z,
         block.members,
         inputs,
         activation,

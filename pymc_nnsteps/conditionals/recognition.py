@@ -1,8 +1,6 @@
-"""Which conditional a variable has: the table of recognisers, blocks, and explanations."""
+"""Which conditional a variable has: the table of recognisers, and blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import override
 
 import pymc as pm
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
@@ -12,8 +10,7 @@ from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
 from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
-from pymc_nnsteps.conditionals.interweaving import match_interweaving
-from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, match_piecewise
+from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
 from pymc_nnsteps.conditionals.scales import PRIORS, is_scale, match_scale
 from pymc_nnsteps.conditionals.structure import (
@@ -21,7 +18,6 @@ from pymc_nnsteps.conditionals.structure import (
     children,
     describe,
     distribution,
-    model_or_context,
 )
 
 
@@ -88,6 +84,22 @@ def _is_decision(child: TensorVariable) -> bool:
     return isinstance(child.owner.op, CategoricalRV)
 
 
+def recognise(
+    model: pm.Model,
+) -> tuple[list[TensorVariable], dict[TensorVariable, str]]:
+    """Free variables that have a conditional of a known form, and why the others have none."""
+    recognised: list[TensorVariable] = []
+    reasons: dict[TensorVariable, str] = {}
+    for rv in model.free_RVs:
+        try:
+            match(model, rv)
+        except NotConjugate as reason:
+            reasons[rv] = str(reason).removeprefix(f"{describe(rv)}: ")
+        else:
+            recognised.append(rv)
+    return recognised, reasons
+
+
 def find_conditionals(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Conditional]:
     """Find the full conditionals of several variables, in the model's order.
 
@@ -126,102 +138,3 @@ def _join(
             except NotConjugate:
                 continue
     return None
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What :func:`explain` found: one row per free variable, printed as a table.
-
-    Attributes
-    ----------
-    rows : tuple of (str, str or None, str)
-        Variable, conditional (None if there is none), and how or why not.
-    """
-
-    rows: tuple[tuple[str, str | None, str], ...]
-
-    @override
-    def __str__(self) -> str:
-        table = [("variable", "conditional", "")]
-        table += [(variable, found or "-", why) for variable, found, why in self.rows]
-        widths = [max(len(row[column]) for row in table) for column in range(2)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in table]
-        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
-
-
-def explain(model: pm.Model | None = None) -> Explanation:
-    """Show which free variables of a model have a conditional that Gibbs can draw from.
-
-    Parameters
-    ----------
-    model : pm.Model, optional
-        Taken from the context if not given.
-
-    Returns
-    -------
-    Explanation
-        Prints as a table: variable, conditional, and the variables it is drawn jointly with or
-        the reason why there is none. Of pre-activations it also says which weights are moved
-        with them (:class:`~pymc_nnsteps.Gibbs`, ``interweave``), or why none are.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
-    >>> with pm.Model() as model:
-    ...     slope = pm.Normal("slope")
-    ...     curve = pm.Laplace("curve", 0, 1)
-    ...     mean = slope * np.arange(3.0) + curve * np.arange(3.0) ** 2
-    ...     y = pm.Normal("y", mean, 0.1, observed=[0.1, 0.9, 2.1])
-    >>> print(nns.explain(model))
-    variable  conditional
-    -------------------------------------------------------
-    slope     Gaussian     children: y
-    curve     -            its prior is Laplace, not Normal
-    """
-    model = model_or_context(model)
-    reasons: dict[TensorVariable, str] = {}
-    for rv in model.free_RVs:
-        try:
-            match(model, rv)
-        except NotConjugate as reason:
-            reasons[rv] = str(reason).removeprefix(f"{describe(rv)}: ")
-    recognised = [rv for rv in model.free_RVs if rv not in reasons]
-    conditionals = find_conditionals(model, recognised)
-    found = {rv: c for c in conditionals for rv in c.draws}
-    rows: list[tuple[str, str | None, str]] = []
-    for rv in model.free_RVs:
-        if rv in found:
-            moved = _moved_with(model, found[rv], conditionals)
-            rows.append(_row(model, rv, found[rv], [moved] if moved else []))
-        else:
-            rows.append((describe(rv), None, reasons[rv]))
-    return Explanation(tuple(rows))
-
-
-def _moved_with(
-    model: pm.Model, found: Conditional, conditionals: Sequence[Conditional]
-) -> str | None:
-    """Whether pre-activations are also moved with their weights, or why not."""
-    if not isinstance(found, PiecewiseGaussian):
-        return None
-    [z] = found.draws
-    try:
-        move = match_interweaving(model, z, conditionals, passes=1)
-    except NotConjugate as reason:
-        return f"not interwoven: {reason}"
-    return f"interwoven with {', '.join(describe(member.rv) for member in move.members)}"
-
-
-def _row(
-    model: pm.Model, rv: TensorVariable, found: Conditional, notes: list[str]
-) -> tuple[str, str, str]:
-    others = [describe(other) for other in found.draws if other is not rv]
-    if others:
-        notes = [f"jointly with {', '.join(others)}", *notes]
-    notes = [*notes, f"children: {', '.join(map(describe, children(model, rv))) or 'none'}"]
-    return describe(rv), found.name, "; ".join(notes)

@@ -1,13 +1,11 @@
 """The Gibbs step: exact draws from full conditionals read off the model's graph."""
 
-import inspect
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import (
@@ -22,18 +20,18 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.compiling import c_by_default
-from pymc_nnsteps.conditionals.conditional import Shapes
-from pymc_nnsteps.conditionals.networks import needs_gibbs
-from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
-from pymc_nnsteps.conditionals.scan import Choice, Combination, combine, order_scan
+from pymc_nnsteps.conditionals.plan import Options, explain, plan
+from pymc_nnsteps.conditionals.recognition import recognise
+from pymc_nnsteps.conditionals.replacement import Choice
+from pymc_nnsteps.conditionals.scan import Scan
+from pymc_nnsteps.conditionals.shapes import shapes_of
 from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
-
-Scan = Literal["sequential", "parallel"]
 
 TARGET_ACCEPT = 0.5
 """Mean probability of acceptance that interwoven moves are adapted to."""
@@ -92,6 +90,11 @@ class Gibbs(BlockedStep):
         Options of :func:`pymc.pytensorf.compile`, such as ``{"mode": "NUMBA"}``. By default the
         sweep is compiled to C, and with numba where PyTensor finds no C++ compiler.
 
+    Attributes
+    ----------
+    plan : Explanation
+        The draws of a sweep as a table: what :func:`pymc_nnsteps.explain` shows for these options.
+
     Raises
     ------
     NotConjugate
@@ -144,25 +147,20 @@ class Gibbs(BlockedStep):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
-        require_choice("scan", scan, get_args(Scan))
-        how = Combination(
-            _choice("collapse", collapse),
-            _choice("interweave", interweave),
-            positive_integer("passes", passes),
-        )
+        options = Options(scan, collapse, interweave, passes)
         model = modelcontext(model)
         if initial_point is None:
             initial_point = model.initial_point()
         rvs = _recognised(model) if vars is None else chosen(model, vars)
-        shapes = _shapes(model, initial_point)
-        blocks = combine(model, find_conditionals(model, rvs), how, shapes)
-        conditionals = order_scan(blocks, scan, model)
-        drawn = dict.fromkeys(rv for conditional in conditionals for rv in conditional.draws)
+        shapes = shapes_of(model, initial_point)
+        planned = plan(model, rvs, options, shapes)
+        self.plan = planned.explanation
+        drawn = dict.fromkeys(rv for conditional in planned.sweep for rv in conditional.draws)
         self.vars = [model.rvs_to_values[rv] for rv in drawn]
         self.rng = get_random_generator(rng)
         self._sweep = Sweep(
             model,
-            conditionals,
+            planned.sweep,
             shapes,
             c_by_default(compile_kwargs),
         )
@@ -179,6 +177,7 @@ class Gibbs(BlockedStep):
                 "conditional has no density; start what depends on it elsewhere than at zero, "
                 "with initvals."
             )
+        announce()
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Prepare for a chain: the generator, and what depends on the model's data."""
@@ -220,14 +219,7 @@ class Gibbs(BlockedStep):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the variables of a network with latent layers, and for nothing else."""
-        model = _sampled_model()
-        if model is None or var not in model.free_RVs or not needs_gibbs(model, var):
-            return Competence.INCOMPATIBLE
-        try:
-            match(model, var)
-        except NotConjugate:
-            return Competence.INCOMPATIBLE
-        return Competence.IDEAL
+        return Competence.IDEAL if takes(var) else Competence.INCOMPATIBLE
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
         shown = {SWEEPS: TextColumn("{task.fields[n_sweeps]}", table_column=_column("Sweeps"))}
@@ -249,54 +241,11 @@ def _column(title: str) -> Column:
     return Column(title, ratio=1)
 
 
-def _choice(name: str, choice: Choice) -> Choice:
-    if not isinstance(choice, bool) and choice != "auto":
-        raise ValueError(f'{name} must be True, False or "auto"; got {choice!r}.')
-    return choice
-
-
 def _recognised(model: pm.Model) -> list[TensorVariable]:
     """Free variables that have a full conditional of a known form."""
-    recognised = []
-    for rv in model.free_RVs:
-        try:
-            match(model, rv)
-        except NotConjugate:
-            continue
-        recognised.append(rv)
+    recognised, _ = recognise(model)
     if not recognised:
         raise NotConjugate(
             f"No variable of the model has a full conditional of a known form:\n{explain(model)}"
         )
     return recognised
-
-
-def _shapes(model: pm.Model, initial_point: PointType) -> Shapes:
-    """Shapes of the model's variables; of free ones with a transform, that of their value."""
-    shapes: dict[TensorVariable, tuple[int, ...]] = {
-        rv: np.shape(initial_point[model.rvs_to_values[rv].name]) for rv in model.free_RVs
-    }
-    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
-    evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
-    shapes.update(
-        (rv, tuple(int(n) for n in shape))
-        for rv, shape in zip(model.observed_RVs, evaluated, strict=True)
-    )
-    return shapes
-
-
-def _sampled_model() -> pm.Model | None:
-    """Model that PyMC assigns steps for.
-
-    PyMC asks for a competence without saying for which model: it is a local variable of the
-    caller, and need not be the model of the context (``pm.sample(model=model)``).
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_name == "assign_step_methods":
-            return frame.f_locals.get("model")
-        frame = frame.f_back
-    try:
-        return modelcontext(None)
-    except TypeError:
-        return None

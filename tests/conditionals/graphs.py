@@ -20,6 +20,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import UniformRV
 
 from pymc_nnsteps.conditionals.augmentation import logit_of
+from pymc_nnsteps.conditionals.plan import Options, plan
+from pymc_nnsteps.conditionals.shapes import shapes_of
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.variables import natural_values
@@ -53,14 +55,10 @@ def point_of(model, rng, **given):
     return point
 
 
-def shapes_of(model):
-    """Shapes of the model's variables, as the Gibbs step passes them to conditionals."""
-    start = model.initial_point()
-    shapes = {rv: start[model.rvs_to_values[rv].name].shape for rv in model.free_RVs}
-    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
-    for rv, shape in zip(model.observed_RVs, evaluate(observed), strict=True):
-        shapes[rv] = tuple(int(n) for n in shape)
-    return shapes
+def sweep_of(model, rvs=None, **options):
+    """Draws of a sweep, as the Gibbs step plans it."""
+    wanted = model.free_RVs if rvs is None else rvs
+    return list(plan(model, wanted, Options(**options), shapes_of(model)).sweep)
 
 
 def draw_graph(model, conditional, shapes=None):

@@ -14,7 +14,6 @@ from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.chain import match_chains
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.recognition import find_conditionals
-from pymc_nnsteps.conditionals.scan import Combination, combine
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
 from tests.conditionals.graphs import (
     draw_graph,
@@ -25,6 +24,7 @@ from tests.conditionals.graphs import (
     put,
     random_nodes,
     shapes_of,
+    sweep_of,
 )
 from tests.statistics import assert_chain_moments
 from tests.steps.chains import chain
@@ -322,7 +322,6 @@ def test_layers_that_branch_are_drawn_validly(build):
 def test_all_layers_are_drawn(build, collapse):
     """A layer that two chains claim, of which one is then left out."""
     model, _ = built(build)
-    conditionals = find_conditionals(model, model.free_RVs)
-    combined = combine(model, conditionals, Combination(collapse), shapes_of(model))
-    drawn = {rv for conditional in combined for rv in conditional.draws}
+    sweep = sweep_of(model, collapse=collapse)
+    drawn = {rv for conditional in sweep for rv in conditional.draws}
     assert drawn == set(model.free_RVs)

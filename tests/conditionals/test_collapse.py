@@ -19,6 +19,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals.above import Augmentation
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation
 from pymc_nnsteps.conditionals.collapse import (
+    LARGEST_COLLAPSED,
     CollapsedGates,
     CollapsedLayer,
     CollapsedWeights,
@@ -27,9 +28,9 @@ from pymc_nnsteps.conditionals.collapse import (
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.recognition import find_conditionals
-from pymc_nnsteps.conditionals.scan import LARGEST_COLLAPSED, Combination, combine, order_scan
 from pymc_nnsteps.conditionals.structure import substitute
 from pymc_nnsteps.steps.sweep import chain_draws
+from tests.conditionals import graphs
 from tests.conditionals.graphs import (
     FAST,
     gate_draw,
@@ -290,10 +291,7 @@ def test_fresh_activations_are_given_the_same_precisions(build, index):
 
 def sweep_of(model, collapse="auto", scan="sequential", without=()):
     rvs = [rv for rv in model.free_RVs if rv.name not in without]
-    combined = combine(
-        model, find_conditionals(model, rvs), Combination(collapse), shapes_of(model)
-    )
-    return order_scan(combined, scan, model)
+    return graphs.sweep_of(model, rvs, collapse=collapse, scan=scan)
 
 
 def names(conditionals):

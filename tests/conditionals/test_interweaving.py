@@ -26,13 +26,17 @@ from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals import gaussian_kernels as kernels
 from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.gaussian_ops import move_rows
-from pymc_nnsteps.conditionals.interweaving import Interweaving, match_interweaving
+from pymc_nnsteps.conditionals.interweaving import (
+    LONGEST_ROW,
+    Interweaving,
+    match_interweaving,
+)
 from pymc_nnsteps.conditionals.recognition import find_conditionals
-from pymc_nnsteps.conditionals.scan import LONGEST_ROW, Combination, combine, order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate, parameters, substitute
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.sweep import chain_draws
 from pymc_nnsteps.steps.variables import natural_values
+from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, flat, point_of, random_nodes, shapes_of
 
 RNG = np.random.default_rng(11)
@@ -939,9 +943,7 @@ def test_without_interweaving():
 
 
 def sweep_of(model, interweave="auto", scan="sequential"):
-    conditionals = find_conditionals(model, model.free_RVs)
-    how = Combination(interweave=interweave, passes=PASSES)
-    return order_scan(combine(model, conditionals, how, shapes_of(model)), scan, model)
+    return graphs.sweep_of(model, interweave=interweave, passes=PASSES, scan=scan)
 
 
 def moves(conditionals):
@@ -1065,5 +1067,5 @@ def test_two_layers_behind_one():
     for scan in ("sequential", "parallel"):
         _, values, _ = compile_check(model, sweep_of(model, "auto", scan))
         assert set(values) == set(model.value_vars)
-    with pytest.raises(ValueError, match="X2 is moved with Z3 and with Z2"):
+    with pytest.raises(ValueError, match="Z3 cannot be: X2 is moved with Z2"):
         sweep_of(model, True, "sequential")

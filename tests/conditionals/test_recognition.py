@@ -682,7 +682,7 @@ def test_explain_names_conditionals_of_a_network():
         "piecewise Gaussian, 2 pieces",
         "interwoven with W1, b1; children: X",
     )
-    assert rows["W1"] == ("Gaussian", "jointly with b1; children: Z")
+    assert rows["W1"] == ("Gaussian", "jointly with b1; interwoven with b1, Z; children: Z")
     assert rows["X"] == ("Gaussian", "children: y")
 
 

@@ -14,7 +14,7 @@ import pytest
 from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import gaussian_kernels, interweaving, scan
+from pymc_nnsteps.conditionals import gaussian_kernels, interweaving, plan
 from pymc_nnsteps.conditionals.interweaving import Interweaving
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -215,7 +215,7 @@ def no_determinants(monkeypatch):
 
 def moves_after_the_fresh_draw(monkeypatch):
     """An order in which activations are used after they were integrated out."""
-    exact = gibbs.order_scan
+    exact = plan.order_scan
 
     def order(*args):
         ordered = exact(*args)
@@ -224,7 +224,7 @@ def moves_after_the_fresh_draw(monkeypatch):
                 ordered[i : i + 2] = [ordered[i + 1], conditional]
         return ordered
 
-    monkeypatch.setattr(gibbs, "order_scan", order)
+    monkeypatch.setattr(plan, "order_scan", order)
 
 
 def unchecked_order(monkeypatch):
@@ -516,12 +516,12 @@ def test_statistics_are_there_if_there_is_a_move(case):
 
 def test_auto_leaves_long_rows_alone(monkeypatch):
     """A cost that grows with the square of the number of inputs, unasked for."""
-    monkeypatch.setattr(scan, "LONGEST_ROW", 2)
+    monkeypatch.setattr(interweaving, "LONGEST_ROW", 2)
     model = network()
     assert set(nns.Gibbs(model=model, **FAST).stats_dtypes_shapes) == {"n_sweeps"}
     required = nns.Gibbs(model=model, interweave=True, **FAST)
     assert set(required.stats_dtypes_shapes) > MOVES
-    monkeypatch.setattr(scan, "LONGEST_ROW", 3)
+    monkeypatch.setattr(interweaving, "LONGEST_ROW", 3)
     assert set(nns.Gibbs(model=model, **FAST).stats_dtypes_shapes) > MOVES
 
 
