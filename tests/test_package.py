@@ -24,6 +24,7 @@ NAMES = {
     "one_hot",
     "predict",
     "rejection_sample",
+    "set_auto_assign",
     "wide_mlp",
 }
 
