@@ -15,6 +15,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.shapes import require_data_that_fit
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -99,8 +100,9 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
     Raises
     ------
     NotConjugate
-        If it is not free, if a potential or the transform of a child depends on it, or if it or a
-        child depends on data that are drawn anew in each evaluation of the model.
+        If it is not free, if a potential or the transform of a child depends on it, if it or a
+        child depends on data that are drawn anew in each evaluation of the model, or if a child
+        has not the shape of its data.
     """
     if rv not in model.free_RVs:
         raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
@@ -112,6 +114,8 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
         if _transform_depends_on(model, child, rv):
             raise NotConjugate(f"the transform of child {describe(child)} depends on it")
     for variable in (rv, *direct):
+        if variable in model.observed_RVs:
+            require_data_that_fit(model, variable)
         if depends_on_random_data(model, variable):
             raise NotConjugate(
                 f"{describe(variable)} depends on data that are drawn anew in each evaluation of "

@@ -65,7 +65,10 @@ class Gates(Conditional):
             rng, seen = augmented(rng, observation)
             evidence = evidence_of([layout], seen)
             log_ratio = evidence.linear() - evidence.information_diagonal() / 2
-            logit = logit + log_ratio.dimshuffle(*range(gates.ndim))
+            labels = sorted(seen.terms[0].linked_axes)
+            logit = logit + log_ratio.dimshuffle(
+                *(labels.index(axis) if axis in labels else "x" for axis in range(gates.ndim))
+            )
         rng, level = uniform(rng, lengths(gates))
         return Draw(rng, {gates: typed_like(gates, pt.lt(level, pt.sigmoid(logit)))})
 

@@ -144,6 +144,10 @@ def _greater(f: Pieces, g: Pieces) -> Pieces:
     return positive(add(f, scale(g, -1.0)))
 
 
+def _not(f: Pieces) -> Pieces:
+    return add(constant(1.0), scale(f, -1.0))
+
+
 def _sign(f: Pieces) -> Pieces:
     return add(positive(f), scale(positive(scale(f, -1.0)), -1.0))
 
@@ -166,9 +170,9 @@ OPERATIONS: dict[type, Callable[..., Pieces]] = {
     scalar.Minimum: minimum,
     scalar.Clip: lambda f, low, high: select(_greater(low, f), low, minimum(f, high)),
     scalar.GT: _greater,
-    scalar.GE: _greater,
+    scalar.GE: lambda f, g: _not(_greater(g, f)),
     scalar.LT: lambda f, g: _greater(g, f),
-    scalar.LE: lambda f, g: _greater(g, f),
+    scalar.LE: lambda f, g: _not(_greater(f, g)),
     scalar.Switch: select,
     scalar.Identity: lambda f: f,
     scalar.Cast: lambda f: f,

@@ -73,6 +73,18 @@ def several_children():
     pm.Normal("v", u + 0.5 * g, 0.6, observed=Y[1])
 
 
+def a_row_of_gates():
+    g = pm.Bernoulli("g", logit_p=LOGIT[None, :])
+    pm.Normal("y", np.array([[-2.2], [0.1], [0.9], [0.4]]) @ g, 1.1, observed=Y)
+    pm.Normal("v", 0.3 * g, 0.6, shape=(4, 3), observed=2 * Y)
+
+
+def a_column_of_gates():
+    g = pm.Bernoulli("g", logit_p=LOGIT[:, None])
+    pm.Normal("y", (g @ SLOPE[:, :1].T).T, 1.1, observed=Y)
+    pm.Normal("v", g[:, 0], 0.6, observed=Y[0])
+
+
 def groups():
     """One gate with two entries, one with none and one with the rest."""
     g = pm.Bernoulli("g", logit_p=LOGIT)

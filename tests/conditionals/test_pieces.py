@@ -86,6 +86,8 @@ FUNCTIONS = {
     "product of indicators": lambda z: (z > 0) * (z < 2) * (1.5 * z - 0.1),
     "cast": lambda z: pt.cast(pt.maximum(z, 0), "float64"),
     "divided": lambda z: pt.maximum(z, 0) / 0.3,
+    "not greater, on a plateau": lambda z: (pt.maximum(z, 0) <= 0) * 1.0,
+    "not less, on a plateau": lambda z: pt.switch(pt.minimum(z, 0.5) >= 0.5, z, -z),
     "clip, bounds crossed": lambda z: pt.clip(z, 1.0, -0.5),
     "far knots": lambda z: pt.clip(z, -1e20, 1e20) + (z > 1e20) * 1.0,
     "close knots": lambda z: pt.clip(z * 1e9, -1.0, 1.0),

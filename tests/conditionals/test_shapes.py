@@ -25,6 +25,8 @@ def test_data_that_do_not_fit_are_refused(name):
     with pm.Model() as model:
         MISFITS[name](pm.Normal("b", shape=2))
     reason = r"y is observed with shape \(6.*\), but its distribution has shape \(.*\); give both"
+    with pytest.raises(ValueError, match=reason):
+        nns.Gibbs("b", model=model)
     for refuse in (nns.explain, lambda model: nns.Gibbs(model=model)):
         with pytest.raises(ValueError, match=reason):
             refuse(model)
