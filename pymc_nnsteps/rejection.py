@@ -36,6 +36,7 @@ from pymc_nnsteps.conditionals.structure import (
     parameters,
     substitute,
 )
+from pymc_nnsteps.random_data import refuse_random_data
 
 BLOCK_ENTRIES = 2**22
 """Numbers that a block of tries may hold."""
@@ -119,6 +120,7 @@ def rejection_sample(
         raise ValueError("model has nothing observed; pm.sample_prior_predictive draws its prior.")
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
+    refuse_random_data(model)
     if log_bound is None:
         bounded = _envelope(model)
     else:
