@@ -1,9 +1,8 @@
 """What the first tries of a rejection sampler tell: how long it will take, if ever."""
 
+import math
 from dataclasses import dataclass
 from typing import override
-
-from scipy import special
 
 PILOT_SECONDS, LONG_SECONDS = 2.0, 60.0
 """When to tell how long a run will take, and from what length on."""
@@ -25,7 +24,7 @@ class Pilot:
         about = "about" if self.accepted else "more than"
         return (
             f"rejection_sample accepted {self.accepted} of {self.tries} tries: draws={self.draws} "
-            f"take {about} {self._needed:.2g} tries and {_duration(self._needed * self._each)}"
+            f"take {about} {self._needed:.3g} tries and {_duration(self._needed * self._each)}"
         )
 
     @property
@@ -37,8 +36,14 @@ class Pilot:
         return self.seconds / self.tries
 
     def is_hopeless(self, max_tries: int) -> bool:
-        """Whether ``draws`` in ``max_tries`` tries would begin like this in no run of a billion."""
-        return bool(special.pdtr(self.accepted, self.tries * self.draws / max_tries) < 1e-9)
+        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this.
+
+        By Chernoff's bound on the probability that a Poisson variable is so far below its mean.
+        """
+        mean = self.tries * self.draws / max_tries
+        below = mean - self.accepted
+        log_ratio = math.log(self.accepted / mean) if self.accepted else 0.0
+        return below > 0 and below + self.accepted * log_ratio > math.log(1e9)
 
     def is_long(self, max_tries: int) -> bool:
         """Whether, as far as is known after some seconds, what is left takes more than a minute."""
