@@ -26,7 +26,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import in2out
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
@@ -46,6 +46,9 @@ from pymc_nnsteps.random_data import refuse_random_data
 
 BLOCK_ENTRIES = 2**22
 """Numbers that a block of tries may hold."""
+
+FEWEST = 100
+"""Tries of a block: among so many there is a possible one, if these are not rare."""
 
 Tries = Callable[[int], list[NDArray[Any]]]
 
@@ -97,7 +100,9 @@ def rejection_sample(
     NotConjugate
         If no bound is found and ``log_bound`` is not given: with the variable and the reason.
     ValueError
-        If an argument is unusable, or if the log-likelihood of a try exceeds ``log_bound``.
+        If an argument is unusable; if the log-likelihood of a try exceeds its bound; if the log
+        density is random itself; if vectors are observed in part, unless they are MvNormal or
+        discrete.
     RuntimeError
         If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will, with the
         time that it would take; if a variable has no proper prior.
@@ -152,7 +157,7 @@ def rejection_sample(
             task = progress.add_task("Rejection sampling", completed=0, total=draws)
             while accepted < draws and tries < max_tries:
                 expected = (draws - accepted) * (tries + 1) / (accepted + 1)
-                n = min(int(np.clip(2 * expected, 10, largest)), max_tries - tries)
+                n = min(int(np.clip(2 * expected, FEWEST, largest)), max_tries - tries)
                 with np.errstate(invalid="ignore", divide="ignore"):  # impossible tries
                     *values, log_ratio = try_block(n)
                 _require_bounded(log_ratio, log_bound)
@@ -227,15 +232,20 @@ def _within_prior(model: pm.Model) -> TensorVariable:
     has it any where its parameters are impossible (a uniform with its bounds in the wrong order).
     """
     densities = log_densities(model)
-    nodes = toposort([densities[rv] for rv in model.free_RVs])
-    checks = [node for node in nodes if isinstance(node.op, CheckParameterValue)]
-    possible = [condition for check in checks for condition in check.inputs[1:]]
+    possible = _checks([densities[rv] for rv in model.free_RVs])
     for rv in model.free_RVs:
         transform = model.rvs_to_transforms[rv]
         if transform is not None:
             value = transform.forward(rv, *rv.owner.inputs)
             possible.append(~pt.isnan(value).any())
     return pt.switch(pt.all(possible), 0.0, -np.inf) if possible else pt.zeros(())
+
+
+def _checks(densities: list[TensorVariable]) -> list[Any]:
+    """Conditions that parameters must meet for densities."""
+    nodes = toposort(densities)
+    checks = [node for node in nodes if isinstance(node.op, CheckParameterValue)]
+    return [condition for check in checks for condition in check.inputs[1:]]
 
 
 def _compile(
@@ -258,11 +268,11 @@ def _compile(
     nodes = [node for node in toposort(outputs) if any(map(_is_rng, node.inputs))]
     drawn: list[Any] = [v for node in nodes for v in node.outputs if not _is_rng(v)]
     with without_blas_notice():
-        once = compile([], [*outputs, *drawn, *observed.values()], **options)
-        shapes = [np.shape(value) for value in once()]
+        lengths = compile([], [v.shape for v in (*outputs, *drawn, *observed.values())], **options)
+        shapes = [tuple(map(int, shape)) for shape in lengths()]
         entries = sum(map(math.prod, shapes))
         if not all(isinstance(node.op, RandomVariable) for node in nodes):
-            return partial(_repeat, once, len(outputs)), entries
+            return partial(_repeat, compile([], outputs, **options)), entries
         n = pt.scalar("n", dtype="int64")
         many = compile([n], _vectorized(outputs, drawn, shapes[len(outputs) :], n), **options)
 
@@ -273,10 +283,9 @@ def _compile(
     return try_block, entries
 
 
-def _repeat(once: Callable[[], list[NDArray[Any]]], n_outputs: int, n: int) -> list[NDArray[Any]]:
-    """Values of the first outputs of ``n`` calls."""
-    tries = [once()[:n_outputs] for _ in range(n)]
-    return [np.stack(values) for values in zip(*tries, strict=True)]
+def _repeat(once: Callable[[], list[NDArray[Any]]], n: int) -> list[NDArray[Any]]:
+    """Values of ``n`` calls."""
+    return [np.stack(values) for values in zip(*(once() for _ in range(n)), strict=True)]
 
 
 def _is_rng(variable: Variable) -> bool:
@@ -294,10 +303,28 @@ def _vectorized(
     for rv, shape in zip(drawn, shapes, strict=False):
         op, rng = rv.owner.op, rv.owner.inputs[0]
         batch = shape[: rv.ndim - op.ndim_supp]
-        given = vectorize_graph(list(parameters(rv)), copies) if copies else parameters(rv)
+        given = _possible(n, rv, copies) if copies else parameters(rv)
         # A copy, since PyTensor vectorises some Ops by the node of their input.
         copies[rv] = pt.tensor_copy(op.make_node(rng, pt.stack([n, *batch]), *given).outputs[1])
     return list(vectorize_graph(outputs, copies))
+
+
+def _possible(n: TensorVariable, rv: TensorVariable, copies: dict[Variable, Any]) -> list[Any]:
+    """Parameters for the copies of a variable, those of another try where they are impossible.
+
+    With impossible ones NumPy would not draw at all. Such a try is rejected anyway.
+    """
+    given, value = list(parameters(rv)), rv.type()
+    density = pm.logp(rv, value, warn_rvs=False)
+    checks = [check for check in _checks([density]) if value not in ancestors([check])]
+    copied: Any = vectorize_graph([*given, pt.all([np.array(True), *checks])], copies)
+    *batched, possible = copied
+    if not possible.ndim:
+        return batched
+    tries = pt.switch(possible, pt.arange(n), pt.argmax(possible))
+    return [
+        new[tries] if new.ndim > old.ndim else new for old, new in zip(given, batched, strict=True)
+    ]
 
 
 def _as_tree(

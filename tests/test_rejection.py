@@ -371,6 +371,20 @@ def impossible_covariance():
 
 
 @law_of
+def impossible_parameters_of_a_free_variable():
+    s = pm.Normal("s")
+    x = pm.Normal("x", 0, s, shape=2)
+    low = pm.Normal("low")
+    pm.Uniform("u", low, 0, default_transform=None)
+    pm.Normal("y", x, 1, observed=Y[:2])
+
+    def log_density(s):
+        return stats.norm.logpdf(s) + stats.norm(0, np.sqrt(1 + s**2)).logpdf(Y[:2, None]).sum(0)
+
+    return {"s": grid_cdf(log_density, 0, 8), "low": lambda low: 2 * special.ndtr(low)}
+
+
+@law_of
 def impossible_bounds_of_the_prior():
     x = pm.Normal("x", pm.Normal("a"), shape=2)
     pm.CustomDist("u", x[0], x[1], logp=_between, random=_anything, default_transform=None)
