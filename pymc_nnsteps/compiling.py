@@ -15,7 +15,8 @@ from typing import Any, override
 import numpy as np
 import pytensor
 from pymc.pytensorf import resolve_backend_compile_kwargs
-from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.mode import get_mode
+from pytensor.compile.ops import DeepCopyOp, deep_copy_op
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -25,6 +26,7 @@ from pytensor.scalar.basic import Exp, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
 from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
@@ -60,6 +62,28 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
         (UseFunctionsOfMatrices(), BEFORE_FUSION), (RunViewsInPython(), LAST)
     )
     return options
+
+
+def drawing(options: dict[str, Any]) -> dict[str, Any]:
+    """Options to compile a function that draws random numbers with."""
+    mode = get_mode(options["mode"])
+    return options | {"mode": mode.register((CopyParametersForSciPy(), LAST))}
+
+
+class CopyParametersForSciPy(GraphRewriter):
+    """Let SciPy draw with copies of parameters.
+
+    It broadcasts them to arrays that it may write to, and fails if they are constants, or views.
+    """
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, ScipyRandomVariable):
+                for parameter in node.op.dist_params(node):
+                    position = node.inputs.index(parameter)
+                    [copy] = InPython(deep_copy_op).make_node(parameter).outputs
+                    fgraph.change_node_input(node, position, copy)
 
 
 class InPython(Op):

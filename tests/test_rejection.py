@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import integrate, special, stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps import rejection
+from pymc_nnsteps import pilot, rejection
 from tests.conditionals.graphs import FAST
 from tests.statistics import assert_moments, assert_proportion, assert_uniform
 
@@ -322,7 +322,133 @@ def exponential_observation():
     return {"v": stats.gamma(4, scale=1 / 6).cdf}
 
 
+@law_of
+def impossible_probability():
+    p = pm.Normal("p", 0.5, 0.7, shape=2)
+    pm.Binomial("y", 3, p, observed=[2, 1])
+
+    def cdf(k):
+        weight = stats.norm(0.5, 0.7).logpdf
+        return grid_cdf(lambda p: weight(p) + stats.binom(3, p).logpmf(k), 1e-9, 1 - 1e-9)
+
+    cdfs = [cdf(2), cdf(1)]
+    return {"p": lambda p: np.stack([cdfs[0](p[:, 0]), cdfs[1](p[:, 1])], axis=1)}
+
+
+@law_of
+def impossible_scale():
+    pm.Normal("y", 0, pm.Normal("s"), observed=Y)
+
+    def log_density(s):
+        return stats.norm.logpdf(s) - 3 * np.log(s) - SQUARES / s**2 / 2
+
+    return {"s": grid_cdf(log_density, 1e-2, 8)}
+
+
+@law_of
+def impossible_order():
+    c = pm.Normal("c", shape=2)
+    pm.OrderedLogistic("y", eta=0.0, cutpoints=c, observed=[1])
+    c, upper = np.linspace(-7, 7, 1401), np.linspace(-7, 7, 1401)[:, None]
+    between = np.where(upper > c, special.expit(upper) - special.expit(c), 0)
+    density = stats.norm.pdf(c) * stats.norm.pdf(upper) * between
+    lower, upper = (np.cumsum(density.sum(axis)) / density.sum() for axis in (0, 1))
+    return {
+        "c": lambda x: np.stack([np.interp(x[:, 0], c, lower), np.interp(x[:, 1], c, upper)], 1)
+    }
+
+
+@law_of
+def impossible_covariance():
+    a = pm.Normal("a")
+    pm.MvNormal("y", np.zeros(2), pt.stack([[1.0, a], [a, 1.0]]), observed=Y[:2])
+
+    def log_density(a):
+        square = Y[:2] @ Y[:2] - 2 * a * Y[0] * Y[1]
+        return stats.norm.logpdf(a) - np.log(1 - a**2) / 2 - square / (1 - a**2) / 2
+
+    return {"a": grid_cdf(log_density, -1 + 1e-9, 1 - 1e-9)}
+
+
+@law_of
+def impossible_parameters_of_a_free_variable():
+    s = pm.Normal("s")
+    x = pm.Normal("x", 0, s, shape=2)
+    low = pm.Normal("low")
+    pm.Uniform("u", low, 0, default_transform=None)
+    pm.Normal("y", x, 1, observed=Y[:2])
+
+    def log_density(s):
+        return stats.norm.logpdf(s) + stats.norm(0, np.sqrt(1 + s**2)).logpdf(Y[:2, None]).sum(0)
+
+    return {"s": grid_cdf(log_density, 0, 8), "low": lambda low: 2 * special.ndtr(low)}
+
+
+@law_of
+def impossible_bounds_of_the_prior():
+    x = pm.Normal("x", pm.Normal("a"), shape=2)
+    pm.CustomDist("u", x[0], x[1], logp=_between, random=_anything, default_transform=None)
+    pm.Bernoulli("y", 0.5, observed=1)
+    return {"u": stats.uniform.cdf}
+
+
+def _between(u, low, high):
+    density = pt.switch((u >= 0) & (u <= 1), 0.0, -np.inf)
+    return pm.distributions.dist_math.check_parameters(density, low < high, msg="low < high")
+
+
+def _anything(low, high, rng=None, size=None):
+    return np.where(low < high, rng.uniform(size=size), 5.0)
+
+
+@law_of
+def partly_observed_vectors():
+    mu = pm.Normal("mu")
+    y = np.ma.masked_array([[0.5, 0], [0.3, -0.6]], [[0, 1], [0, 0]])
+    with pytest.warns(pm.exceptions.ImputationWarning):
+        pm.MvNormal("y", mu, VECTOR, observed=y)
+    kept, ones = [0, 2, 3], np.ones(3)
+    covariance = np.kron(np.eye(2), VECTOR)[np.ix_(kept, kept)]
+    weights = np.linalg.solve(covariance, ones)
+    precision = 1 + weights @ ones
+    return {"mu": stats.norm(weights @ y.compressed() / precision, precision**-0.5).cdf}
+
+
+@law_of
+def entries_of_a_vector():
+    mu = pm.Normal("mu")
+    with pytest.warns(pm.exceptions.ImputationWarning):
+        pm.MvNormal("y", [mu, mu], VECTOR, observed=np.ma.masked_array([1.5, 0], [0, 1]))
+    pm.Normal("z", mu, 1, observed=0.5)
+    return {"mu": stats.norm((0.5 + 1.5) / 3, 3**-0.5).cdf}
+
+
+@law_of
+def partly_observed_counts():
+    p = pm.Beta("p", 1, 1)
+    y = np.ma.masked_array([0, 1, 1], [1, 1, 0])
+    with pytest.warns(pm.exceptions.ImputationWarning):
+        pm.Multinomial("y", 2, pt.stack([p / 2, p / 2, 1 - p]), observed=y)
+    return {"p": stats.beta(2, 2).cdf}
+
+
+VECTOR = np.array([[1.0, 0.8], [0.8, 1.0]])
+
+
+@law_of
+def student_t_of_fewer_scales():
+    s = pm.Gamma("s", 3, 3, shape=2)
+    x = pm.StudentT("x", np.array([[3.0]]), 0, sigma=s[:, None], shape=(2, 3))
+    v = pm.InverseGamma("v", np.array([[2.0]]), s[:, None], shape=(2, 3))
+    pm.Deterministic("t", x / s[:, None])
+    pm.Deterministic("u", v / s[:, None])
+    pm.Bernoulli("y", 0.5, observed=1)
+    return {"t": stats.t(3).cdf, "u": stats.invgamma(2).cdf}
+
+
 LOG_BOUND = {
+    "impossible_scale": -1.5 * np.log(2 * np.pi * SQUARES / 3) - 1.5,
+    "impossible_covariance": -2.2,
     "potential": 0.0,
     "potentials_and_observations": 0,
     "exponential_observation": 2 * np.log(2 / 2.0) - 2,
@@ -335,6 +461,11 @@ SLOWER = {
     "correlation_matrix",
     "custom_distribution_by_its_graph",
     "tilted_beside_one_of_its_own_graph",
+    "impossible_covariance",
+    "impossible_bounds_of_the_prior",
+    "partly_observed_vectors",
+    "entries_of_a_vector",
+    "partly_observed_counts",
 }
 """Models that are drawn one at a time, or looked at one at a time."""
 
@@ -851,7 +982,7 @@ def test_cap():
         pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=[1, 0])
     tries = sample(model, 20).posterior.attrs["tries"]
     assert len(numbers(sample(model, 20, max_tries=tries), "p")) == 20
-    with pytest.raises(RuntimeError, match=rf"accepted 19 of max_tries={tries - 1} .* draws=20"):
+    with pytest.raises(RuntimeError, match=rf"accepted 19 of {tries - 1} tries: draws=20 take ab"):
         sample(model, 20, max_tries=tries - 1)
 
 
@@ -860,5 +991,120 @@ def test_impossible_observation():
     with pm.Model() as model:
         pm.Uniform("x")
         pm.Binomial("y", 2, 0.5, observed=3)
-    with pytest.raises(RuntimeError, match="accepted 0 of max_tries=500 tries"):
+    with pytest.raises(RuntimeError, match=r"accepted 0 of 500 tries: .*, but max_tries=500;"):
         sample(model, 3, max_tries=500)
+
+
+# --- bounds that are no bounds, vectors of unknown parts -----------------------------------
+
+
+def test_bound_that_was_found_is_exceeded():
+    """A discrete distribution that is not normalised, cut off at a probability of one."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.CustomDist("y", x, logp=lambda y, x: x + 0.0 * y, dtype="int64", observed=1)
+    with pytest.raises(ValueError, match=r"exceeds the bound that rejection_sample found, by \d"):
+        sample(model, 100)
+
+
+def test_acceptance_rate_counts_tries_one_by_one():
+    """A block that is lost for one impossible try."""
+    with pm.Model() as model:
+        pm.Bernoulli("y", pm.Normal("p"), observed=1)
+    expected = stats.norm.pdf(0) - stats.norm.pdf(1)
+    tries = sample(model, 4000).posterior.attrs["tries"]
+    assert_proportion(np.arange(tries) < 4000, expected)
+
+
+@pytest.mark.parametrize("bound", [None, 0.0])
+def test_vectors_whose_parts_are_not_known(bound):
+    """A joint density that is counted beside the draw from it."""
+    y = np.ma.masked_array([0.2, 0.3, 0.5], [0, 1, 1])
+    with pm.Model() as model, pytest.warns(pm.exceptions.ImputationWarning):
+        pm.Dirichlet("y", pm.Gamma("a", 2, 1, shape=3), observed=y)
+    with pytest.raises(ValueError, match=r"^y_observed is a part of vectors .* Dirichlet: rej"):
+        sample(model, 5, log_bound=bound)
+
+
+def test_partly_observed_vectors_of_unknown_covariance():
+    """A bound that depends on what is drawn."""
+    y = np.ma.masked_array([0.2, 0.3], [0, 1])
+    with pm.Model() as model, pytest.warns(pm.exceptions.ImputationWarning):
+        pm.MvNormal("y", np.zeros(2), pm.Gamma("v", 2, 1) * np.eye(2), observed=y)
+    with pytest.raises(nns.NotConjugate, match="y_observed has no known bound: its cov"):
+        sample(model, 5)
+
+
+# --- hopeless, long and interrupted runs ---------------------------------------------------
+
+
+def build_hopeless():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("x", shape=50), 0.1, observed=np.ones(50))
+    return model
+
+
+def test_hopeless():
+    """Ten million tries, where a million show that they will not do."""
+    expected = (
+        r"^rejection_sample accepted 0 of \d{5,6} tries: draws=1000 take more than \S+e\+08 tries "
+        r"and \S+ (seconds|minutes|hours), but max_tries=10000000; ask for fewer draws"
+    )
+    with pytest.raises(RuntimeError, match=expected):
+        sample(build_hopeless(), 1000)
+
+
+def test_long(monkeypatch):
+    """Silence for as long as a cap of many tries allows."""
+    monkeypatch.setattr(pilot, "PILOT_SECONDS", 0.0)
+    monkeypatch.setattr(pilot, "LONG_SECONDS", 0.0)
+    with pytest.warns(UserWarning, match=r"draws=500 take about \S+ tries and .*; interrupt it"):
+        sample(build_mean(), 500)
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_interrupt(monkeypatch, after):
+    """Hours of draws that are lost; an empty result."""
+    compiled = rejection._compile
+
+    def interrupted(*arguments):
+        try_block, entries = compiled(*arguments)
+        blocks = iter(range(after))
+
+        def block(n):
+            if next(blocks, None) is None:
+                raise KeyboardInterrupt
+            return try_block(n)
+
+        return block, entries
+
+    model = build_mean()
+    monkeypatch.setattr(rejection, "BLOCK_ENTRIES", 300)
+    complete = numbers(sample(model, 1000), "mu")
+    monkeypatch.setattr(rejection, "_compile", interrupted)
+    if not after:
+        with pytest.raises(KeyboardInterrupt):
+            sample(model, 1000)
+        return
+    tree = sample(model, 1000)
+    draws, attributes = numbers(tree, "mu"), tree.posterior.attrs
+    assert 0 < len(draws) < 1000
+    np.testing.assert_array_equal(draws, complete[: len(draws)])
+    np.testing.assert_allclose(attributes["acceptance_rate"], len(draws) / attributes["tries"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "a second"), (90, "1.5 minutes"), (1e6, "12 days")]
+)
+def test_duration(seconds, text):
+    """A unit too small to read."""
+    assert text in str(pilot.Pilot(draws=10, accepted=1, tries=1, seconds=seconds / 10))
+
+
+def test_pilot_gives_up_only_where_it_must():
+    """Chance in the first tries taken for hopeless, or many accepted ones for none."""
+    rng = np.random.default_rng(0)
+    accepted = rng.poisson(np.arange(1, 10_000) * 1e-2)
+    runs = [pilot.Pilot(1000, int(a), n, 1.0) for n, a in enumerate(accepted, start=1)]
+    assert not any(run.is_hopeless(100_000) for run in runs)
+    assert all(run.is_hopeless(30_000) for run in runs[5_000:])

@@ -63,14 +63,19 @@ class Compiled:
 
     def refresh(self) -> None:
         """Compute again what depends on the model's data only."""
-        self._seen = self._current_data()
+        self._seen: list[Any] | None = self._current_data()
         for constant, value in zip(self._constants, self._invariants(), strict=True):
             constant.set_value(value, borrow=True)
 
+    def distrust(self) -> None:
+        """Take the data for exchanged, also where they may have been edited in place."""
+        self._seen = None
+
     def refresh_if_data_changed(self) -> bool:
         """Whether data have been exchanged since the last refresh, which is then repeated."""
-        current = self._current_data()
-        changed = any(new is not old for new, old in zip(current, self._seen, strict=True))
+        changed = self._seen is None or any(
+            new is not old for new, old in zip(self._current_data(), self._seen, strict=True)
+        )
         if changed:
             self.refresh()
         return changed

@@ -128,7 +128,8 @@ class PCN(MetropolisHastings):
     ------
     ValueError
         If a variable has no Gaussian prior, if its prior depends on another variable of the
-        block, or if an argument is out of range.
+        block, if the model's density is random itself (``pm.Minibatch``), or if an argument is
+        out of range.
 
     Notes
     -----

@@ -59,7 +59,8 @@ class MALA(MetropolisHastings):
     Parameters
     ----------
     vars : variable or list of variables, optional
-        Continuous random variables (or their names). None: all of the model.
+        Continuous random variables (or their names), those of :mod:`pymc.dims` among them. None:
+        all of the model.
     step_size : float, optional
         ``epsilon``. If not given it is adapted during tuning and kept after that.
     target_accept : float
@@ -75,8 +76,8 @@ class MALA(MetropolisHastings):
     Raises
     ------
     ValueError
-        If a variable is discrete, if the model's density has no gradient, or if an argument is
-        out of range.
+        If a variable is discrete, if the model's density has no gradient or is random itself
+        (``pm.Minibatch``), or if an argument is out of range.
 
     Notes
     -----

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import BlockedStep, StepMethodState
-from pymc.step_methods.state import dataclass_state
+from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
@@ -102,6 +102,16 @@ class MetropolisHastings(BlockedStep):
         self._start(tune=tune > 0)
         self._proposal.refresh()
 
+    @property
+    def sampling_state(self) -> DataClassState:
+        """PyMC's; the log density of a state is evaluated anew, since data may have changed."""
+        return super().sampling_state
+
+    @sampling_state.setter
+    def sampling_state(self, state: DataClassState) -> None:
+        WithSamplingState.sampling_state.__set__(self, state)
+        self._proposal.distrust()
+
     def _start(self, *, tune: bool) -> None:
         self.tune = tune
         self.adaptation = DualAveraging(self._target, self._first_coordinate)
@@ -144,9 +154,12 @@ class MetropolisHastings(BlockedStep):
         """The current place, evaluated anew if something else has moved."""
         data_changed = self._proposal.refresh_if_data_changed()
         known = self.current
-        if known is None or data_changed or not _agree(known.point, point):
+        if known is not None and not _agree(known.point, point):
+            known = None
+        if known is None or data_changed:
             copies = self._proposal.read(point)
-            known = Current(copies, self._proposal.locate(copies))
+            place = None if known is None else known.place
+            known = Current(copies, self._proposal.locate(copies, place))
         return known
 
     @staticmethod

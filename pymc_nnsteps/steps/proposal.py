@@ -20,10 +20,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.structure import describe, substitute, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random_data import refuse_random_data
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.target import log_density
-from pymc_nnsteps.steps.variables import natural_values
+from pymc_nnsteps.steps.variables import as_tensor, as_value, natural_values
 
 Point = Mapping[str, np.ndarray]
 
@@ -95,7 +96,7 @@ class CompiledProposal:
     Raises
     ------
     ValueError
-        If the gradient is needed and the log density has none.
+        If the gradient is needed and the log density has none, or if this is random itself.
     """
 
     def __init__(
@@ -107,15 +108,16 @@ class CompiledProposal:
         proposal: Proposal,
         compile_kwargs: Mapping[str, Any],
     ) -> None:
+        refuse_random_data(model)
         values = [model.rvs_to_values[rv] for rv in rvs]
         natural = natural_values(model)
 
-        def as_values(xis: Sequence[TensorVariable]) -> list[TensorVariable]:
+        def as_values(xis: Sequence[TensorVariable]) -> list[Variable]:
             mapped = [c.to_value(xi) for c, xi in zip(coordinates, xis, strict=True)]
-            return list(map(typed_like, values, substitute(mapped, natural)))
+            return list(map(as_value, values, substitute(mapped, natural)))
 
         def new_place() -> SymbolicPlace:
-            xis = [value.type(f"{value.name}_xi") for value in values]
+            xis = [as_tensor(value).type(f"{value.name}_xi") for value in values]
             slopes = [xi.type() for xi in xis] if proposal.uses_gradient else []
             return Place(pt.dscalar("log_density"), xis, slopes)
 
@@ -137,9 +139,9 @@ class CompiledProposal:
         there = Place(evaluated[0], proposed, evaluated[1:])
 
         outputs = [next_rng, proposal.log_ratio(here, there, size), *flat(there)]
-        outputs += as_values(proposed)
+        outputs += map(as_tensor, as_values(proposed))
         whitened = substitute(
-            [c.from_value(value) for c, value in zip(coordinates, values, strict=True)], natural
+            [c.from_value(as_tensor(v)) for c, v in zip(coordinates, values, strict=True)], natural
         )
         used = set(ancestors([*outputs, *whitened]))
         others = [v for v in model.value_vars if v in used and v not in values]
@@ -158,6 +160,11 @@ class CompiledProposal:
         self._propose.refresh()
         self._from_values.refresh()
 
+    def distrust(self) -> None:
+        """Take the model's data for exchanged."""
+        self._propose.distrust()
+        self._from_values.distrust()
+
     def refresh_if_data_changed(self) -> bool:
         """Whether data have been exchanged since the last refresh, which is then repeated."""
         changed = self._propose.refresh_if_data_changed()
@@ -167,12 +174,27 @@ class CompiledProposal:
         """Copies of what is read of a point, with the right dtypes."""
         return {name: np.array(point[name], dtype) for name, dtype in self._dtypes.items()}
 
-    def locate(self, point: Point) -> Place[np.ndarray]:
-        """The place of a point, of which :meth:`read` has made copies."""
-        xis = self._from_values(*point.values())
+    def locate(self, point: Point, known: Place[np.ndarray] | None = None) -> Place[np.ndarray]:
+        """The place of a point, of which :meth:`read` has made copies.
+
+        The coordinates of a ``known`` place are kept if they still have these values: they are
+        those of the values up to rounding only, and a chain is to go on as it would have.
+        """
+        if known is not None:
+            place, values = self._evaluate(known.coordinates, point)
+            wanted = (point[name] for name in self.values)
+            if all(map(np.array_equal, values, wanted)):
+                return place
+        return self._evaluate(self._from_values(*point.values()), point)[0]
+
+    def _evaluate(
+        self, xis: list[np.ndarray], point: Point
+    ) -> tuple[Place[np.ndarray], list[np.ndarray]]:
+        """The place of coordinates, and the values there."""
         slopes = [np.zeros_like(xi) for xi in xis] if self._uses_gradient else []
         nowhere = Place(np.array(0.0), xis, slopes)
-        return self(np.random.default_rng(0), 0.0, nowhere, point)[2]
+        _, _, place, values = self(np.random.default_rng(0), 0.0, nowhere, point)
+        return place, values
 
     def __call__(
         self, rng: np.random.Generator, size: float, place: Place[np.ndarray], point: Point

@@ -24,13 +24,20 @@ def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
     """Random variables and potentials whose log density depends on ``rvs``, their own left out.
 
     A variable whose transform depends on ``rvs``, such as an interval's bound, moves with them.
+    So does the density of the entries that are observed of a vector, if others are moved: PyMC
+    makes them siblings, outputs of one node, and gives one of them the density of both.
     """
     values = [model.rvs_to_values[rv] for rv in rvs]
     moved = [rv for rv, natural in natural_values(model).items() if depends_on(natural, values)]
+    nodes = {rv.owner for rv in rvs}
     barriers = model.basic_RVs
-    others = [rv for rv in barriers if rv not in rvs]
-    children = [rv for rv in others if any(depends_on(i, moved, barriers) for i in rv.owner.inputs)]
-    return children + [term for term in model.potentials if depends_on(term, moved, barriers)]
+    dependent = [
+        rv
+        for rv in barriers
+        if rv.owner in nodes or any(depends_on(i, moved, barriers) for i in rv.owner.inputs)
+    ]
+    factors = [rv for rv in dependent if rv not in rvs]
+    return factors + [term for term in model.potentials if depends_on(term, moved, barriers)]
 
 
 def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVariable:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
+from pytensor.xtensor.type import XTensorType, as_xtensor
 
-from pymc_nnsteps.conditionals.structure import observed_values, substitute
+from pymc_nnsteps.conditionals.structure import observed_values, substitute, typed_like
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 """What a step method takes as its variables; None leaves the choice to it."""
@@ -51,3 +53,16 @@ def natural_values(model: pm.Model) -> dict[Variable, Variable]:
             value = transform.backward(value, *inputs)
         current[rv] = value
     return current
+
+
+def as_tensor(value: Variable) -> TensorVariable:
+    """A variable without the names of its dimensions, if it has any."""
+    return pt.as_tensor(value, allow_xtensor_conversion=True)
+
+
+def as_value(value: Variable, tensor: TensorVariable) -> Variable:
+    """A tensor with the type of a value variable, named dimensions included."""
+    typed = typed_like(as_tensor(value), tensor)
+    if isinstance(value.type, XTensorType):
+        return as_xtensor(typed, dims=value.type.dims)
+    return typed

@@ -4,13 +4,15 @@ from collections import Counter
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_nnsteps as nns
-from tests.statistics import Z_LIMIT, batch_means_z_scores
+from pymc_nnsteps.steps.proposal import flat
+from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps import cases
 from tests.steps.cases import CASES, assert_same, run
 from tests.steps.chains import chain
@@ -345,3 +347,74 @@ def test_a_gradient_that_is_not_finite_at_the_start(kind):
     for _ in range(50):
         point, _ = step.step(point)
     assert np.all(point["f"] != 0)
+
+
+# --- a state that is restored --------------------------------------------------------------
+
+
+def set_anew(model):
+    model.set_data("targets", np.array([3.0, -2.0]))
+    model.set_data("means", np.array([0.5, 5.0]))
+
+
+def edited_in_place(model):
+    model["targets"].get_value(borrow=True)[:] = [3.0, -2.0]
+    model["means"].get_value(borrow=True)[:] = [0.5, 5.0]
+
+
+@pytest.mark.parametrize("change", [set_anew, edited_in_place])
+@pytest.mark.parametrize("kind", KINDS)
+def test_restored_after_the_data_have_changed(kind, change):
+    """The log density of the old data: a chain that may never move again."""
+    with pm.Model() as model:
+        f = pm.Normal("f", pm.Data("means", np.zeros(2)), 1, shape=2)
+        pm.Normal("y", f, 0.1, observed=pm.Data("targets", np.zeros(2)))
+    step = kind([f], model=model, **dict([KINDS[kind]]))
+    point = run(step, model.initial_point(), 5)[0][-1]
+    state = step.sampling_state
+    change(model)
+    step.sampling_state = state
+    carried = step._locate(point).place
+    expected = kind([f], model=model, **dict([KINDS[kind]]))._locate(point).place
+    for one, other in zip(flat(carried), flat(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+# --- siblings and names of dimensions ------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Data in y contains missing values")
+def test_entries_of_a_vector_that_are_not_observed():
+    """The entries without the density that they share with those that are: a flat target."""
+    cov = np.array([[1.0, 0.8], [0.8, 1.0]])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, shape=2)
+        pm.MvNormal("y", mu, cov, observed=np.ma.masked_array([1.5, 0.0], [False, True]))
+        steps = [
+            nns.PCN([mu], beta=0.8, steps=3),
+            nns.MALA(["y_unobserved"], step_size=0.8, steps=3),
+        ]
+    point, rng, draws = model.initial_point(), np.random.default_rng(0), []
+    for step in steps:
+        step.setup_chain(rng, 0, 0)
+    for _ in range(8_000):
+        for step in steps:
+            point, _ = step.step(point)
+        draws.append(np.append(point["mu"], point["y_unobserved"]))
+    joint = np.block([[np.eye(2), np.eye(2)], [np.eye(2), np.eye(2) + cov]])
+    kept = [0, 1, 3]
+    gain = joint[kept, 2] / joint[2, 2]
+    covariance = joint[np.ix_(kept, kept)] - np.outer(gain, joint[2, kept])
+    assert_chain_moments(draws[100:], gain * 1.5, covariance)
+
+
+def test_mala_of_named_dimensions():
+    """A value that is no tensor, or the axes of one variable for those of another."""
+    y = np.array([[0.5, 1.0, 3.0], [-0.5, 0.0, 1.5]])
+    with pm.Model(coords={"a": range(2), "b": range(3)}) as model:
+        f = pmd.Normal("f", pmd.as_xtensor([0.0, 1.0], dims="a"), 2.0, dims=("b", "a"))
+        pmd.Normal("y", f, 1.0, observed=pmd.as_xtensor(y, dims=("a", "b")))
+    step = nns.MALA([f], step_size=0.7, steps=3, model=model)
+    draws = chain(step, model.initial_point(), 10_000, burn=100)[0]
+    mean = (np.array([[0.0], [1.0]]) / 4 + y) / 1.25
+    assert_chain_moments(draws, mean.T.ravel(), np.eye(6) / 1.25)

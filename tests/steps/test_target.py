@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -95,3 +96,89 @@ def test_dependent_factors():
         pm.Potential("other", -(c**2))
     assert dependent_factors(model, [a]) == [b, e, penalty]
     assert dependent_factors(model, [a, b]) == [c, e, penalty]
+
+
+Y = RNG.normal(size=(3, 2))
+COV = np.array([[1.0, 0.5], [0.5, 1.0]])
+PARTLY = [[0, 1], [0, 0], [1, 1]]
+
+
+def partly_observed_vectors(mask):
+    mu = pm.Normal("mu", shape=2)
+    s = pm.LogNormal("s")
+    y = pm.MvNormal("y", mu, s * pt.constant(COV), observed=np.ma.masked_array(Y, mask))
+    pm.Normal("z", y.sum(), s, observed=1.0)
+
+
+def partly_observed_counts():
+    p = pm.Dirichlet("p", [1.0, 2.0, 3.0])
+    pm.Multinomial("y", 6, p, observed=np.ma.masked_array([1, 2, 3], [0, 1, 1]))
+
+
+def partly_observed_numbers():
+    mu, s = pm.Normal("mu"), pm.HalfNormal("s")
+    component = pm.Normal.dist(mu, s)
+    observed = np.ma.masked_array([0.3, -1.0, 0.2], [0, 1, 0])
+    pm.Censored("y", component, lower=-1, upper=1, observed=observed)
+
+
+def bounds_that_move():
+    low = pm.Normal("low")
+    x = pm.Uniform("x", low, low + pm.Exponential("width", 1))
+    pm.Uniform("z", low, x)
+    pm.Potential("p", -(x**2) * low)
+
+
+def named_dimensions():
+    pm.modelcontext(None).add_coords({"a": range(3), "b": range(2)})
+    mu = pmd.Normal("mu", 0, 1, dims="a")
+    s = pmd.HalfNormal("s", dims="b")
+    pmd.Normal("y", mu, s, observed=pmd.as_xtensor(Y, dims=("a", "b")), dims=("a", "b"))
+
+
+SPLIT = {
+    "part of a vector": lambda: partly_observed_vectors(PARTLY),
+    "whole vectors": lambda: partly_observed_vectors([[0, 0], [1, 1], [1, 1]]),
+    "counts": partly_observed_counts,
+    "numbers": partly_observed_numbers,
+    "bounds": bounds_that_move,
+    "dims": named_dimensions,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
+@pytest.mark.parametrize("name", SPLIT)
+def test_factors_of_a_block_change_as_the_model_does(name):
+    """A factor that moves with a block and is left out: its step samples another law.
+
+    Blocks are each variable by itself, and the rest of the model beside it.
+    """
+    with pm.Model() as model:
+        SPLIT[name]()
+    free = model.free_RVs
+    blocks = [[rv] for rv in free] + [[other for other in free if other is not rv] for rv in free]
+    blocks = [block for block in blocks if block]
+    values = model.value_vars
+    factors = [[*block, *dependent_factors(model, block)] for block in blocks]
+    densities = [log_density(model, each) for each in factors]
+    whole = pt.as_tensor(model.logp(), allow_xtensor_conversion=True)
+    function = pytensor.function(
+        values, [whole, *densities], mode="FAST_COMPILE", on_unused_input="ignore"
+    )
+
+    def at(point):
+        return np.array(function(*(point[value.name] for value in values)))
+
+    here = {
+        value.name: start if value.dtype == "int64" else start + RNG.normal(0, 0.2, np.shape(start))
+        for value, start in zip(values, model.initial_point().values(), strict=True)
+    }
+    for number, block in enumerate(blocks, start=1):
+        moved = dict(here)
+        for value in map(model.rvs_to_values.get, block):
+            by = (1, -1) if value.dtype == "int64" else RNG.normal(0, 0.2, here[value.name].shape)
+            moved[value.name] = here[value.name] + by
+        changes = at(moved) - at(here)
+        assert np.isfinite(changes).all()
+        assert changes[0] != 0
+        np.testing.assert_allclose(changes[number], changes[0], rtol=1e-9)
