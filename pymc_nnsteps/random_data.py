@@ -7,10 +7,9 @@ import pymc as pm
 from pymc.logprob.basic import conditional_logp
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pymc_nnsteps.conditionals.structure import describe, observed_values
+from pymc_nnsteps.conditionals.structure import describe, draws_at_random, observed_values
 
 
 def refuse_random_data(model: pm.Model) -> None:
@@ -25,7 +24,7 @@ def refuse_random_data(model: pm.Model) -> None:
         Naming the term of the log density and what is random in it.
     """
     roots = [*model.basic_RVs, *model.potentials, *observed_values(model).values()]
-    drawn = {v.owner for v in ancestors(roots) if v.owner is not None and _draws(v)}
+    drawn = {v.owner for v in ancestors(roots) if v.owner is not None and draws_at_random(v)}
     if drawn <= {rv.owner for rv in model.basic_RVs}:
         return
     # What is left may be a part of a distribution, such as a component of a mixture.
@@ -53,13 +52,8 @@ def _drawn_in(expression: Variable, known: Collection[Variable]) -> Variable | N
         if variable in seen or variable.owner is None:
             continue
         seen.add(variable)
-        if _draws(variable):
+        if draws_at_random(variable):
             return variable
         if not isinstance(variable.owner.op, Shape | Shape_i):
             pending.extend(variable.owner.inputs)
     return None
-
-
-def _draws(variable: Variable) -> bool:
-    """Whether the operation that makes a variable uses a random number generator."""
-    return any(isinstance(operand.type, RandomGeneratorType) for operand in variable.owner.inputs)
