@@ -29,6 +29,7 @@ from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.recognition import explain, find_conditionals, match
 from pymc_nnsteps.conditionals.scan import Choice, Combination, combine, order_scan
 from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.steps.data import require_matching_data
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -151,6 +152,7 @@ class Gibbs(BlockedStep):
             positive_integer("passes", passes),
         )
         model = modelcontext(model)
+        require_matching_data(model)
         if initial_point is None:
             initial_point = model.initial_point()
         rvs = _recognised(model) if vars is None else chosen(model, vars)
