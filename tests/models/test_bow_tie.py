@@ -434,6 +434,7 @@ def test_starts_are_usable_also_after_set_data(family, start):
     ids=["one row", "constant inputs", "constant column", "zeros", "far from zero"],
 )
 @pytest.mark.parametrize("hidden", [(), (9,), (4, 3)])
+@pytest.mark.filterwarnings("ignore:(X|y) (is constant|has a scale):UserWarning")
 def test_starts_of_difficult_data(inputs, y, hidden, floatx):
     with pytensor.config.change_flags(floatX=floatx):
         model = bow_tie(inputs, y, hidden=hidden)
