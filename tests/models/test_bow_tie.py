@@ -259,6 +259,7 @@ def default_settings(family, variance, fan_in):
     ],
     ids=["line", "sign", "caps", "noise cap", "floor", "constant", "no residuals", "outputs"],
 )
+@pytest.mark.filterwarnings("ignore:y is constant:UserWarning")
 def test_defaults_come_from_least_squares(y, delta_sq, bias_var, noise_beta):
     explicit = bow_tie(
         CROSS,
