@@ -15,7 +15,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.shapes import require_data_that_fit
+from pymc_nnsteps.conditionals.shapes import require_fitting_types
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -115,7 +115,7 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
             raise NotConjugate(f"the transform of child {describe(child)} depends on it")
     for variable in (rv, *direct):
         if variable in model.observed_RVs:
-            require_data_that_fit(model, variable)
+            require_fitting_types(model, variable)
         if depends_on_random_data(model, variable):
             raise NotConjugate(
                 f"{describe(variable)} depends on data that are drawn anew in each evaluation of "

@@ -15,7 +15,7 @@ from pymc_nnsteps.conditionals.interweaving import propose_interwoven
 from pymc_nnsteps.conditionals.recognition import find_conditionals, recognise
 from pymc_nnsteps.conditionals.replacement import Choice
 from pymc_nnsteps.conditionals.scan import Scan, order_scan
-from pymc_nnsteps.conditionals.shapes import shapes_of
+from pymc_nnsteps.conditionals.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.conditionals.structure import children, describe, model_or_context
 
 
@@ -203,5 +203,6 @@ def explain(
     """
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes)
+    require_fitting_data(model)
     recognised, reasons = recognise(model)
     return plan(model, recognised, options, shapes_of(model), reasons).explanation

@@ -1,18 +1,33 @@
-"""Shapes of a model's variables at the time of compilation."""
+"""Shapes of a model's variables, and observations that have another than their distribution.
+
+PyMC compares every number with every parameter where a column of targets meets a row of means:
+a model that nobody means, and that no reader takes.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.compile.builders import infer_shape
-from pytensor.graph.basic import Variable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import NotConjugate, describe, parameters, stated_lengths
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    describe,
+    draws_at_random,
+    parameters,
+    stated_lengths,
+)
+
+Shape = Sequence[int | None]
+"""Lengths of axes; None where they are not known."""
 
 
 def shapes_of(
@@ -24,28 +39,17 @@ def shapes_of(
     ----------
     model : pm.Model
     initial_point : mapping from name to array, optional
-        Values of the free variables. Without it their shapes are worked out, symbolic
-        distributions and ``pymc.dims`` left out.
-
-    Raises
-    ------
-    ValueError
-        If an observed variable has not the shape of its data.
+        Values of the free variables; by default the model's.
     """
-    shapes: dict[TensorVariable, tuple[int, ...]] = {}
-    if initial_point is not None:
-        for rv in model.free_RVs:
-            shapes[rv] = np.shape(initial_point[model.rvs_to_values[rv].name])
-    else:
-        plain = [rv for rv in model.free_RVs if isinstance(rv.owner.op, RandomVariable)]
-        shapes |= dict(zip(plain, _evaluate(_inferred(plain)), strict=True))
-    values = [tuple(model.rvs_to_values[rv].shape) for rv in model.observed_RVs]
-    shapes |= dict(zip(model.observed_RVs, _evaluate(values), strict=True))
-    _check_data(model, shapes)
-    return shapes
+    point = model.initial_point() if initial_point is None else initial_point
+    shapes = {rv: np.shape(point[model.rvs_to_values[rv].name]) for rv in model.free_RVs}
+    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
+    evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
+    pairs = zip(model.observed_RVs, evaluated, strict=True)
+    return {**shapes, **{rv: tuple(int(n) for n in shape) for rv, shape in pairs}}
 
 
-def require_data_that_fit(model: pm.Model, rv: TensorVariable) -> None:
+def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
     """Check that an observed variable has the shape of its data, as far as types tell.
 
     Raises
@@ -54,29 +58,35 @@ def require_data_that_fit(model: pm.Model, rv: TensorVariable) -> None:
     """
     if _is_univariate(rv):
         data = model.rvs_to_values[rv].type.shape
-        batches = [parameter.type.shape for parameter in parameters(rv)]
         size = [n if isinstance(n, int) else None for n in stated_lengths(rv)]
-        if (wrong := _misfit(rv, data, size, batches)) is not None:
-            raise NotConjugate(wrong)
+        shapes = [parameter.type.shape for parameter in parameters(rv)]
+        if (wrong := _misfit(rv, data, size, shapes)) is not None:
+            raise NotConjugate(f"{wrong}; give both the same shape")
 
 
-def _check_data(model: pm.Model, shapes: Mapping[TensorVariable, tuple[int, ...]]) -> None:
+def require_fitting_data(model: pm.Model) -> None:
     """Check that observed variables have the shape of their data.
+
+    ``pm.set_data`` exchanges inputs and targets one by one, as prediction demands; to sample, they
+    have to agree again.
 
     Raises
     ------
     ValueError
+        If the dimensions or the parameters of an observed variable have another shape than its
+        observations, as far as shapes follow from the model's data alone.
     """
-    univariate = [rv for rv in model.observed_RVs if _is_univariate(rv)]
-    stated = [stated_lengths(rv) for rv in univariate]
-    sizes = _evaluate([[pt.as_tensor(-1 if n is None else n) for n in size] for size in stated])
-    given = [parameter for rv in univariate for parameter in parameters(rv)]
-    batches = iter(_evaluate(_inferred(given)))
-    for rv, size in zip(univariate, sizes, strict=True):
-        known = [None if n == -1 else n for n in size]
-        of_rv = [next(batches) for _ in parameters(rv)]
-        if (wrong := _misfit(rv, shapes[rv], known, of_rv)) is not None:
-            raise ValueError(f"{wrong}.")
+    for rv in filter(_is_univariate, model.observed_RVs):
+        value = model.rvs_to_values[rv]
+        given = [parameter.shape for parameter in parameters(rv)]
+        data, size, *shapes = _evaluated([value.shape, rv.shape, *given])
+        if (wrong := _misfit(rv, data, size, shapes)) is not None:
+            used = set(ancestors([rv, value]))
+            names = [variable.name for variable in model.data_vars if variable in used]
+            remedy = "give both the same shape"
+            if len(names) > 1:
+                remedy = f"exchange {' and '.join(names)} together, by one pm.set_data"
+            raise ValueError(f"{wrong}; {remedy}.")
 
 
 def _is_univariate(rv: TensorVariable) -> bool:
@@ -85,16 +95,10 @@ def _is_univariate(rv: TensorVariable) -> bool:
     return isinstance(op, RandomVariable) and op.ndim_supp == 0
 
 
-Shape = Sequence[int | None]
-
-
 def _misfit(
     rv: TensorVariable, data: Shape, size: Shape, parameter_shapes: Sequence[Shape]
 ) -> str | None:
-    """What is wrong if data have not the shape of their distribution.
-
-    Where they have not, PyMC compares every number with every parameter.
-    """
+    """What is wrong if observations have not the shape of their distribution."""
     cores = rv.owner.op.ndims_params
     batches = [shape[: len(shape) - n] for n, shape in zip(cores, parameter_shapes, strict=True)]
     wrong = [shape for shape in batches if not _agree(shape, data, repeated=True)]
@@ -108,7 +112,7 @@ def _misfit(
     )
     return (
         f"{describe(rv)} is observed with shape {observed}, but its distribution has shape "
-        f"{distribution}; give both the same shape"
+        f"{distribution}"
     )
 
 
@@ -120,12 +124,22 @@ def _agree(shape: Shape, data: Shape, *, repeated: bool) -> bool:
     )
 
 
-def _inferred(expressions: Sequence[TensorVariable]) -> list[Sequence[Variable]]:
-    """Shapes of expressions, worked out without their values where that can be."""
-    return infer_shape(expressions, [], [])
+def _evaluated(shapes: Sequence[TensorVariable]) -> list[Shape]:
+    """Values of shapes; None for each length where they do not follow from data and constants."""
+    graph = FunctionGraph(outputs=list(shapes), clone=True)
+    rewrite_graph(graph, include=("ShapeOpt", "canonicalize"))
+    known = [shape for shape in graph.outputs if _follows_from_data(shape)]
+    values = iter(pytensor.function([], known, mode="FAST_COMPILE")())
+    return [
+        next(values).tolist() if shape in known else [None] * shape.type.shape[0]
+        for shape in graph.outputs
+    ]
 
 
-def _evaluate(shapes: Sequence[Sequence[Variable]]) -> list[tuple[int, ...]]:
-    flat = [length for shape in shapes for length in shape]
-    lengths = iter(pytensor.function([], flat, mode="FAST_COMPILE")())
-    return [tuple(int(next(lengths)) for _ in shape) for shape in shapes]
+def _follows_from_data(shape: Variable) -> bool:
+    return all(
+        isinstance(variable, Constant | SharedVariable)
+        if variable.owner is None
+        else not draws_at_random(variable)
+        for variable in ancestors([shape])
+    )

@@ -39,6 +39,7 @@ from pymc_nnsteps.models.context import (
     layer_dims,
 )
 from pymc_nnsteps.models.layers import floating, standard_deviation
+from pymc_nnsteps.models.scales import warn_of_scales
 from pymc_nnsteps.models.shrinkage import Shrinkage, WeightPrior, weight_prior
 from pymc_nnsteps.models.start import data_start
 
@@ -46,6 +47,9 @@ __all__ = ["bow_tie"]
 
 Start = Literal["data", "prior"]
 PerLayer = float | Sequence[float]
+
+USUAL_TARGETS = (1e-3, 1e4)
+"""Scales of targets that the limits of the default hyperparameters leave room for."""
 
 
 def bow_tie(
@@ -128,6 +132,12 @@ def bow_tie(
     ValueError
         If an argument is unusable, or clashes with the names or coordinates of the model
         around it. Nothing has been added to that model then.
+
+    Warns
+    -----
+    UserWarning
+        If columns of ``X`` are on a scale far from 1, columns of ``y`` beyond that of the
+        defaults, or ``X`` or ``y`` is constant.
 
     Notes
     -----
@@ -229,6 +239,8 @@ def bow_tie(
     model = current_or_new_model()
     check_names(model, _variable_names(n_layers, weights, marginalize_gates), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})
+    layers.require_size(units, n_obs)
+    warn_of_scales(inputs.values, targets.values, usual_targets=USUAL_TARGETS)
 
     row_dims = ("obs", "output")[: targets.values.ndim]
     with model:

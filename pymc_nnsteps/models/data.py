@@ -130,7 +130,7 @@ def binary_targets(
     ValueError
         If ``y`` has the wrong shape, holds anything but 0 and 1, or only one of them.
     """
-    numbers = _numbers("y", y)
+    numbers = _numbers("y", y, f'for class labels use likelihood="{class_likelihood}"')
     table = several and numbers.ndim == 2
     values = _whole_numbers("y", numbers if table else _flat("y", numbers))
     _require_rows(len(values), n_obs)
@@ -259,13 +259,15 @@ def one_hot(
 
 
 def _array(name: str, data: object) -> NDArray[np.generic]:
+    if hasattr(data, "toarray"):
+        raise ValueError(f"{name} is a sparse matrix; pass {name}.toarray().")
     try:
         return np.asarray(data)
     except ValueError:
         raise ValueError(f"{name} must be rectangular, with rows of equal length.") from None
 
 
-def _numbers(name: str, data: object) -> NDArray[np.floating]:
+def _numbers(name: str, data: object, advice: str = "convert it first") -> NDArray[np.floating]:
     """``data`` in floatX; missing entries become NaN."""
     if isinstance(data, pd.DataFrame):
         strange = [c for c in data if not pd.api.types.is_numeric_dtype(data[c].dtype)]
@@ -279,7 +281,7 @@ def _numbers(name: str, data: object) -> NDArray[np.floating]:
     else:
         array = _array(name, data)
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be numeric; got dtype {array.dtype}; convert it first.")
+        raise ValueError(f"{name} must be numeric; got dtype {array.dtype}; {advice}.")
     with np.errstate(over="ignore"):
         return array.astype(config.floatX)
 

@@ -14,7 +14,6 @@ noise but that of the observations.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import add
@@ -50,6 +49,7 @@ from pymc_nnsteps.models.groups import REAL, Groups, PriorLike, groups, layer_na
 from pymc_nnsteps.models.layers import floating
 from pymc_nnsteps.models.likelihoods import Start
 from pymc_nnsteps.models.priors import Prior
+from pymc_nnsteps.models.scales import warn_of_scales
 
 __all__ = ["hierarchical_mlp"]
 
@@ -149,7 +149,8 @@ def hierarchical_mlp(
     Warns
     -----
     UserWarning
-        If columns of ``X`` or of real ``y`` are on a scale far from 1.
+        If columns of ``X`` or of real ``y`` are on a scale far from 1, or ``X`` or ``y`` is
+        constant.
 
     Notes
     -----
@@ -195,8 +196,10 @@ def hierarchical_mlp(
     model = current_or_new_model()
     check_names(model, _variable_names(group, names), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})
+    layers.require_size(units, n_obs)
     _require_precisions(group, units)
-    _warn_of_scales(inputs.values, targets.values, likelihood)
+    real = targets.values if likelihood in REAL else None
+    warn_of_scales(inputs.values, real, usual=(0.1, 10.0))
 
     row_dims = ("obs", "output")[: targets.values.ndim]
     n_before = len(model.free_RVs)
@@ -338,29 +341,6 @@ def _require_precisions(group: Groups, units: Sequence[int]) -> None:
             raise ValueError(
                 f'priors has "{prior}", whose precision is out of the range of {config.floatX}; '
                 "take another width or larger alphas."
-            )
-
-
-def _warn_of_scales(
-    inputs: NDArray[np.floating], targets: NDArray[np.generic], likelihood: Likelihood
-) -> None:
-    """Warn of columns that the usual widths of priors do not fit."""
-    tables: list[tuple[str, NDArray[Any]]] = [("X", inputs)]
-    if likelihood in REAL:
-        tables.append(("y", targets.reshape(len(targets), -1)))
-    for name, values in tables:
-        varies = np.ptp(values, axis=0) > 0
-        spread = values.std(axis=0)
-        typical = np.sqrt(np.square(values).mean(axis=0))
-        far = np.flatnonzero(varies & ((spread < 0.1) | (typical > 10)))
-        if len(far):
-            first = far[0]
-            warnings.warn(
-                f"{name} has a scale far from 1 in {len(far)} of {len(spread)} columns (column "
-                f"{first}: standard deviation {spread[first]:.3g}, mean "
-                f"{values[:, first].mean():.3g}); the default priors are for standardised data.",
-                UserWarning,
-                stacklevel=3,
             )
 
 

@@ -34,6 +34,7 @@ from pymc_nnsteps.models.context import (
     layer_dims,
 )
 from pymc_nnsteps.models.likelihoods import Start
+from pymc_nnsteps.models.scales import warn_of_scales
 
 __all__ = ["intermediate_noise_mlp"]
 
@@ -111,6 +112,12 @@ def intermediate_noise_mlp(
         If an argument is unusable, or clashes with the names or coordinates of the model
         around it. Nothing has been added to that model then.
 
+    Warns
+    -----
+    UserWarning
+        If columns of ``X`` or of real ``y`` are on a scale far from 1, or ``X`` or ``y`` is
+        constant.
+
     Notes
     -----
     To predict at new inputs, store the weights only, exchange the inputs and sample forward;
@@ -163,6 +170,8 @@ def intermediate_noise_mlp(
     model = current_or_new_model()
     check_names(model, _variable_names(n_layers, bias, likelihood), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})
+    layers.require_size(units, n_obs)
+    warn_of_scales(inputs.values, targets.values if likelihood == "normal" else None)
 
     initval = "prior" if start == "prior" else None
     with model:
@@ -231,6 +240,9 @@ def _variances(noise: Noise, n_hidden: int) -> _Variances:
             "noise of the output must be positive; for hidden layers without noise pass "
             'noise={"pre": 0, "post": 0, "output": 0.1}.'
         )
+    for variance in (*pre, *post, output):
+        if variance > 0:
+            layers.require_resolved(variance, "noise", noise)
     return _Variances(pre, post, output)
 
 

@@ -4,7 +4,9 @@ Scales enter the model as plain numbers, so that a reader of the graph sees that
 of a variable share one variance. Weights of layer ``l`` have shape ``(fan_out, fan_in)``.
 """
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pymc as pm
@@ -20,8 +22,13 @@ __all__ = [
     "per_layer",
     "positive_per_layer",
     "precisions",
+    "require_resolved",
+    "require_size",
     "standard_deviation",
 ]
+
+MOST_NUMBERS = 10**9
+"""Entries of the largest array: eight gigabytes."""
 
 
 def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
@@ -53,6 +60,53 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(width) for width in hidden)
 
 
+def require_size(units: Sequence[int], n_obs: int) -> None:
+    """Check that a network is not larger than any computer's memory.
+
+    Parameters
+    ----------
+    units : sequence of int
+        Widths of the layers, from the inputs to the outputs.
+    n_obs : int
+
+    Raises
+    ------
+    ValueError
+        If the weights of a layer, or its values for all rows, are more than 1e9 numbers.
+    """
+    for fan_in, width in pairwise(units):
+        numbers = width * max(fan_in, n_obs)
+        if numbers > MOST_NUMBERS:
+            raise ValueError(
+                f"hidden asks for {numbers:.2g} numbers in one layer ({width} units on {fan_in} "
+                f"inputs and {n_obs} rows); take layers of at most {MOST_NUMBERS:.0g} numbers."
+            )
+
+
+def require_resolved(variance: float, name: str, given: object) -> None:
+    """Check that a noise variance is not lost in rounding beside squares of order 1.
+
+    Parameters
+    ----------
+    variance : float
+    name : str
+        The argument's name, for messages.
+    given : object
+        The argument.
+
+    Raises
+    ------
+    ValueError
+        If it is less than the precision of ``floatX``.
+    """
+    epsilon = np.finfo(config.floatX).eps
+    if variance < epsilon:
+        raise ValueError(
+            f"{name} is too small: a variance below {epsilon:.2g} is lost in the rounding of "
+            f"{config.floatX}; got {given!r}."
+        )
+
+
 def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tuple[float, ...]:
     """Expand one number to all layers, or check that there is one per layer.
 
@@ -81,16 +135,20 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
     >>> per_layer("noise", 0.1, 2, "hidden layer")
     (0.1, 0.1)
     """
-    try:
-        numbers = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        numbers = np.array(np.nan)
-    if not np.isfinite(numbers).all():
+    given = np.asarray(value, dtype=object)
+    if not all(map(_is_finite_number, given.ravel().tolist())):
         raise ValueError(f"{name} must be a finite number or a sequence of them; got {value!r}.")
+    numbers = given.astype(float)
     if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != count):
         several = "" if kind is None else f" or {count}, one per {kind}"
         raise ValueError(f"{name} must be one number{several}; got {value!r}.")
     return tuple(np.broadcast_to(numbers, (count,)).tolist())
+
+
+def _is_finite_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return math.isfinite(value)
 
 
 def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, ...]:

@@ -8,11 +8,13 @@ of their own, so that each chain has another start, also after ``pm.set_data``.
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor import config
+from pytensor.raise_op import Assert
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.models.layers import floating, standard_deviation
@@ -24,6 +26,11 @@ MARGIN = 0.05
 
 PENALTY = 1e-3
 """Penalty on the squares of the output weights, per mean square of an activation and row."""
+
+SAME_ROWS = Assert(
+    "inputs and targets differ in their numbers of rows; exchange inputs and targets together, "
+    "by one pm.set_data."
+)
 
 
 def data_start(
@@ -46,7 +53,8 @@ def data_start(
     Returns
     -------
     dict of str to TensorVariable
-        Values of ``W{l}``, ``b{l}``, ``gamma{l}`` and ``a{l}``.
+        Values of ``W{l}``, ``b{l}``, ``gamma{l}`` and ``a{l}``. To evaluate them while inputs and
+        targets differ in their rows is an ``AssertionError``.
 
     References
     ----------
@@ -60,7 +68,8 @@ def data_start(
         z = x @ W.T + b
         x = pt.maximum(z, 0)
         values |= {f"W{layer}": W, f"b{layer}": b, f"gamma{layer}": pt.gt(z, 0), f"a{layer}": x}
-    W, b = _ridge(x, targets.reshape((-1, units[-1])))
+    y: Any = SAME_ROWS(targets, pt.eq(inputs.shape[0], targets.shape[0]))
+    W, b = _ridge(x, y.reshape((-1, units[-1])))
     return values | {f"W{len(units) - 1}": W, f"b{len(units) - 1}": b}
 
 

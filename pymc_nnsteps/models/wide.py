@@ -42,6 +42,7 @@ from pymc_nnsteps.models.context import (
 )
 from pymc_nnsteps.models.layers import standard_deviation
 from pymc_nnsteps.models.likelihoods import Start
+from pymc_nnsteps.models.scales import warn_of_scales
 
 __all__ = ["wide_mlp"]
 
@@ -111,6 +112,12 @@ def wide_mlp(
         If an argument is unusable, or clashes with the names or coordinates of the model
         around it. Nothing has been added to that model then.
 
+    Warns
+    -----
+    UserWarning
+        If columns of ``X`` or of real ``y`` are on a scale far from 1, or ``X`` or ``y`` is
+        constant.
+
     Notes
     -----
     **Sampling.** ``phi`` is independent of all else and its full conditional is its prior, so
@@ -174,6 +181,7 @@ def wide_mlp(
     last_var = _positive("readout_var", readout_var)
     bias_var = _bias_variance(bias_var)
     sigma = _positive("noise", noise, "is a standard deviation and ")
+    layers.require_resolved(sigma**2, "noise", noise)
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
     has_bias = bias_var > 0
@@ -186,6 +194,8 @@ def wide_mlp(
     model = current_or_new_model()
     check_names(model, _variable_names(n_layers, has_bias, reparametrize), ["obs", *dims])
     check_dims(model, {"obs": Dim(n_obs), **dims})
+    layers.require_size(units, n_obs)
+    warn_of_scales(inputs.values, targets.values)
 
     row_dims = ("obs", "output")[: targets.values.ndim]
     with model:

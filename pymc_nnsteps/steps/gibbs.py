@@ -26,7 +26,7 @@ from pymc_nnsteps.conditionals.plan import Options, explain, plan
 from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.conditionals.replacement import Choice
 from pymc_nnsteps.conditionals.scan import Scan
-from pymc_nnsteps.conditionals.shapes import shapes_of
+from pymc_nnsteps.conditionals.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.conditionals.structure import NotConjugate
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -149,6 +149,7 @@ class Gibbs(BlockedStep):
         self.sweeps = positive_integer("sweeps", sweeps)
         options = Options(scan, collapse, interweave, passes)
         model = modelcontext(model)
+        require_fitting_data(model)
         if initial_point is None:
             initial_point = model.initial_point()
         rvs = _recognised(model) if vars is None else chosen(model, vars)

@@ -17,6 +17,7 @@ from rich.table import Column
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.compiling import c_by_default
+from pymc_nnsteps.conditionals.shapes import require_fitting_data
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -77,6 +78,7 @@ class MetropolisHastings(BlockedStep):
         initial_point: PointType | None,
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
+        require_fitting_data(model)
         self.steps = positive_integer("steps", steps)
         self._target = self._default_target
         if target_accept is not None:

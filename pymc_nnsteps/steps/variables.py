@@ -4,12 +4,17 @@ from collections.abc import Sequence
 
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.type import XTensorType, as_xtensor
 
-from pymc_nnsteps.conditionals.structure import observed_values, substitute, typed_like
+from pymc_nnsteps.conditionals.structure import (
+    describe,
+    observed_values,
+    stated_in,
+    substitute,
+    typed_like,
+)
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 """What a step method takes as its variables; None leaves the choice to it."""
@@ -32,14 +37,34 @@ def chosen(
         If something is not a free variable of the model.
     """
     given = vars if isinstance(vars, list | tuple) else [vars]
-    for var in given:
-        if not (var in model.named_vars if isinstance(var, str) else hasattr(var, "owner")):
-            known = ", ".join(rv.name for rv in model.free_RVs)
-            message = f"vars must be free variables of the model ({known}); got {var!r}."
-            raise ValueError(message)
-    named = [model[var] if isinstance(var, str) else var for var in given]
-    values = dict.fromkeys(get_value_vars_from_user_vars(named, model))
-    return [model.values_to_rvs[value] for value in values]
+    return list(dict.fromkeys(_free_variable(model, var) for var in given))
+
+
+def _free_variable(model: pm.Model, var: object) -> TensorVariable:
+    named: object = model.named_vars.get(var) if isinstance(var, str) else var
+    if isinstance(named, Variable):
+        rv = model.values_to_rvs.get(named, named)
+        if rv in model.free_RVs:
+            return rv
+        problem = _problem(model, rv)
+    else:
+        problem = f"got {var!r}"
+    known = ", ".join(rv.name for rv in model.free_RVs)
+    raise ValueError(f"vars must be free variables of the model ({known}); {problem}.")
+
+
+def _problem(model: pm.Model, variable: Variable) -> str:
+    """Why a step cannot draw something that is not a free variable."""
+    name = describe(variable)
+    if variable in model.observed_RVs:
+        return f"{name} is observed"
+    if variable in model.data_vars:
+        return f"{name} is data"
+    sources = stated_in([variable], model.free_RVs)
+    if sources:
+        names = ", ".join(rv.name for rv in model.free_RVs if rv in sources)
+        return f"{name} is computed from {names}: name what it is computed from"
+    return f"{name} does not belong to this model"
 
 
 def natural_values(model: pm.Model) -> dict[Variable, Variable]:

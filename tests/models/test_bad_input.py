@@ -5,6 +5,7 @@ import pandas as pd
 import pymc as pm
 import pytensor
 import pytest
+from scipy import sparse
 
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import Normalize
@@ -45,6 +46,8 @@ CASES = {
     "3-D X": ({"X": X[None]}, r"X must be 2-D .* shape \(1, 6, 2\)"),
     "ragged X": ({"X": [[1.0, 2.0], [3.0]]}, "X must be rectangular"),
     "text X": ({"X": X.astype(str)}, "X must be numeric; got dtype"),
+    "sparse X": ({"X": sparse.csr_array(X)}, r"X is a sparse matrix; pass X.toarray\(\)"),
+    "sparse y": ({"y": sparse.csr_array(X)}, r"y is a sparse matrix; pass y.toarray\(\)"),
     "complex X": ({"X": X + 0j}, "X must be numeric; got dtype complex128"),
     "text column": (
         {"X": pd.DataFrame({"a": Y, "city": list("abcdef")})},
@@ -78,7 +81,13 @@ CASES = {
         {"y": [0, 1, np.nan, 0, 1, 0], "likelihood": "probit"},
         r"y has 1 NaN .* y\[2\]",
     ),
-    "binary text": ({"y": list("ababab"), "likelihood": "probit"}, "y must be numeric"),
+    **{
+        f"binary text {kind.__name__}": (
+            {"y": kind(list("ababab")), "likelihood": "probit"},
+            'y must be numeric; .*; for class labels use likelihood="multinomial_probit"',
+        )
+        for kind in (list, np.array, pd.Series, pd.Categorical)
+    },
     "binary single class": ({"y": np.ones(6), "likelihood": "probit"}, "y holds a single class"),
     "class single": (
         {"y": np.zeros(6), "likelihood": "multinomial_probit"},
@@ -120,6 +129,11 @@ CASES = {
     "hidden fraction": ({"hidden": (4.0,)}, "hidden must be a sequence of positive integers"),
     "hidden bool": ({"hidden": (True,)}, "hidden must be a sequence of positive integers"),
     "hidden number": ({"hidden": 10}, r"such as \(10,\); got 10"),
+    "hidden huge": (
+        {"hidden": (10**12,)},
+        r"hidden asks for 6e\+12 numbers in one layer \(1000000000000 units on 2 inputs and 6 rows",
+    ),
+    "hidden huge between": ({"hidden": (40_000, 40_000)}, r"hidden asks for 1.6e\+09 numbers"),
     "hidden text": ({"hidden": "10"}, "hidden must be a sequence of positive integers"),
     "activation": ({"activation": "tanh"}, "activation must be one of \"relu\", .* got 'tanh'"),
     "likelihood": (
@@ -132,6 +146,24 @@ CASES = {
     "noise negative": ({"noise": -0.1}, "noise is a variance and must not be negative"),
     "noise zero": ({"noise": 0}, "noise of the output must be positive; .* pass noise="),
     "noise nan": ({"noise": np.nan}, "noise must be a finite number"),
+    "noise bool": ({"noise": True}, "noise must be a finite number .*; got True"),
+    "noise number as text": ({"noise": "0.1"}, "noise must be a finite number .*; got '0.1'"),
+    "noise bool of a layer": (
+        {"noise": {"pre": [True], "post": 1, "output": 1}},
+        r'noise\["pre"\] must be a finite number',
+    ),
+    "noise lost": (
+        {"noise": 1e-300},
+        "noise is too small: a variance below 2.2e-16 is lost in .* of float64; got 1e-300",
+    ),
+    "noise lost in a layer": (
+        {"noise": {"pre": [1e-17], "post": 0, "output": 1}},
+        "noise is too small: .*; got {",
+    ),
+    "weight precision bool": (
+        {"weight_precision": [1.0, True]},
+        "weight_precision must be a finite number",
+    ),
     "noise text": ({"noise": "small"}, "noise must be a finite number"),
     "noise list": ({"noise": [0.1, 0.2]}, "noise must be one number"),
     "noise unknown key": (
@@ -171,29 +203,55 @@ CASES = {
 }
 
 
-WIDE_CASES = {
-    name: CASES[name]
-    for name in ("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y")
-} | {
-    "hidden zero": CASES["hidden zero"],
-    "hidden number": CASES["hidden number"],
-    "start": CASES["start"],
-    "activation": ({"activation": "swish"}, "activation must be one of .*\"gelu\".* got 'swish'"),
-    "activation function": (
-        {"activation": lambda z: z.sum()},
-        "activation must return a tensor with as many axes",
-    ),
-    "weight variance": ({"weight_var": 0}, "weight_var must be positive; got 0"),
-    "weight variances": ({"weight_var": [1, 2]}, "weight_var must be one number"),
-    "bias variance": ({"bias_var": -0.1}, "bias_var must not be negative; 0 leaves the biases out"),
-    "bias variance text": ({"bias_var": "none"}, "bias_var must be a finite number"),
-    "readout variance": ({"readout_var": -1}, "readout_var must be positive; got -1"),
-    "readout variance nan": ({"readout_var": np.nan}, "readout_var must be a finite number"),
-    "noise zero": ({"noise": 0}, "noise is a standard deviation and must be positive; got 0"),
-    "noise negative": ({"noise": -0.1}, "noise is a standard deviation and must be positive"),
-    "noise of layers": ({"noise": {"output": 0.1}}, "noise must be a finite number"),
-    "reparametrize": ({"reparametrize": "yes"}, "reparametrize must be True or False; got 'yes'"),
-}
+WIDE_CASES = (
+    {
+        name: CASES[name]
+        for name in (
+            "nan in X",
+            "1-D X",
+            "text X",
+            "no rows",
+            "rows",
+            "nan in y",
+            "text y",
+            "3-D y",
+        )
+    }
+    | {
+        name: CASES[name]
+        for name in ("hidden zero", "hidden number", "hidden huge", "sparse X", "sparse y")
+    }
+    | {
+        "start": CASES["start"],
+        "activation": (
+            {"activation": "swish"},
+            "activation must be one of .*\"gelu\".* got 'swish'",
+        ),
+        "activation function": (
+            {"activation": lambda z: z.sum()},
+            "activation must return a tensor with as many axes",
+        ),
+        "weight variance": ({"weight_var": 0}, "weight_var must be positive; got 0"),
+        "weight variances": ({"weight_var": [1, 2]}, "weight_var must be one number"),
+        "bias variance": (
+            {"bias_var": -0.1},
+            "bias_var must not be negative; 0 leaves the biases out",
+        ),
+        "bias variance text": ({"bias_var": "none"}, "bias_var must be a finite number"),
+        "readout variance": ({"readout_var": -1}, "readout_var must be positive; got -1"),
+        "readout variance nan": ({"readout_var": np.nan}, "readout_var must be a finite number"),
+        "noise zero": ({"noise": 0}, "noise is a standard deviation and must be positive; got 0"),
+        "noise negative": ({"noise": -0.1}, "noise is a standard deviation and must be positive"),
+        "noise lost": ({"noise": 1e-9}, "noise is too small: .*; got 1e-09"),
+        "bias variance bool": ({"bias_var": True}, "bias_var must be a finite number"),
+        "noise bool": CASES["noise bool"],
+        "noise of layers": ({"noise": {"output": 0.1}}, "noise must be a finite number"),
+        "reparametrize": (
+            {"reparametrize": "yes"},
+            "reparametrize must be True or False; got 'yes'",
+        ),
+    }
+)
 
 
 def with_priors(priors, message, **options):
@@ -207,6 +265,7 @@ HIERARCHICAL_CASES = {
     for name in (
         *("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y"),
         *("hidden zero", "hidden fraction", "hidden bool", "hidden number", "hidden text"),
+        *("hidden huge", "sparse X", "sparse y"),
     )
 } | {
     "unknown key": with_priors(
@@ -340,7 +399,10 @@ HIERARCHICAL_CASES = {
         'y must hold only 0 and 1 with likelihood="bernoulli"; got -1',
     ),
     "binary nan": ({**BINARY, "y": [0, 1, np.nan, 0, 1, 0]}, r"y has 1 NaN .* y\[2\]"),
-    "binary text": ({**BINARY, "y": list("ababab")}, "y must be numeric"),
+    "binary text": (
+        {**BINARY, "y": list("ababab")},
+        'y must be numeric; .*; for class labels use likelihood="categorical"',
+    ),
     "binary 3-D": ({**BINARY, "y": np.ones((6, 1, 1))}, "y must be 1-D"),
     "binary single class": ({**BINARY, "y": np.ones(6)}, "y holds a single class"),
     "class gap": (
@@ -365,6 +427,7 @@ BOW_TIE_CASES = {
     for name in (
         *("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y"),
         *("hidden zero", "hidden fraction", "hidden bool", "hidden number", "hidden text"),
+        *("hidden huge", "sparse X", "sparse y"),
     )
 } | {
     "temperature zero": ({"temperature": 0}, "temperature must be a positive number; got 0"),

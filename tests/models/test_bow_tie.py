@@ -259,6 +259,7 @@ def default_settings(family, variance, fan_in):
     ],
     ids=["line", "sign", "caps", "noise cap", "floor", "constant", "no residuals", "outputs"],
 )
+@pytest.mark.filterwarnings("ignore:y is constant:UserWarning")
 def test_defaults_come_from_least_squares(y, delta_sq, bias_var, noise_beta):
     explicit = bow_tie(
         CROSS,
@@ -434,6 +435,7 @@ def test_starts_are_usable_also_after_set_data(family, start):
     ids=["one row", "constant inputs", "constant column", "zeros", "far from zero"],
 )
 @pytest.mark.parametrize("hidden", [(), (9,), (4, 3)])
+@pytest.mark.filterwarnings("ignore:(X|y) (is constant|has a scale):UserWarning")
 def test_starts_of_difficult_data(inputs, y, hidden, floatx):
     with pytensor.config.change_flags(floatX=floatx):
         model = bow_tie(inputs, y, hidden=hidden)

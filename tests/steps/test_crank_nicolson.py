@@ -242,7 +242,6 @@ BAD = {
     "transformed": ({"vars": ["size"]}, "^size is constrained by the transform LogTransform"),
     "block": ({"vars": ["f", "g"]}, "^g has a prior that depends on f, a variable of the same"),
     "unknown": ({"vars": ["h"]}, "^vars must be free variables of the model .*; got 'h'"),
-    "observed": ({"vars": ["y"]}, r"not random variables in the model: \['y'\]"),
     "no variable": ({"vars": [3]}, "^vars must be free variables of the model .*; got 3"),
     "beta = 0": ({"beta": 0}, "^beta must be a positive number up to 1; got 0"),
     "beta > 1": ({"beta": 1.01}, "^beta must be a positive number up to 1; got 1.01"),

@@ -122,17 +122,6 @@ def test_unknown_variable(model, given):
         nns.Gibbs(given, model=model)
 
 
-@pytest.mark.parametrize("name", ["y", "inputs"])
-def test_variable_that_is_not_free(model, name):
-    with pytest.raises(ValueError, match="not random variables in the model"):
-        nns.Gibbs([name], model=model)
-
-
-def test_variable_of_another_model(model):
-    with pytest.raises(ValueError, match="not random variables in the model"):
-        nns.Gibbs([relu_network()["W1"]], model=model)
-
-
 def test_no_model():
     with pytest.raises(TypeError, match="No model on context stack"):
         nns.Gibbs()

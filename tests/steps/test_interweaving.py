@@ -29,7 +29,7 @@ FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 
 
 def network(n_outputs=None, **options):
-    y = np.zeros(4) if n_outputs is None else np.zeros((4, n_outputs))
+    y = X[:, 0] if n_outputs is None else np.resize(X[:, 0], (n_outputs, 4)).T
     options = {"hidden": (2,), "noise": 0.05, "weight_precision": 0.5} | options
     return nns.intermediate_noise_mlp(X, y, **options)
 

@@ -89,3 +89,34 @@ def test_chosen_variables_are_taken_once():
         a = pm.HalfNormal("a")
         pm.Normal("b")
     assert chosen(model, [a, "a", model.rvs_to_values[a]]) == [a]
+
+
+def test_what_is_not_a_free_variable():
+    """Each kind of thing, by itself and by its name, to every step, with what to do instead."""
+    with pm.Model():
+        foreign = pm.Normal("a")
+    with pm.Model() as model:
+        data = pm.Data("data", [1.0, 2.0])
+        a, b = pm.Normal("a"), pm.Normal("b", shape=2)
+        d = pm.Deterministic("d", a * b)
+        follows = pm.Deterministic("follows", d + 1)
+        y = pm.Normal("y", d * data, observed=[0.3, 0.4])
+        potential = pm.Potential("potential", -b.sum())
+    wrong = {
+        "d is computed from a, b: name what": [d, "d", [a, d], (d,)],
+        "follows is computed from a, b": [follows, "follows"],
+        "potential is computed from b": [potential],
+        "is computed from b:": [b[0], [b.sum()]],
+        "y is observed": [y, "y", model.rvs_to_values[y]],
+        "data is data": [data, "data"],
+        "a does not belong to this model": [foreign, [a, foreign]],
+        "got 'c'": ["c", ["a", "c"]],
+        "got 3": [3],
+        "got None": [[None]],
+        "got array": [np.zeros(2)],
+    }
+    for message, cases in wrong.items():
+        for vars in cases:
+            for kind in (nns.Gibbs, nns.PCN, nns.PCNL, nns.MALA):
+                with pytest.raises(ValueError, match=rf"^vars must .* \(a, b\); .*{message}.*[.]$"):
+                    kind(vars, model=model)

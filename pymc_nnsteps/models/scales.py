@@ -1,0 +1,71 @@
+"""Warnings of data that are not on the scale that default priors are made for."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["warn_of_scales"]
+
+
+def warn_of_scales(
+    inputs: NDArray[np.floating],
+    targets: NDArray[Any] | None,
+    *,
+    usual: tuple[float, float] = (0.01, 100.0),
+    usual_targets: tuple[float, float] | None = None,
+) -> None:
+    """Warn of constant data, and of columns whose scale is far from 1.
+
+    To be called by a builder: the warning points at the builder's caller.
+
+    Parameters
+    ----------
+    inputs : ndarray, shape (n_obs, n_features)
+        Constant columns, as of an intercept, are no reason for a warning unless all are; nor are
+        small ones in which half of the rows or more share a value, as of rare indicators.
+    targets : ndarray, shape (n_obs,) or (n_obs, n_outputs), or None
+        Real targets; None for those that are classes.
+    usual : tuple of float
+        Least standard deviation and largest root mean square of a column.
+    usual_targets : tuple of float, optional
+        The same of targets, if they are others.
+
+    Warns
+    -----
+    UserWarning
+    """
+    found = [_problem("X", inputs, usual, all_constant=True)]
+    if targets is not None:
+        columns = targets.reshape(len(targets), -1)
+        found.append(_problem("y", columns, usual_targets or usual, all_constant=False))
+    for problem in filter(None, found):
+        warnings.warn(problem, UserWarning, stacklevel=3)
+
+
+def _problem(
+    name: str, values: NDArray[Any], usual: tuple[float, float], *, all_constant: bool
+) -> str | None:
+    least, largest = usual
+    constant = (values == values[0]).all(axis=0)
+    if len(values) > 1 and (constant.all() if all_constant else constant.any()):
+        return (
+            f"{name} is constant in {constant.sum()} of {len(constant)} columns (column "
+            f"{constant.argmax()}: {values[0, constant.argmax()]:.3g}); there is nothing to learn "
+            "from that."
+        )
+    size = np.maximum(np.abs(values).max(axis=0), np.finfo(values.dtype).tiny)
+    unit = values / size
+    spread, typical = unit.std(axis=0) * size, np.sqrt(np.square(unit).mean(axis=0)) * size
+    shared = (values == np.median(values, axis=0)).mean(axis=0) >= 0.5
+    mean = unit.mean(axis=0) * size
+    far = np.flatnonzero(~constant & ((spread < least) & ~shared | (typical > largest)))
+    if not len(far):
+        return None
+    first = far[0]
+    return (
+        f"{name} has a scale far from 1 in {len(far)} of {len(spread)} columns (column {first}: "
+        f"standard deviation {spread[first]:.3g}, mean {mean[first]:.3g}); the default "
+        "priors are for standardised data."
+    )
