@@ -1,0 +1,745 @@
+"""Random models for the readers: programs of a few lines, checked and made small where they fail.
+
+A case is the text of a model: a variable, an expression of it that is grown operation by operation
+from tables of what a user may write, and a child that sees the expression. The tables hold what
+the readers know and its neighbours that they do not, so that some cases are declined; each one
+that is accepted is checked against the model's own log density (:mod:`tests.conditionals.laws`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals.networks import needs_gibbs
+from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
+from pymc_nnsteps.conditionals.recognition import find_conditionals, match
+from pymc_nnsteps.conditionals.structure import children
+from tests.conditionals.graphs import evaluate, logp_of, point_of, shapes_of
+from tests.conditionals.laws import assert_exact
+
+NAMESPACE = {"np": np, "nns": nns, "pm": pm, "pt": pt}
+LARGEST = 24
+"""Entries of an expression; more take time and show no more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """Program text: a template and the expressions in its places."""
+
+    template: str
+    operands: tuple["Expression", ...] = ()
+
+    def write(self, lines: list[str], prefix: str) -> str:
+        """Append a line for each operation, and return the name of the result."""
+        if not self.operands:
+            return self.template
+        text = self.template.format(*(operand.write(lines, prefix) for operand in self.operands))
+        name = f"{prefix}{sum(line.startswith(prefix) for line in lines)}"
+        lines.append(f"{name} = {text}")
+        return name
+
+    def smaller(self) -> Iterator["Expression"]:
+        """The same with one operation left out."""
+        yield from (operand for operand in self.operands if operand.operands)
+        yield from (operand for operand in self.operands if not operand.operands)
+        for i, operand in enumerate(self.operands):
+            for other in operand.smaller():
+                yield replace(self, operands=(*self.operands[:i], other, *self.operands[i + 1 :]))
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child of an expression; ``text(expression, shape, rng)`` writes its line."""
+
+    expression: Expression
+    text: Callable[[str, tuple[int, ...], np.random.Generator], str]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model: lines that declare variables, and children of expressions of them."""
+
+    declarations: tuple[str, ...]
+    children: tuple[Child, ...]
+
+    def source(self) -> str:
+        """The program."""
+        lines = ["with pm.Model() as model:", *self.declarations]
+        for prefix, child in zip("abc", self.children, strict=False):
+            name = child.expression.write(lines, prefix)
+            shape = _shape_of(_built(lines)[name])
+            lines.append(child.text(name, shape, np.random.default_rng(child.seed)))
+        return "\n    ".join(lines)
+
+    def smaller(self) -> Iterator["Case"]:
+        """The same with one child or operation left out."""
+        for i, child in enumerate(self.children):
+            before, after = self.children[:i], self.children[i + 1 :]
+            if before or after:
+                yield replace(self, children=(*before, *after))
+            for other in child.expression.smaller():
+                yield replace(self, children=(*before, replace(child, expression=other), *after))
+
+
+def _built(lines: Sequence[str]) -> dict:
+    """What a program defines."""
+    names = dict(NAMESPACE)
+    exec("\n    ".join(lines), names)
+    return names
+
+
+def _shape_of(expression) -> tuple[int, ...]:
+    static = expression.type.shape
+    if None not in static:
+        return static
+    [shape] = evaluate([expression.shape])
+    return tuple(int(n) for n in shape)
+
+
+# --- growing an expression -----------------------------------------------------------------------
+
+
+class Grower:
+    """Grows expressions of the variables that some lines declare, and knows their shapes."""
+
+    def __init__(self, rng: np.random.Generator, declarations: Sequence[str], *, positive=False):
+        self.rng, self.positive = rng, positive
+        self.names = _built(["with pm.Model() as model:", *declarations])
+        self.rendered: dict[Expression, str] = {}
+
+    def shape(self, expression: Expression) -> tuple[int, ...]:
+        """Shape of the value of an expression whose operands were evaluated before."""
+        names = [self.rendered.get(operand, operand.template) for operand in expression.operands]
+        name = f"e{len(self.rendered)}"
+        with self.names["model"]:
+            self.names[name] = eval(expression.template.format(*names), self.names)
+        self.rendered[expression] = name
+        return _shape_of(self.names[name])
+
+    def grow(self, start: Expression, operations: Sequence, n: int) -> Expression:
+        """Apply ``n`` operations of a table of ``(weight, operation)``."""
+        expression, shape = start, self.shape(start)
+        weights = np.array([weight for weight, _ in operations], dtype=float)
+        for _ in range(n):
+            position = self.rng.choice(len(operations), p=weights / weights.sum())
+            new = operations[position][1](self, expression, shape)
+            if new is not None:
+                new_shape = self.shape(new)
+                if np.prod(new_shape, dtype=int) <= LARGEST and len(new_shape) <= 4:
+                    expression, shape = new, new_shape
+        return expression
+
+    def one(self, *choices):
+        """One of several things."""
+        return choices[self.rng.integers(len(choices))]
+
+    def name(self) -> str:
+        """A name that no other variable has."""
+        return f"d{self.rng.integers(10**9)}"
+
+    def numbers(self, shape: tuple[int, ...]) -> str:
+        """Text of an array, or of a number."""
+        return literal(self.rng, shape, positive=self.positive)
+
+    def constant(self, shape: tuple[int, ...]) -> str:
+        """Text of something known that broadcasts to a shape, or of one number."""
+        kept = tuple(n if self.rng.random() < 0.7 else 1 for n in shape)
+        drop = self.rng.integers(len(kept) + 1) if kept and self.rng.random() < 0.4 else 0
+        numbers = self.numbers(kept[drop:])
+        kind = self.rng.random()
+        if kind < 0.15:
+            return self.numbers(())
+        if kind < 0.25 and "u" in self.names:
+            return f"(u * {numbers})"
+        if kind < 0.35:
+            return f'pm.Data("{self.name()}", {numbers})'
+        if kind < 0.4:
+            return f"np.float32({numbers})"
+        if kind < 0.45 and len(kept) > drop:
+            return f"np.array({(1 + self.rng.integers(3, size=kept[drop:])).tolist()})"
+        return numbers
+
+    def axis(self, shape: tuple[int, ...]) -> int:
+        """An axis, counted from the front or from the end."""
+        return int(self.rng.integers(-len(shape), len(shape)))
+
+    def index(self, shape: tuple[int, ...], text: str, axis: int) -> str:
+        """Text that indexes one axis."""
+        return ", ".join([*[":"] * (axis % len(shape)), text])
+
+    def vector(self, length: int) -> str:
+        """Text of a vector of indices, some of them repeated or negative."""
+        entries = self.rng.integers(-length, length, size=self.rng.integers(1, 5))
+        if self.rng.random() < 0.6:
+            entries %= length
+        text = f"np.array({entries.tolist()})"
+        return f'pm.Data("{self.name()}", {text})' if self.rng.random() < 0.15 else text
+
+    def mask(self, shape: tuple[int, ...]) -> str:
+        """Text of an array of truth values."""
+        return f"np.array({np.asarray(self.rng.random(shape) < 0.6).tolist()})"
+
+
+def literal(rng: np.random.Generator, shape: tuple[int, ...], *, positive: bool = False) -> str:
+    """Text of random numbers."""
+    numbers = np.exp(rng.normal(size=shape) / 2) if positive else rng.normal(size=shape)
+    numbers = np.round(numbers, 2) + (0.01 if positive else 0.0)
+    if np.shape(numbers) == ():
+        return f"{float(numbers):.2f}"
+    return f"np.array({np.round(numbers, 2).tolist()})"
+
+
+def _template(text: str):
+    """An operation that is always possible."""
+    return lambda grower, e, shape: Expression(text, (e,))
+
+
+def _on_array(text: str):
+    """An operation on an axis; ``{k}`` is its place."""
+
+    def operation(grower, e, shape):
+        if not shape:
+            return None
+        return Expression(text.replace("{k}", str(grower.axis(shape))), (e,))
+
+    return operation
+
+
+def _with_constant(*texts: str):
+    """An operation with something known, in place ``{1}``."""
+
+    def operation(grower, e, shape):
+        return Expression(grower.one(*texts), (e, Expression(grower.constant(shape))))
+
+    return operation
+
+
+def _index_number(grower, e, shape):
+    if not shape:
+        return None
+    axis = grower.axis(shape) % len(shape)
+    entry = grower.rng.integers(-shape[axis], shape[axis])
+    return Expression(f"{{0}}[{grower.index(shape, str(entry), axis)}]", (e,))
+
+
+def _index_range(grower, e, shape):
+    if not shape:
+        return None
+    axis = grower.axis(shape) % len(shape)
+    text = grower.one("::-1", ":-1", "1:", "::2", "0:1", "-1:", "1::-1", ":", "-2:")
+    return Expression(f"{{0}}[{grower.index(shape, text, axis)}]", (e,))
+
+
+def _index_number_and_range(grower, e, shape):
+    if len(shape) < 2:
+        return None
+    return Expression(grower.one("{0}[0, 1:]", "{0}[1:, 0]", "{0}[-1, ::-1]", "{0}[:1, -1]"), (e,))
+
+
+def _index_vector(grower, e, shape):
+    if not shape or 0 in shape:
+        return None
+    axis = grower.axis(shape) % len(shape)
+    text = grower.vector(shape[axis])
+    if grower.rng.random() < 0.2:
+        text = grower.mask((shape[axis],))
+    return Expression(f"{{0}}[{grower.index(shape, text, axis)}]", (e,))
+
+
+def _index_arrays(grower, e, shape):
+    """Two vectors, a matrix, a mask of all axes, or a vector beside other indices."""
+    if not shape or 0 in shape:
+        return None
+    kind = grower.rng.integers(4)
+    if kind == 0:
+        entries = grower.rng.integers(shape[0], size=(2, 2)).tolist()
+        return Expression(f"{{0}}[np.array({entries})]", (e,))
+    if kind == 1:
+        return Expression(f"{{0}}[{grower.mask(shape)}]", (e,))
+    if len(shape) < 2:
+        return None
+    rows = grower.rng.integers(shape[0], size=3).tolist()
+    columns = grower.rng.integers(shape[1], size=3).tolist()
+    second = f"np.array({columns})" if kind == 2 else grower.one("1:", "0", "None", "::-1")
+    return Expression(f"{{0}}[np.array({rows}), {second}]", (e,))
+
+
+def _transpose(grower, e, shape):
+    order = grower.rng.permutation(len(shape)).tolist()
+    texts = ["{0}.T", f"{{0}}.transpose({', '.join(map(str, order))})" if order else "{0}.T"]
+    if len(shape) > 1:
+        first, second = grower.axis(shape), grower.axis(shape)
+        texts += [f"pt.moveaxis({{0}}, {first}, {second})", "{0}.mT"]
+        texts += [f"pt.swapaxes({{0}}, {first}, {second})"]
+    return Expression(grower.one(*texts), (e,))
+
+
+def _new_axis(grower, e, shape):
+    axis = grower.rng.integers(len(shape) + 1)
+    index = ", ".join([*[":"] * axis, "None"])
+    return Expression(grower.one(f"{{0}}[{index}]", f"pt.expand_dims({{0}}, {axis})"), (e,))
+
+
+def _squeeze(grower, e, shape):
+    ones = [axis for axis, n in enumerate(shape) if n == 1]
+    if not ones:
+        return None
+    axis = grower.one(*ones)
+    index = ", ".join([*[":"] * axis, "0"])
+    texts = [f"pt.squeeze({{0}}, {axis})", f"{{0}}[{index}]", f"{{0}}.sum({axis})"]
+    return Expression(grower.one(*texts), (e,))
+
+
+def _reshape(grower, e, shape):
+    size = int(np.prod(shape))
+    ways = [(size,), (-1,), (size, 1), (1, size), (1, *shape), (*shape, 1)]
+    ways += [(n, size // n) for n in (2, 3, 4) if size % n == 0]
+    ways += [(2, -1)] if size % 2 == 0 else []
+    if len(shape) > 1:
+        ways += [(shape[0] * shape[1], *shape[2:]), shape[::-1]]
+        ways += [(shape[0], shape[1], 1, *shape[2:])]
+    texts = [f"{{0}}.reshape({grower.one(*ways)})", "{0}.ravel()", "pt.atleast_2d({0})"]
+    return Expression(grower.one(texts[0], *texts), (e,))
+
+
+def _broadcast(grower, e, shape):
+    wide = tuple(grower.one(2, 3) if n == 1 and grower.rng.random() < 0.7 else n for n in shape)
+    if grower.rng.random() < 0.6:
+        wide = (grower.one(1, 2, 3), *wide)
+    text = grower.one(
+        f"pt.broadcast_to({{0}}, {wide})",
+        f"pt.ones({wide}) * {{0}}",
+        f"{{0}} + pt.zeros({wide})" if not grower.positive else f"{{0}} * np.ones({wide})",
+        f"pt.alloc({{0}}, {', '.join(map(str, wide))})" if wide else "{0}",
+        f"pt.full({wide}, {{0}})" if wide else "{0}",
+    )
+    return Expression(text, (e,))
+
+
+def _join(grower, e, shape):
+    """Beside something known, itself, a part or a multiple of itself."""
+    if not shape:
+        return None
+    axis = grower.axis(shape)
+    other = list(shape)
+    other[axis] = grower.one(1, 1, 2, 3)
+    index = ", ".join([*[":"] * (axis % len(shape)), grower.one("::-1", ":1", "1:")])
+    factor = grower.constant(shape)
+    texts = [
+        grower.numbers(tuple(other)),
+        "{0}",
+        f"{{0}}[{index}]",
+        f"({{0}} * {factor})",
+    ]
+    texts += [f"(u * {grower.numbers(tuple(other))})"] if "u" in grower.names else []
+    parts = ["{0}", grower.one(texts[0], *texts)]
+    grower.rng.shuffle(parts)
+    return Expression(f"pt.concatenate([{', '.join(parts)}], axis={axis})", (e,))
+
+
+def _stack(grower, e, shape):
+    axis = int(grower.rng.integers(len(shape) + 1))
+    parts = ["{0}", grower.one(grower.numbers(shape), "{0}", f"({{0}} * {grower.numbers(())})")]
+    grower.rng.shuffle(parts)
+    if not shape and grower.rng.random() < 0.5:
+        return Expression(f"pt.as_tensor([{', '.join(parts)}])", (e,))
+    return Expression(f"pt.stack([{', '.join(parts)}], axis={axis})", (e,))
+
+
+def _set_part(grower, e, shape):
+    if not shape or shape[0] < 1:
+        return None
+    rest = grower.numbers(shape[1:])
+    texts = [f"pt.set_subtensor({{0}}[0], {rest})", f"{{0}}[-1].set({rest})"]
+    if not grower.positive:
+        texts += [f"pt.inc_subtensor({{0}}[0], {rest})", f"pt.zeros({(2, *shape)})[1].set({{0}})"]
+        texts += [f"pt.zeros({shape})[0].inc({{0}}[-1])"]
+    return Expression(grower.one(*texts), (e,))
+
+
+def _name(grower, e, shape):
+    return Expression(f'pm.Deterministic("{grower.name()}", {{0}} * 1.0)', (e,))
+
+
+def _choose(grower, e, shape):
+    condition = grower.mask(shape)
+    if "u" in grower.names and grower.rng.random() < 0.3:
+        condition = "u > 0.1"
+    texts = [f"pt.where({condition}, {{0}}, {{1}})", f"pt.switch({condition}, {{1}}, {{0}})"]
+    return Expression(grower.one(*texts), (e, Expression(grower.constant(shape))))
+
+
+def _matrix_product(grower, e, shape):
+    if not shape:
+        return None
+    n = grower.one(1, 2, 3)
+    right, left = grower.numbers((shape[-1], n)), grower.numbers((n, shape[max(-2, -len(shape))]))
+    texts = [f"{{0}} @ {right}", f"pt.dot({{0}}, {right})", f"{{0}} @ {grower.numbers(shape[-1:])}"]
+    if len(shape) <= 2:
+        texts += [f"{left} @ {{0}}", f"pt.dot({left}, {{0}})"]
+        texts += [f"pt.tensordot({left}, {{0}}, [[1], [0]])"]
+        texts += [f'pm.Data("{grower.name()}", {left}) @ {{0}}']
+    else:
+        batched = grower.numbers((*shape[:-2], n, shape[-2]))
+        texts += [f"pt.matmul({batched}, {{0}})", f"{left} @ {{0}}"]
+    if len(shape) == 2:
+        texts += [f"pt.matmul({grower.numbers((2, n, shape[0]))}, {{0}})"]
+        texts += [f"pt.einsum('ij,jk->ki', {{0}}, {right})"]
+        texts += [f"pt.vecdot({{0}}, {grower.numbers(shape[-1:])})"]
+    return Expression(grower.one(*texts), (e,))
+
+
+def _with_itself(grower, e, shape):
+    """Together with another expression of the same variable, of the same shape."""
+    if not shape:
+        return Expression(grower.one("({0} + {0} * 0.3)", "({0} - 2.0 * {0})"), (e,))
+    k = grower.axis(shape)
+    backwards = ", ".join([*[":"] * (k % len(shape)), "::-1"])
+    texts = [f"({{0}} + {{0}}[{backwards}])", f"({{0}} - {{0}}.sum({k}, keepdims=True))"]
+    texts += ["({0} + {0}[0])", "({0} - 0.5 * {0}.mean())"]
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        texts += ["({0} + {0}.mT)"] * 3
+    return Expression(grower.one(*texts), (e,))
+
+
+def _beside_another(grower, e, shape):
+    if "w" not in grower.names:
+        return None
+    return Expression(grower.one("({0} + w)", "({0} - 2.0 * w)", "(w * 0.5 + {0})"), (e,))
+
+
+STRUCTURE = [
+    (2, _index_number),
+    (1, _index_range),
+    (0.3, _index_number_and_range),
+    (2, _index_vector),
+    (0.4, _index_arrays),
+    (2, _transpose),
+    (1, _new_axis),
+    (1, _squeeze),
+    (1, _reshape),
+    (1.5, _broadcast),
+    (2, _join),
+    (1, _stack),
+    (0.5, _name),
+]
+"""What moves entries about."""
+
+LINEAR = [
+    *STRUCTURE,
+    (3, _with_constant("({0} + {1})", "({1} + {0})", "({0} - {1})", "({1} - {0})")),
+    (3, _with_constant("({0} * {1})", "({1} * {0})")),
+    (1, _template("(-{0})")),
+    (1, _template("({0} / 0.7)")),
+    (3, _matrix_product),
+    (1.5, _on_array("{0}.sum({k})")),
+    (0.5, _on_array("{0}.sum({k}, keepdims=True)")),
+    (0.5, _template("{0}.sum()")),
+    (0.5, _on_array("{0}.mean({k})")),
+    (1.5, _with_itself),
+    (1, _beside_another),
+    (0.2, _choose),
+    (0.2, _set_part),
+    (0.3, _template('{0}.astype("float64")')),
+]
+
+LINEAR_NEIGHBOURS = [
+    (1, _set_part),
+    (1, _choose),
+    (1, _on_array("pt.cumsum({0}, axis={k})")),
+    (1, _on_array("pt.diff({0}, axis={k})")),
+    (1, _on_array("pt.repeat({0}, 2, axis={k})")),
+    (1, _on_array("pt.roll({0}, 1, axis={k})")),
+    (1, _on_array("pt.flip({0}, axis={k})")),
+    (1, _on_array("pt.tile({0}, 2)")),
+    (0.5, _on_array("pm.math.softmax({0}, axis={k})")),
+    (0.5, _on_array("pt.max({0}, axis={k})")),
+    (0.5, _on_array("pt.sort({0}, axis={k})")),
+    (0.5, _on_array("pt.prod({0}, axis={k})")),
+    (0.5, _on_array("{0}.var({k})")),
+    (0.5, _template("pt.sqr({0})")),
+    (0.5, _template("abs({0})")),
+    (0.5, _template("({0} * {0})")),
+    (0.5, _template("({0} ** 2)")),
+    (0.5, _template("({0} ** 1)")),
+    (0.5, _template("pt.exp({0})")),
+    (0.5, _template("pt.tanh({0})")),
+    (0.5, _template('{0}.astype("int64")')),
+    (0.5, _template('{0}.astype("float32")')),
+    (0.5, _template('({0} > 0).astype("float64")')),
+    (0.5, _template("({0} // 0.5)")),
+    (0.5, _template("({0} % 0.5)")),
+    (0.5, _template("pt.floor({0})")),
+    (0.5, _template("pt.round({0})")),
+    (0.5, _template("pt.clip({0}, -0.5, 0.5)")),
+    (0.5, _template("(1.0 / {0})")),
+    (0.5, _template("pt.outer({0}, {0}).sum(0)")),
+    (0.5, _template("({0} + pt.random.normal(size=(2,))[0])")),
+    (0.5, _template("pt.zeros_like({0})")),
+    (0.5, _template("({0} * ({0} > 0))")),
+    (0.5, _template("({0} * {0}.size)")),
+]
+
+POWERS = [
+    *[(weight / 2, operation) for weight, operation in STRUCTURE],
+    (1, _join),
+    (3, _with_constant("({0} * {1})", "({1} * {0})")),
+    (1, _with_constant("({0} / {1})")),
+    (0.7, _with_constant("({1} / {0})")),
+    (0.7, _template("(1 / {0})")),
+    (0.7, _template("pt.reciprocal({0})")),
+    (0.7, _template("pt.sqrt({0})")),
+    (0.7, _template("pt.sqr({0})")),
+    (0.7, _template("({0} ** 2)")),
+    (0.7, _template("({0} ** -0.5)")),
+    (0.3, _template("({0} ** 0.5)")),
+    (0.2, _template("abs({0})")),
+    (0.2, _template('{0}.astype("float64")')),
+]
+
+POWER_NEIGHBOURS = [
+    (1, _set_part),
+    (1, _choose),
+    (1, _template('pt.cast({0}, "int64")')),
+    (0.7, _template('pt.cast({0}, "int8")')),
+    (1, _template('{0}.astype("float32")')),
+    (1, _template("({0} * {0})")),
+    (0.5, _template("({0} + 1.0)")),
+    (0.5, _template("pt.ceil({0})")),
+    (0.5, _template("pt.maximum({0}, 0.2)")),
+    (0.5, _template("pt.clip({0}, 0.2, 3.0)")),
+    (0.5, _template("pt.exp({0})")),
+    (0.5, _template("pt.exp(pt.log({0}))")),
+    (0.5, _template("(1 + {0} // 1)")),
+    (0.5, _on_array("pt.cumsum({0}, axis={k})")),
+    (0.5, _on_array("pt.repeat({0}, 2, axis={k})")),
+    (0.5, _on_array("{0}.sum({k})")),
+    (0.5, _on_array("pt.max({0}, axis={k})")),
+    (0.5, _on_array("pt.prod({0}, axis={k})")),
+    (0.5, _on_array("pt.sort({0}, axis={k})")),
+    (0.5, _on_array("pm.math.softmax({0}, axis={k})")),
+    (0.5, _on_array("({0} / {0}.sum({k}, keepdims=True))")),
+    (0.5, _on_array("({0} * {0}[0])")),
+    (0.5, _template("pt.sign({0})")),
+    (0.5, _template("(-(-{0}))")),
+    (0.5, _matrix_product),
+    (0.5, _template("({0} * pt.exp(pt.random.normal(size=(2,))[0]))")),
+]
+
+# --- families of cases ---------------------------------------------------------------------------
+
+
+def _random_shape(rng: np.random.Generator, most: int = 3) -> tuple[int, ...]:
+    return tuple(
+        int(n)
+        for n in rng.choice([1, 2, 3, 4], p=[0.15, 0.3, 0.35, 0.2], size=rng.integers(most + 1))
+    )
+
+
+def _spread(rng: np.random.Generator, shape: tuple[int, ...]) -> str:
+    """Text of a positive number or array that broadcasts to a shape."""
+    kept = tuple(n if rng.random() < 0.5 else 1 for n in shape)
+    return literal(rng, kept[rng.integers(len(kept) + 1) :], positive=True)
+
+
+def _declared(rng: np.random.Generator, name: str, prior: str, shape: tuple[int, ...]) -> str:
+    """A variable whose lengths are in its type, in one of its data, or nowhere in particular."""
+    if shape and rng.random() < 0.25:
+        lengths = f'pm.Data("like_{name}", np.zeros({shape})).shape'
+        return f"{name} = pm.{prior[:-1]}, shape={lengths})".replace("NAME", name)
+    return f"{name} = pm.{prior[:-1]}, shape={shape})".replace("NAME", name)
+
+
+def _normal_child(name: str):
+    def text(expression, shape, rng):
+        sigma = _spread(rng, shape)
+        stated = f"tau={sigma}" if rng.random() < 0.3 else sigma
+        kind = rng.random()
+        if kind < 0.15:
+            return f'{name} = pm.Normal("{name}", {expression}, {stated})'
+        if kind < 0.3:
+            bits = rng.integers(2, size=shape).tolist()
+            return (
+                f'{name} = pm.Bernoulli("{name}", logit_p={expression}, observed=np.array({bits}))'
+            )
+        observed = literal(rng, shape)
+        return f'{name} = pm.Normal("{name}", {expression}, {stated}, observed={observed})'
+
+    return text
+
+
+def affine_case(rng: np.random.Generator) -> Case:
+    """A Normal variable in the means and logits of one or two children."""
+    shape = _random_shape(rng)
+    moments = f"{literal(rng, ())}, {_spread(rng, shape)}"
+    declarations = ['u = pm.Normal("u", 0.4, 1.3)']
+    declarations.append(_declared(rng, "v", f'Normal("NAME", {moments})', shape))
+    if rng.random() < 0.3:
+        declarations.append(_declared(rng, "w", 'Normal("NAME", 0.2, 1.1)', ()))
+    return Case(tuple(declarations), _children(rng, declarations, LINEAR, LINEAR_NEIGHBOURS))
+
+
+def _children(rng, declarations, known, neighbours, **options):
+    grower = Grower(rng, declarations, **options)
+    children = []
+    for name in ("y", "t")[: 1 + (rng.random() < 0.2)]:
+        operations = [*known, *neighbours] if rng.random() < 0.25 else known
+        expression = grower.grow(Expression("v"), operations, rng.integers(1, 7))
+        text = _scaled_child(name) if options.get("positive") else _normal_child(name)
+        children.append(Child(expression, text, int(rng.integers(10**9))))
+    return tuple(children)
+
+
+def _scaled_child(name: str):
+    def text(expression, shape, rng):
+        mean = literal(rng, ())
+        kinds = [
+            (f'Normal("{name}", {mean}, {{0}}', False),
+            (f'Normal("{name}", {mean}, tau={{0}}', False),
+            (f'Normal("{name}", {mean}, 1 / pt.sqrt({{0}})', False),
+            (f'Normal("{name}", {mean}, pt.sqrt({{0}})', False),
+            (f'HalfNormal("{name}", pt.sqrt({{0}})', True),
+            (f'Laplace("{name}", {mean}, {{0}}', False),
+            (f'StudentT("{name}", nu=4, mu={mean}, lam={{0}}', False),
+            (f'Gamma("{name}", 1.5, {{0}}', True),
+            (f'Gamma("{name}", 1.5, 1 / ({{0}})', True),
+            (f'Exponential("{name}", {{0}}', True),
+            (f'InverseGamma("{name}", 2.5, {{0}}', True),
+            (f'Gumbel("{name}", {mean}, {{0}}', False),
+        ]
+        weights = np.array([1, 4, 4, 4, 1, 1, 1, 1, 1, 1, 1, 0.3])
+        kind, positive = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
+        observed = f", observed={literal(rng, shape, positive=positive)}"
+        end = ")" if rng.random() < 0.2 else f"{observed})"
+        return f"{name} = pm.{kind.format(expression)}{end}"
+
+    return text
+
+
+def scale_case(rng: np.random.Generator) -> Case:
+    """A positive variable in the scales of one or two children."""
+    shape = _random_shape(rng)
+    prior = [
+        'Gamma("NAME", 2, 1.5)',
+        'InverseGamma("NAME", 2.5, 1.5)',
+        'Exponential("NAME", 0.7)',
+        'Gamma("NAME", mu=2, sigma=0.7)',
+    ][rng.integers(4)]
+    declarations = ['u = pm.Gamma("u", 3, 2)', _declared(rng, "v", prior, shape)]
+    children = _children(rng, declarations, POWERS, POWER_NEIGHBOURS, positive=True)
+    return Case(tuple(declarations), children)
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
+    "affine": affine_case,
+    "scale": scale_case,
+}
+
+# --- checking ------------------------------------------------------------------------------------
+
+
+def check(source: str, seed: int = 0) -> set[str]:
+    """Check each conditional that is found in a program's model; the names of what they draw.
+
+    Raises
+    ------
+    Exception
+        Whatever a reader raises that is not NotConjugate, and AssertionError for a wrong law.
+    """
+    model = _built([source])["model"]
+    point = _start(model, np.random.default_rng(seed))
+    if not _is_sound(model, point):
+        return set()
+    found = []
+    for rv in model.free_RVs:
+        needs_gibbs(model, rv)
+        try:
+            match(model, rv)
+        except nns.NotConjugate:
+            continue
+        found.append(rv)
+    nns.explain(model)
+    conditionals = find_conditionals(model, found)
+    if not conditionals:
+        return set()
+    _assert_given_the_model_alone(model)
+    rtol = 1e-4 if "float32" in source else 1e-7
+    for conditional in conditionals:
+        if isinstance(conditional, Threshold | LargestUtility):
+            [z] = conditional.draws
+            for child in children(model, z):
+                assert child in model.observed_RVs, (
+                    f"{z.name} and its free child {child.name} stick"
+                )
+        assert_exact(model, conditional, point, rtol=rtol, seed=seed)
+    return {rv.name for conditional in conditionals for rv in conditional.draws}
+
+
+def _assert_given_the_model_alone(model: pm.Model) -> None:
+    known = set(model.basic_RVs)
+    for rv in model.basic_RVs:
+        for variable in ancestors(rv.owner.inputs, known):
+            op = None if variable in known or variable.owner is None else variable.owner.op
+            assert not isinstance(op, RandomVariable | SymbolicRandomVariable), (
+                f"{rv.name} depends on random numbers that are no variable of the model"
+            )
+
+
+def _is_sound(model: pm.Model, point: dict[str, np.ndarray]) -> bool:
+    """Whether a model has a log density: some random programs add arrays that do not fit."""
+    try:
+        with np.errstate(all="ignore"):
+            logp_of(model)(point)
+    except (TypeError, ValueError, IndexError, AssertionError):
+        return False
+    return True
+
+
+def _start(model: pm.Model, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    shapes = shapes_of(model)
+    gates = {
+        rv.name: rng.integers(2, size=shapes[rv]) for rv in model.free_RVs if rv.dtype == "int64"
+    }
+    return point_of(model, rng, **gates)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A program that a reader gets wrong, and what is wrong."""
+
+    source: str
+    error: BaseException
+
+    def __str__(self) -> str:
+        return f"{self.source}\n-> {type(self.error).__name__}: {str(self.error)[:400]}"
+
+
+def failure_of(case: Case) -> Failure | None:
+    """What is wrong with a case, if anything."""
+    source = case.source()
+    try:
+        check(source)
+    except Exception as error:
+        return Failure(source, error)
+    return None
+
+
+def minimal(case: Case, failure: Failure) -> Failure:
+    """The smallest program with the same kind of error that is found by leaving things out."""
+    smaller = case.smaller()
+    while (candidate := next(smaller, None)) is not None:
+        try:
+            found = failure_of(candidate)
+        except Exception:
+            continue
+        if found is not None and type(found.error) is type(failure.error):
+            failure, smaller = found, candidate.smaller()
+    return failure
