@@ -46,7 +46,13 @@ class Law:
 
 
 def assert_exact(model, conditional, point, *, rtol=1e-7, seed=0):
-    """Differences of the claimed log density are the model's own, tails included."""
+    """Differences of the claimed log density are the model's own, tails included.
+
+    Returns
+    -------
+    array
+        A point of the claimed law's support.
+    """
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         claim = _claim(model, conditional)
@@ -68,6 +74,7 @@ def assert_exact(model, conditional, point, *, rtol=1e-7, seed=0):
                 f"log density of {', '.join(rv.name for rv in conditional.draws)} differs by "
                 f"{ours} from one point to another, the model's by {theirs}"
             )
+    return origin
 
 
 @dataclass(frozen=True)
