@@ -195,6 +195,7 @@ def _law(claim, point, held):
     model, conditional, final = claim.model, claim.conditional, claim.final
     if all(isinstance(node.op, StandardNormalRV) for node in final):
         gaussian = gaussian_law(model, conditional, point, claim.shapes, list(held.values()))
+        _assert_numbers([gaussian.mean, gaussian.factor])
         return _gaussian(gaussian.mean, gaussian.factor)
     [node] = final
     known = _known(claim.first, held)
@@ -214,12 +215,21 @@ def _law(claim, point, held):
     placed = graph_replace(claim.values, {node.outputs[1]: raw}, strict=False)
     stated = graph_replace(node.op.dist_params(node), known, strict=False)
     given = [np.float64(v) for v in _compiled(model, stated)(blind)]
+    _assert_numbers(given)
     shape = point[own.name].shape
     size = int(np.prod(shape))
     order = np.arange(float(size)).astype(raw.dtype)
-    [entries] = _compiled(model, placed, raw)(point, order.reshape(-1 if raw.ndim == 1 else shape))
+    rows = (-1, *shape[-1:])
+    order = order.reshape({1: -1, len(shape): shape}.get(raw.ndim, rows))
+    [entries] = _compiled(model, placed, raw)(point, order)
     np.testing.assert_array_equal(entries, order.reshape(shape), "entries are out of place")
     return LAWS[type(node.op)](shape, *given)
+
+
+def _assert_numbers(arrays):
+    assert not any(np.isnan(array).any() for array in arrays), (
+        "the claimed law is not a number where the drawn variable's own value is hidden"
+    )
 
 
 def _logit_of_gates(value, level):
