@@ -6,8 +6,10 @@ the readers know and its neighbours that they do not, so that some cases are dec
 that is accepted is checked against the model's own log density (:mod:`tests.conditionals.laws`).
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pymc as pm
@@ -60,6 +62,7 @@ class Case:
     declarations: tuple[str, ...]
     children: tuple[Child, ...]
 
+    @cached_property
     def source(self) -> str:
         """The program."""
         lines = ["with pm.Model() as model:", *self.declarations]
@@ -67,7 +70,12 @@ class Case:
             name = child.expression.write(lines, prefix)
             shape = shape_of(built(lines)[name])
             lines.append(child.text(name, shape, np.random.default_rng(child.seed)))
-        return "\n    ".join(lines)
+        return "\n    ".join(line for line in lines if self._is_used(line, lines))
+
+    def _is_used(self, line: str, lines: list[str]) -> bool:
+        name = line.split(" = ")[0]
+        others = " ".join(other for other in lines if other is not line)
+        return line not in self.declarations or re.search(rf"\b{name}\b", others) is not None
 
     def smaller(self) -> Iterator["Case"]:
         """The same with one child or operation left out."""
@@ -284,6 +292,19 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
     "largest": largest_case,
 }
 
+
+def random_case(family: str, seed: int) -> Case:
+    """A case of a family whose program runs."""
+    rng = np.random.default_rng([seed, *family.encode()])
+    while True:
+        case = FAMILIES[family](rng)
+        try:
+            built([case.source])
+        except MISFITS:
+            continue
+        return case
+
+
 # --- checking ------------------------------------------------------------------------------------
 
 
@@ -349,12 +370,12 @@ def _is_sound(model: pm.Model, point: dict[str, np.ndarray]) -> bool:
     ]
     try:
         with np.errstate(all="ignore"):
-            return bool(
-                np.isfinite(model.compile_logp(vars=smooth, mode=FAST)(point))
-                and not np.isnan(logp_of(model)(point))
-            )
+            logp = logp_of(model)(point)
+            if logp == -np.inf and smooth != model.basic_RVs:
+                logp = model.compile_logp(vars=smooth, mode=FAST)(point)
     except MISFITS:
         return False
+    return bool(np.isfinite(logp))
 
 
 def _start(model: pm.Model, rng: np.random.Generator) -> dict[str, np.ndarray]:
