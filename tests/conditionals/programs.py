@@ -40,7 +40,7 @@ class Expression:
     def smaller(self) -> Iterator["Expression"]:
         """The same with one operation left out."""
         yield from (operand for operand in self.operands if operand.operands)
-        yield from (operand for operand in self.operands if not operand.operands)
+        yield from (operand for operand in self.operands if operand.template.isidentifier())
         for i, operand in enumerate(self.operands):
             for other in operand.smaller():
                 yield replace(self, operands=(*self.operands[:i], other, *self.operands[i + 1 :]))
