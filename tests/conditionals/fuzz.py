@@ -357,10 +357,7 @@ def check(source: str, *, rtol: float = 1e-7, seed: int = 0) -> set[str]:
     """
     try:
         model = built([source])["model"]
-        point = _start(model, np.random.default_rng(seed))
     except MISFITS:
-        return set()
-    if not _is_sound(model, point):
         return set()
     found = []
     for rv in model.free_RVs:
@@ -370,6 +367,12 @@ def check(source: str, *, rtol: float = 1e-7, seed: int = 0) -> set[str]:
         except nns.NotConjugate:
             continue
         found.append(rv)
+    try:
+        point = _start(model, np.random.default_rng(seed))
+    except MISFITS:
+        return set()
+    if not _is_sound(model, point):
+        return set()
     nns.explain(model)
     conditionals = find_conditionals(model, found)
     if not conditionals:
