@@ -19,19 +19,14 @@ SHORT, LONG = 4, 25
 """Cases of each family."""
 
 
-def failures_of(family, seeds):
+def run(family, seeds):
+    reports = []
     for seed in seeds:
         case = random_case(family, seed)
         failure = failure_of(case)
         if failure is not None:
-            yield seed, case, failure
-
-
-def run(family, seeds):
-    reports = []
-    for seed, case, failure in failures_of(family, seeds):
-        smallest = minimal(case, failure) if len(reports) < 3 else failure
-        reports.append(f"# {family}, seed {seed}\n{smallest}")
+            smallest = minimal(case, failure) if len(reports) < 3 else failure
+            reports.append(f"# {family}, seed {seed}\n{smallest}")
     assert not reports, "\n\n".join(["", *reports])
 
 
@@ -57,9 +52,9 @@ def _abs_that_raises(patch):
     patch.setitem(pieces.OPERATIONS, scalar.Abs, lambda f: f.knots[1000])
 
 
-def _entries_in_order(patch):
+def _entries_backwards(patch):
     take = affine.take
-    patch.setattr(affine, "take", lambda term, axis, index: take(term, axis, pt.sort(index)))
+    patch.setattr(affine, "take", lambda term, axis, index: take(term, axis, index[::-1]))
 
 
 def _a_mean_for_a_sum(patch):
@@ -80,7 +75,7 @@ def _half_a_square(patch):
 PLANTED = {
     _clip_in_the_other_order: ("piecewise", "clip"),
     _abs_that_raises: ("piecewise", "abs("),
-    _entries_in_order: ("affine", "[np.array("),
+    _entries_backwards: ("affine", "[np.array("),
     _a_mean_for_a_sum: ("affine", ".sum("),
     _half_a_square: ("scale", "pm.Normal"),
 }
