@@ -76,9 +76,11 @@ def require_fitting_data(model: pm.Model) -> None:
         If the dimensions or the parameters of an observed variable have another shape than its
         observations, as far as shapes follow from the model's data alone.
     """
-    for rv in filter(_is_univariate, model.observed_RVs):
+    for rv in model.observed_RVs:
+        if not isinstance(rv, TensorVariable):
+            continue
         value = model.rvs_to_values[rv]
-        given = [parameter.shape for parameter in parameters(rv)]
+        given = [parameter.shape for parameter in parameters(rv)] if _is_univariate(rv) else []
         data, size, *shapes = _evaluated([value.shape, rv.shape, *given])
         if (wrong := _misfit(rv, data, size, shapes)) is not None:
             used = set(ancestors([rv, value]))
@@ -99,7 +101,7 @@ def _misfit(
     rv: TensorVariable, data: Shape, size: Shape, parameter_shapes: Sequence[Shape]
 ) -> str | None:
     """What is wrong if observations have not the shape of their distribution."""
-    cores = rv.owner.op.ndims_params
+    cores = rv.owner.op.ndims_params if parameter_shapes else []
     batches = [shape[: len(shape) - n] for n, shape in zip(cores, parameter_shapes, strict=True)]
     wrong = [shape for shape in batches if not _agree(shape, data, repeated=True)]
     if len(size) != len(data) or not _agree(size, data, repeated=False):
