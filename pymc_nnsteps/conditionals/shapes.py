@@ -1,4 +1,4 @@
-"""Shapes of a model's variables, and observations that have another than their distribution.
+"""Shapes of a model's variables, and data that do not fit their distribution.
 
 PyMC compares every number with every parameter where a column of targets meets a row of means:
 a model that nobody means, and that no reader takes.
@@ -89,6 +89,27 @@ def require_fitting_data(model: pm.Model) -> None:
             if len(names) > 1:
                 remedy = f"exchange {' and '.join(names)} together, by one pm.set_data"
             raise ValueError(f"{wrong}; {remedy}.")
+
+
+def require_numbers(model: pm.Model) -> None:
+    """Check that no data or constant of a model is NaN.
+
+    Raises
+    ------
+    ValueError
+    """
+    for rv in model.basic_RVs:
+        roots = [*rv.owner.inputs, *([model.rvs_to_values[rv]] if rv in model.observed_RVs else [])]
+        for leaf in ancestors(roots, set(model.basic_RVs) - {rv}):
+            if isinstance(leaf, SharedVariable | Constant):
+                value = leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True)
+                if (
+                    isinstance(value, np.ndarray)
+                    and value.dtype.kind == "f"
+                    and np.isnan(value).any()
+                ):
+                    what = leaf.name or f"an array of shape {value.shape}"
+                    raise ValueError(f"{what}, which {describe(rv)} depends on, has NaN entries.")
 
 
 def _is_univariate(rv: TensorVariable) -> bool:

@@ -26,7 +26,7 @@ from pymc_nnsteps.conditionals.plan import Options, explain, plan
 from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.conditionals.replacement import Choice
 from pymc_nnsteps.conditionals.scan import Scan
-from pymc_nnsteps.conditionals.shapes import require_fitting_data, shapes_of
+from pymc_nnsteps.conditionals.shapes import require_fitting_data, require_numbers, shapes_of
 from pymc_nnsteps.conditionals.structure import NotConjugate
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -173,6 +173,7 @@ class Gibbs(BlockedStep):
         _, values, _ = self._sweep(np.random.default_rng(0), initial_point, self._rho())
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
+            require_numbers(model)
             raise ValueError(
                 f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
                 "conditional has no density; start what depends on it elsewhere than at zero, "

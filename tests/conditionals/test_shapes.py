@@ -46,6 +46,23 @@ def test_shapes_of_values():
     assert shapes_of(model, model.initial_point()) == shapes
 
 
+NAN = np.where(X.max() - 1e-9 < X, np.nan, X)
+NAN_MODELS = {
+    "design": lambda b: pm.Normal("y", NAN @ b, 1, observed=Y),
+    "noise": lambda b: pm.Normal("y", X @ b, abs(NAN[:, 0] + NAN[:, 1]), observed=Y),
+    "prior": lambda b: pm.Normal("c", NAN @ b, 1),
+}
+
+
+@pytest.mark.parametrize("name", NAN_MODELS)
+def test_nan_is_named(name):
+    """The start is blamed for what is wrong with the data."""
+    with pm.Model() as model:
+        NAN_MODELS[name](pm.Normal("b", shape=2))
+    with pytest.raises(ValueError, match=r"an array of shape \(8.*\), which . depends on, has NaN"):
+        nns.Gibbs(model=model)
+
+
 # --- data that were exchanged in part -------------------------------------------------------------
 
 LABELS = list("abcabcab")
