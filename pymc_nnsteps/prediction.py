@@ -32,6 +32,7 @@ from pymc_nnsteps.conditionals.structure import (
     stated_in,
     substitute,
 )
+from pymc_nnsteps.tables import Table, numbers
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""
@@ -94,7 +95,7 @@ def predict(
     """
     model = model_or_context(model)
     container = _container(model, inputs)
-    X = _checked(_in_order(X_new, model, container), container)
+    table, X = _read(X_new, model, container)
     output, learnt = forward_mean(model, container)
     posterior = _posterior(idata)
     stored = [*model.free_RVs, *learnt]
@@ -125,8 +126,8 @@ def predict(
         "chain": posterior["chain"].values,
         "draw": posterior["draw"].values,
     }
-    if isinstance(X_new, pd.DataFrame):
-        coords["obs"] = X_new.index
+    if table.rows is not None:
+        coords["obs"] = table.rows
     labels = model.coords.get("output")
     if labels is not None and len(labels) == values.shape[-1]:
         coords["output"] = list(labels)
@@ -305,32 +306,14 @@ def _posterior(idata: Any) -> xr.Dataset:
     return idata
 
 
-def _in_order(
-    X_new: ArrayLike | pd.DataFrame, model: pm.Model, container: TensorSharedVariable
-) -> ArrayLike | pd.DataFrame:
-    """A table with the columns of the model's inputs in their order."""
-    dims = model.named_vars_to_dims.get(container.name, ())
+def _read(
+    X_new: object, model: pm.Model, container: TensorSharedVariable
+) -> tuple[Table, np.ndarray]:
+    """The table of new inputs, and its values with the columns of the container in their order."""
+    dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
+    table = numbers("X_new", X_new, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
-    if labels is None or not isinstance(X_new, pd.DataFrame):
-        return X_new
-    if isinstance(X_new.columns, pd.RangeIndex) or list(X_new.columns) == list(labels):
-        return X_new
-    if len(X_new.columns) != len(labels) or set(X_new.columns) != set(labels):
-        raise ValueError(
-            f"X_new must have the columns {list(labels)} of the model's {container.name}; "
-            f"got {list(X_new.columns)}."
-        )
-    return X_new[list(labels)]
-
-
-def _checked(X_new: ArrayLike | pd.DataFrame, container: TensorSharedVariable) -> np.ndarray:
-    try:
-        array = np.ma.filled(X_new, np.nan) if np.ma.isMaskedArray(X_new) else np.asarray(X_new)
-        if array.dtype.kind not in "biufO":
-            raise TypeError(array.dtype)
-        X = array.astype(container.dtype)
-    except (TypeError, ValueError):
-        raise ValueError("X_new must be numeric.") from None
+    X = table.arranged("X_new", labels).astype(container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         raise ValueError(
@@ -339,7 +322,7 @@ def _checked(X_new: ArrayLike | pd.DataFrame, container: TensorSharedVariable) -
         )
     if not np.isfinite(X).all():
         raise ValueError("X_new must be finite.")
-    return X
+    return table, X
 
 
 def _evaluate(

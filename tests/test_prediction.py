@@ -516,12 +516,15 @@ def test_memory_is_bounded():
         (np.where(MARK, np.nan, X_NEW), "X_new must be finite"),
         (np.where(MARK, -np.inf, X_NEW), "X_new must be finite"),
         ([["a", "b", "c"]], "X_new must be numeric"),
-        ([[1.0, 2.0, 3.0], [1.0]], "X_new must be numeric"),
+        ([[1.0, 2.0, 3.0], [1.0]], "X_new must be rectangular"),
         (np.ma.masked_array(X_NEW, mask=MARK), "X_new must be finite"),
         ([["1", "2", "3"]], "X_new must be numeric"),
         (None, "X_new must"),
         (1j * X_NEW, "X_new must be numeric"),
-        (pd.DataFrame({"a": ["x", "y"], "b": 1.0, "c": 2.0}), "X_new must be numeric"),
+        (
+            pd.DataFrame({"a": ["x", "y"], "b": 1.0, "c": 2.0}),
+            r"X_new has non-numeric columns \['a'\]",
+        ),
     ],
     ids=[
         "columns",

@@ -34,6 +34,7 @@ from pymc_nnsteps.models.context import (
     layer_dims,
 )
 from pymc_nnsteps.models.likelihoods import Start
+from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["intermediate_noise_mlp"]
 
@@ -152,6 +153,7 @@ def intermediate_noise_mlp(
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = _READ_TARGETS[likelihood](y, n_obs)
+    require_same_rows(X, y)
     units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
     n_layers = len(units) - 1
     delta = _variances(noise, n_layers - 1)
