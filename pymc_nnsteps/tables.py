@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 __all__ = ["Table", "numbers", "require_same_rows"]
 
@@ -175,7 +174,7 @@ def _joined(
 
 
 def _plain(name: str, data: object) -> NDArray[Any]:
-    if issparse(data):
+    if hasattr(data, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray().")
     array = _array(name, data)
     if not _is_numeric(array):
