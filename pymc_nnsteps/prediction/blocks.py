@@ -20,6 +20,7 @@ def evaluate(
     weights: Sequence[TensorVariable],
     draws: Sequence[np.ndarray],
     X: np.ndarray,
+    n_draws: int,
 ) -> np.ndarray:
     """Evaluate ``output`` for all draws of the weights and all rows of the inputs.
 
@@ -33,6 +34,7 @@ def evaluate(
         Values of the weights.
     X : ndarray, shape (n_obs, ...)
         Values of the inputs.
+    n_draws : int
 
     Returns
     -------
@@ -42,18 +44,19 @@ def evaluate(
     many = vectorize_graph(output, dict(zip(weights, batched, strict=True)))
     with without_blas_notice():
         function = pytensor.function([inputs, *batched], many, **c_by_default())
-    n_obs, n_draws = len(X), len(draws[0])
+    n_obs = len(X)
     width = max(1, X.shape[-1], *(max(value.shape[1:], default=1) for value in draws))
     rows = max(1, min(n_obs, BLOCK_BYTES // (8 * width)))
     step = max(1, BLOCK_BYTES // (8 * width * rows))
-    blocks = [
-        np.concatenate(
-            [
-                function(X[i : i + rows], *(value[start : start + step] for value in draws))
-                for i in range(0, max(n_obs, 1), rows)
-            ],
-            axis=1,
+
+    def part(of_draws: slice) -> np.ndarray:
+        values = [value[of_draws] for value in draws]
+        starts = range(0, max(n_obs, 1), rows)
+        return np.concatenate(
+            [function(X[i : i + rows], *values) for i in starts], axis=min(len(draws), 1)
         )
-        for start in range(0, max(n_draws, 1), step)
-    ]
-    return np.concatenate(blocks)
+
+    if not draws:
+        return np.stack([part(slice(0))] * n_draws)
+    starts = range(0, max(n_draws, 1), step)
+    return np.concatenate([part(slice(start, start + step)) for start in starts])

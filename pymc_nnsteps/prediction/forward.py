@@ -82,10 +82,7 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     inputs = pt.tensor(
         container.name, dtype=container.dtype, shape=(None, *container.get_value().shape[1:])
     )
-    stand_ins = {
-        weight: weight.type.clone(shape=known_shape(model, weight))(weight.name)
-        for weight in weights
-    } | {variable: variable.type(variable.name) for variable in learnt}
+    stand_ins = {variable: _stand_in(model, variable) for variable in [*weights, *learnt]}
     known: dict[Variable, tuple[Variable, Place]] = {
         weight: (stand_in, None) for weight, stand_in in stand_ins.items()
     }
@@ -107,6 +104,17 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     entered = set(graph_inputs([computed]))
     used = {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered}
     return ForwardPass(computed, inputs, used)
+
+
+def _stand_in(model: pm.Model, variable: TensorVariable) -> TensorVariable:
+    """A variable whose type tells all lengths that the model knows."""
+    shape = known_shape(model, variable) if variable in model.free_RVs else variable.type.shape
+    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
+    lengths = [
+        int(model.dim_lengths[dim].eval()) if length is None and dim is not None else length
+        for dim, length in zip(dims, shape, strict=True)
+    ]
+    return variable.type.clone(shape=lengths)(variable.name)
 
 
 def _require_first(name: str, place: Place) -> None:

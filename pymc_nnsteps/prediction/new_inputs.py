@@ -83,8 +83,9 @@ def predict(
     network = forward_pass(model, container)
     posterior = posterior_of(idata)
     draws = stored_draws(posterior, model, network.weights)
-    values = evaluate(network.output, network.inputs, list(network.weights.values()), draws, X)
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    stand_ins = list(network.weights.values())
+    values = evaluate(network.output, network.inputs, stand_ins, draws, X, n_chains * n_draws)
     values = values.reshape((n_chains, n_draws, *values.shape[1:]))
     if values.ndim == 3:
         values = values[..., None]

@@ -66,22 +66,22 @@ def _draws(
     stored: xr.DataArray, variable: TensorVariable, like: TensorVariable, model: pm.Model
 ) -> np.ndarray:
     name = describe(variable)
+    own = {dim for dim in stored.dims if dim not in SAMPLES}
+    unnamed = [f"{variable.name}_dim_{axis}" for axis in range(variable.ndim)]
     stated = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
-    dims = [
-        f"{variable.name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(stated)
-    ]
-    own = [dim for dim in stored.dims if dim not in SAMPLES]
-    known = {*model.dim_lengths, *dims}
-    if set(own) == set(dims):
+    dims = [other if dim is None else dim for dim, other in zip(stated, unnamed, strict=True)]
+    if own == set(unnamed):
+        dims = unnamed
+    if own == set(dims):
         stored = stored.transpose(*SAMPLES, *dims)
         for dim in dims:
             stored = _relabelled(name, stored, dim, model.coords.get(dim))
-    elif known.isdisjoint(own):
+    elif own.isdisjoint({*model.dim_lengths, *dims}):
         stored = stored.transpose(*SAMPLES, ...)
     else:
         raise ValueError(
-            f"idata has {name} with the dimensions {own}, but the model with {dims}; pass the "
-            "model that was sampled."
+            f"idata has {name} with the dimensions {sorted(map(str, own))}, but the model with "
+            f"{dims}; pass the model that was sampled."
         )
     shape = stored.shape[2:]
     if not like.type.is_super(like.type.clone(shape=shape)):

@@ -18,9 +18,9 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
+from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
-from pytensor.graph.replace import clone_replace
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Cast, Identity
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -138,9 +138,7 @@ def _inner(variable: Variable) -> Variable | None:
         return None
     if isinstance(node.op, SymbolicRandomVariable):
         return None
-    inner = node.op.inner_outputs[node.outputs.index(variable)]
-    replacements = dict(zip(node.op.inner_inputs, node.inputs, strict=True))
-    return clone_replace([inner], replacements)[0]
+    return inline_ofg_node(node)[node.outputs.index(variable)]
 
 
 def _applied(
@@ -199,9 +197,10 @@ def _(op: DimShuffle, node: Apply, places: Sequence[Place]) -> Place:
 @_place.register(CAReduce)
 @_place.register(Argmax)
 def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
-    axis = _axis(places[0])
-    _require_others(axis, range(node.inputs[0].ndim) if op.axis is None else op.axis)
-    return Rows(axis - sum(reduced < axis for reduced in op.axis))
+    axis, n_axes = _axis(places[0]), node.inputs[0].type.ndim
+    reduced = {other % n_axes for other in (range(n_axes) if op.axis is None else op.axis)}
+    _require_others(axis, reduced)
+    return Rows(axis - sum(other < axis for other in reduced))
 
 
 @_place.register(CumOp)
@@ -209,7 +208,7 @@ def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
 @_place.register(ArgSortOp)
 def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
     axis = _axis(places[0])
-    _require_others(axis, [axis] if op.axis is None else [op.axis])
+    _require_others(axis, [axis if op.axis is None else op.axis % node.inputs[0].type.ndim])
     return Rows(axis)
 
 
@@ -233,7 +232,7 @@ def _(op: Join, node: Apply, places: Sequence[Place]) -> Place:
     if any(isinstance(place, Rows) for place in places):
         if None in places:
             raise MixesRows("joins them with entries that are none of new rows")
-        _require_others(_axis(places[0]), [op.axis])
+        _require_others(_axis(places[0]), [op.axis % node.outputs[0].type.ndim])
         return _paired(node.inputs, places)
     entries = map(_entries, places, [vector.type.shape[0] for vector in node.inputs])
     return _lengths(list(chain.from_iterable(entries)))
@@ -267,11 +266,13 @@ def _(op: Reshape, node: Apply, places: Sequence[Place]) -> Place:
     if isinstance(places[1], Lengths):
         position = places[1].position
         whole = _same_size(old[:axis], new[:position])
-    else:
-        position = new.index(None) if None in new else len(new)
+    elif None in new:
+        position = new.index(None)
         whole = _same_size(old[:axis], new[:position]) and _same_size(
             old[axis + 1 :], new[position + 1 :]
         )
+    else:
+        whole = False
     if not whole:
         raise MixesRows("is not known to leave rows whole")
     return Rows(position)
@@ -335,6 +336,8 @@ def _(op: AdvancedSubtensor, node: Apply, places: Sequence[Place]) -> Place:
             return Rows(axis)
         return Rows(axis - before + n_axes)
     own = dict(zip(node.inputs[1:], places[1:], strict=True))
+    if any(place and not isinstance(place, Rows) for place in own.values()):
+        raise MixesRows("counts entries by the number of rows")
     aligned = _paired(
         [pt.shape_padleft(index, n_axes - index.ndim) for _, index in arrays],
         [_shifted(own[index], n_axes - index.ndim) for _, index in arrays],
