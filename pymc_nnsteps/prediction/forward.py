@@ -6,11 +6,13 @@ the output depends on its own row of the inputs alone is established from the gr
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.builders import infer_shape
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
@@ -24,10 +26,10 @@ from pymc_nnsteps.conditionals.structure import (
     depends_on,
     describe,
     distribution,
-    known_shape,
     parameters,
 )
-from pymc_nnsteps.prediction.rows import MixesRows, Place, Rows, follow_rows
+from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.prediction.rows import follow_rows
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     }
     known[container] = (inputs, Rows(0))
 
-    def mean_of_layer(variable: Variable) -> Variable | None:
-        return _latent_mean(model, variable) if variable in latents else None
+    def mean_of_layer(variable: Any) -> Variable | None:
+        return _latent_mean(model, variable, container) if variable in latents else None
 
     try:
         computed, place = follow_rows(output, known, mean_of_layer)
@@ -101,6 +103,11 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
             f"predict cannot tell what {name} computes from each row of {describe(container)}: "
             f"{reason}."
         ) from None
+    if computed.ndim > 2:
+        raise ValueError(
+            f"predict needs {name} of shape (n_obs,) or (n_obs, n_outputs); it has {computed.ndim} "
+            "axes."
+        )
     entered = set(graph_inputs([computed]))
     used = {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered}
     return ForwardPass(computed, inputs, used)
@@ -108,19 +115,22 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
 
 def _stand_in(model: pm.Model, variable: TensorVariable) -> TensorVariable:
     """A variable whose type tells all lengths that the model knows."""
-    shape = known_shape(model, variable) if variable in model.free_RVs else variable.type.shape
-    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
-    lengths = [
-        int(model.dim_lengths[dim].eval()) if length is None and dim is not None else length
-        for dim, length in zip(dims, shape, strict=True)
-    ]
+    lengths = [_length(model, variable, axis) for axis in range(variable.ndim)]
     return variable.type.clone(shape=lengths)(variable.name)
+
+
+def _length(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
+    """Length of an axis, as far as its type or the model's dimensions tell."""
+    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
+    if variable.type.shape[axis] is not None or dims[axis] is None:
+        return variable.type.shape[axis]
+    length = model.dim_lengths[dims[axis]]
+    shared = isinstance(length, SharedVariable)
+    return int(length.get_value() if shared else length.eval())
 
 
 def _require_first(name: str, place: Place) -> None:
     """Check that rows are along the first axis."""
-    if place is None:
-        raise MixesRows(f"{name} does not depend on them")
     if place != Rows(0):
         raise MixesRows(f"{name} has rows along another axis than the first")
 
@@ -130,7 +140,7 @@ def _output(
 ) -> tuple[TensorVariable, str]:
     """The network's output, of which ``y`` is an observation, and its name."""
     if isinstance(y.owner.op, NormalRV):
-        return _mean(model, y), describe(y)
+        return _mean(model, y, container), describe(y)
     named = [
         variable
         for variable in model.deterministics
@@ -138,7 +148,7 @@ def _output(
     ]
     if isinstance(y.owner.op, BernoulliRV | CategoricalRV) and not named:
         utilities = _utilities(model, y, latents)
-        return _mean(model, utilities), describe(utilities)
+        return _mean(model, utilities, container), describe(utilities)
     if len(named) != 1:
         raise ValueError(
             f"{describe(y)} depends on the inputs and is {distribution(y)}, whose forward mean "
@@ -185,37 +195,47 @@ def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
     )
 
 
-def _latent_mean(model: pm.Model, rv: TensorVariable) -> TensorVariable:
+def _latent_mean(
+    model: pm.Model, rv: TensorVariable, container: TensorSharedVariable
+) -> TensorVariable:
     """Mean of a latent variable; a gate passes on what it does on average."""
     if isinstance(rv.owner.op, BernoulliRV):
         try:
             match_gates(model, rv)
         except NotConjugate as reason:
             raise ValueError(f"predict cannot average over {describe(rv)}: {reason}.") from None
-        return _of_each_entry(rv, parameters(rv)[0], known_shape(model, rv))
+        return _of_each_row(model, rv, parameters(rv)[0], container)
     if isinstance(rv.owner.op, MixtureRV) and len(rv.owner.inputs) == 3:
         _, weights, component = rv.owner.inputs
         if isinstance(component.owner.op, NormalRV):
             mean = (weights * parameters(component)[0]).sum(-1).astype(rv.dtype)
-            return _of_each_entry(rv, mean, known_shape(model, component)[:-1])
-    return _mean(model, rv)
+            return _of_each_row(model, rv, mean, container)
+    return _mean(model, rv, container)
 
 
-def _mean(model: pm.Model, rv: TensorVariable) -> TensorVariable:
+def _mean(model: pm.Model, rv: TensorVariable, container: TensorSharedVariable) -> TensorVariable:
     if not isinstance(rv.owner.op, NormalRV):
         raise ValueError(
             f"{describe(rv)} depends on the inputs and is {distribution(rv)}; predict knows the "
             "forward mean of Normal layers only."
         )
-    return _of_each_entry(rv, parameters(rv)[0].astype(rv.dtype), known_shape(model, rv))
+    return _of_each_row(model, rv, parameters(rv)[0].astype(rv.dtype), container)
 
 
-def _of_each_entry(
-    rv: TensorVariable, mean: TensorVariable, lengths: tuple[int | None, ...]
+def _of_each_row(
+    model: pm.Model,
+    rv: TensorVariable,
+    mean: TensorVariable,
+    container: TensorSharedVariable,
 ) -> TensorVariable:
-    """The mean of a variable of these lengths, if it is not repeated along an axis of it."""
-    if mean.ndim != len(lengths) or any(
-        one and length != 1 for one, length in zip(mean.type.broadcastable, lengths, strict=True)
+    """The mean of a variable, if it follows the inputs and is not repeated along an axis."""
+    if not depends_on(mean, {container}):
+        raise ValueError(
+            f"{describe(rv)} depends on the inputs, but its mean does not, so that predict cannot "
+            "take it for a layer; write what it takes from the inputs as numbers."
+        )
+    if mean.ndim != rv.ndim or any(
+        one and _length(model, rv, axis) != 1 for axis, one in enumerate(mean.type.broadcastable)
     ):
         raise ValueError(
             f"predict needs a mean of {describe(rv)} for each of its entries; it has the shape "
