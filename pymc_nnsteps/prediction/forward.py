@@ -96,7 +96,7 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     try:
         computed, place = follow_rows(output, known, mean_of_layer)
         _require_first(name, place)
-        if name != y.name and isinstance(y.owner.op, BernoulliRV | CategoricalRV):
+        if output not in model.deterministics and not isinstance(y.owner.op, NormalRV):
             _require_first(y.name, follow_rows(parameters(y)[0], known, mean_of_layer)[1])
     except MixesRows as reason:
         raise ValueError(

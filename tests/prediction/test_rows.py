@@ -112,6 +112,7 @@ ROW_BY_ROW = {
 
 MIXED = {
     "index": lambda x, W, b: (x @ W)[ORDER],
+    "index, turned": lambda x, W, b: (x @ W)[ORDER].T,
     "reversed": lambda x, W, b: (x @ W)[::-1],
     "one row for all": lambda x, W, b: x @ W + x[0],
     "rolled": lambda x, W, b: pt.roll(x @ W, 1, axis=0),
