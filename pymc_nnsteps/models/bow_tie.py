@@ -42,6 +42,7 @@ from pymc_nnsteps.models.layers import floating, standard_deviation
 from pymc_nnsteps.models.scales import warn_of_scales
 from pymc_nnsteps.models.shrinkage import Shrinkage, WeightPrior, weight_prior
 from pymc_nnsteps.models.start import data_start
+from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["bow_tie"]
 
@@ -208,6 +209,7 @@ def bow_tie(
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = data.regression_targets(y, n_obs)
+    require_same_rows(X, y)
     units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
     n_layers = len(units) - 1
     if not isinstance(marginalize_gates, bool | np.bool_):

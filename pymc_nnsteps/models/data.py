@@ -11,6 +11,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 
+from pymc_nnsteps.tables import Table, numbers
+
 __all__ = [
     "Inputs",
     "Targets",
@@ -56,7 +58,8 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
     ValueError
         If ``X`` is not numeric, not 2-D, empty, or holds NaN or infinite values.
     """
-    values = _numbers("X", X)
+    table = numbers("X", X, ("obs", "feature"))
+    values = _floating(table)
     if values.ndim != 2:
         hint = "; for a single feature pass X[:, None]" if values.ndim == 1 else ""
         raise ValueError(
@@ -64,7 +67,7 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
         )
     _require_entries("X", values)
     _require_finite("X", values)
-    return Inputs(values, _column_labels("X", X))
+    return Inputs(values, table.columns)
 
 
 def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> Targets:
@@ -86,7 +89,8 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
     ValueError
         If ``y`` is not numeric, has the wrong shape, or holds NaN or infinite values.
     """
-    values = _numbers("y", y)
+    table = numbers("y", y, ("obs", "output"))
+    values = _floating(table)
     if values.ndim not in (1, 2):
         raise ValueError(
             f"y must have shape (n_obs,) or (n_obs, n_outputs); got shape {values.shape}."
@@ -96,7 +100,7 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
     _require_finite("y", values)
     if values.ndim == 1:
         return Targets(values, 1, None)
-    return Targets(values, values.shape[1], _column_labels("y", y))
+    return Targets(values, values.shape[1], table.columns)
 
 
 def binary_targets(
@@ -130,9 +134,11 @@ def binary_targets(
     ValueError
         If ``y`` has the wrong shape, holds anything but 0 and 1, or only one of them.
     """
-    numbers = _numbers("y", y, f'for class labels use likelihood="{class_likelihood}"')
-    table = several and numbers.ndim == 2
-    values = _whole_numbers("y", numbers if table else _flat("y", numbers))
+    advice = f'for class labels use likelihood="{class_likelihood}"'
+    table = numbers("y", y, ("obs", "output"), advice)
+    given = _floating(table)
+    has_columns = several and given.ndim == 2
+    values = _whole_numbers("y", given if has_columns else _flat("y", given))
     _require_rows(len(values), n_obs)
     strange = values[~np.isin(values, (0, 1))]
     if len(strange):
@@ -141,8 +147,8 @@ def binary_targets(
             f'for class labels use likelihood="{class_likelihood}".'
         )
     _require_two_classes("y", len(np.unique(values)))
-    n_outputs = values.shape[1] if table else 1
-    return Targets(values.astype("int64"), n_outputs, _column_labels("y", y) if table else None)
+    n_outputs = values.shape[1] if has_columns else 1
+    return Targets(values.astype("int64"), n_outputs, table.columns if has_columns else None)
 
 
 def class_targets(
@@ -267,31 +273,14 @@ def _array(name: str, data: object) -> NDArray[np.generic]:
         raise ValueError(f"{name} must be rectangular, with rows of equal length.") from None
 
 
-def _numbers(name: str, data: object, advice: str = "convert it first") -> NDArray[np.floating]:
-    """``data`` in floatX; missing entries become NaN."""
-    if isinstance(data, pd.DataFrame):
-        strange = [c for c in data if not pd.api.types.is_numeric_dtype(data[c].dtype)]
-        if strange:
-            raise ValueError(f"{name} has non-numeric columns {strange}; encode them as numbers.")
-        array = data.to_numpy(dtype="float64", na_value=np.nan)
-    elif isinstance(data, pd.Series) and pd.api.types.is_numeric_dtype(data.dtype):
-        array = data.to_numpy(dtype="float64", na_value=np.nan)
-    elif isinstance(data, np.ma.MaskedArray):
-        array = np.ma.filled(data.astype("float64"), np.nan)
-    else:
-        array = _array(name, data)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be numeric; got dtype {array.dtype}; {advice}.")
+def _numbers(name: str, labels: object) -> NDArray[np.floating]:
+    return _floating(numbers(name, labels, ("obs",)))
+
+
+def _floating(table: Table) -> NDArray[np.floating]:
+    """Numbers of a table in floatX."""
     with np.errstate(over="ignore"):
-        return array.astype(config.floatX)
-
-
-def _column_labels(name: str, data: object) -> tuple[object, ...] | None:
-    if not isinstance(data, pd.DataFrame):
-        return None
-    if data.columns.nlevels > 1:
-        raise ValueError(f"{name} has columns with several levels; flatten them to one name each.")
-    return tuple(data.columns.tolist())
+        return table.values.astype(config.floatX)
 
 
 def _require_rows(rows: int, n_obs: int) -> None:

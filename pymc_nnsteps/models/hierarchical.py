@@ -50,6 +50,7 @@ from pymc_nnsteps.models.layers import floating
 from pymc_nnsteps.models.likelihoods import Start
 from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.models.scales import warn_of_scales
+from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["hierarchical_mlp"]
 
@@ -184,6 +185,7 @@ def hierarchical_mlp(
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = _READ_TARGETS[likelihood](y, n_obs)
+    require_same_rows(X, y)
     sizes = layers.layer_sizes(hidden)
     n_hidden = len(sizes)
     functions = _activations(activation, sizes)

@@ -35,6 +35,7 @@ from pymc_nnsteps.models.context import (
 )
 from pymc_nnsteps.models.likelihoods import Start
 from pymc_nnsteps.models.scales import warn_of_scales
+from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["intermediate_noise_mlp"]
 
@@ -159,6 +160,7 @@ def intermediate_noise_mlp(
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = _READ_TARGETS[likelihood](y, n_obs)
+    require_same_rows(X, y)
     units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
     n_layers = len(units) - 1
     delta = _variances(noise, n_layers - 1)

@@ -43,6 +43,7 @@ from pymc_nnsteps.models.context import (
 from pymc_nnsteps.models.layers import standard_deviation
 from pymc_nnsteps.models.likelihoods import Start
 from pymc_nnsteps.models.scales import warn_of_scales
+from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["wide_mlp"]
 
@@ -175,6 +176,7 @@ def wide_mlp(
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = data.regression_targets(y, n_obs)
+    require_same_rows(X, y)
     units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
     n_layers = len(units) - 1
     hidden_var = _positive("weight_var", weight_var)

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy.special import ndtr
 
 import pymc_nnsteps as nns
-from pymc_nnsteps import prediction
+from pymc_nnsteps.prediction import blocks
 
 RNG = np.random.default_rng(0)
 N_OBS, N_NEW = 9, 7
@@ -480,7 +480,7 @@ def test_blocks_do_not_show(block_bytes, monkeypatch):
     model = build("multinomial_probit", hidden=(4, 2))
     draws = posterior(model, n_draws=11)
     expected = nns.predict(draws, X_NEW, model=model)
-    monkeypatch.setattr(prediction, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     np.testing.assert_allclose(
         nns.predict(draws, X_NEW, model=model), expected, rtol=1e-12, atol=1e-13
     )
@@ -498,7 +498,7 @@ def test_memory_is_bounded():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 2 * f.nbytes + 4 * prediction.BLOCK_BYTES
+    assert peak < 2 * f.nbytes + 4 * blocks.BLOCK_BYTES
     some = [0, 10_000, 19_999]
     expected = forward(draws, many[some], ACTIVATIONS["relu"], 2)
     np.testing.assert_allclose(f[:, :, some], expected, rtol=1e-10, atol=1e-12)
@@ -516,12 +516,15 @@ def test_memory_is_bounded():
         (np.where(MARK, np.nan, X_NEW), "X_new must be finite"),
         (np.where(MARK, -np.inf, X_NEW), "X_new must be finite"),
         ([["a", "b", "c"]], "X_new must be numeric"),
-        ([[1.0, 2.0, 3.0], [1.0]], "X_new must be numeric"),
+        ([[1.0, 2.0, 3.0], [1.0]], "X_new must be rectangular"),
         (np.ma.masked_array(X_NEW, mask=MARK), "X_new must be finite"),
         ([["1", "2", "3"]], "X_new must be numeric"),
         (None, "X_new must"),
         (1j * X_NEW, "X_new must be numeric"),
-        (pd.DataFrame({"a": ["x", "y"], "b": 1.0, "c": 2.0}), "X_new must be numeric"),
+        (
+            pd.DataFrame({"a": ["x", "y"], "b": 1.0, "c": 2.0}),
+            r"X_new has non-numeric columns \['a'\]",
+        ),
     ],
     ids=[
         "columns",

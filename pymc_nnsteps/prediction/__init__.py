@@ -1,0 +1,5 @@
+"""Predictions of a posterior: what each of its networks computes from new inputs."""
+
+from pymc_nnsteps.prediction.new_inputs import predict
+
+__all__ = ["predict"]

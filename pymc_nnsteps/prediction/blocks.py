@@ -1,0 +1,62 @@
+"""An expression for all draws and inputs, in blocks of bounded memory."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+
+BLOCK_BYTES = 2**26
+"""Memory that the hidden layers of one block of draws and inputs may take."""
+
+
+def evaluate(
+    output: TensorVariable,
+    inputs: TensorVariable,
+    weights: Sequence[TensorVariable],
+    draws: Sequence[np.ndarray],
+    X: np.ndarray,
+    n_draws: int,
+) -> np.ndarray:
+    """Evaluate ``output`` for all draws of the weights and all rows of the inputs.
+
+    Parameters
+    ----------
+    output : TensorVariable, shape (n_obs, ...)
+        In terms of inputs and weights.
+    inputs : TensorVariable, shape (n_obs, ...)
+    weights : sequence of TensorVariable
+    draws : sequence of ndarray, shape (n_draws, ...)
+        Values of the weights.
+    X : ndarray, shape (n_obs, ...)
+        Values of the inputs.
+    n_draws : int
+
+    Returns
+    -------
+    ndarray, shape (n_draws, n_obs, ...)
+    """
+    batched = [pt.tensor(dtype=w.dtype, shape=(None, *w.type.shape)) for w in weights]
+    many = vectorize_graph(output, dict(zip(weights, batched, strict=True)))
+    with without_blas_notice():
+        function = pytensor.function([inputs, *batched], many, **c_by_default())
+    n_obs = len(X)
+    width = max(1, X.shape[-1], *(max(value.shape[1:], default=1) for value in draws))
+    rows = max(1, min(n_obs, BLOCK_BYTES // (8 * width)))
+    step = max(1, BLOCK_BYTES // (8 * width * rows))
+
+    def part(of_draws: slice) -> np.ndarray:
+        values = [value[of_draws] for value in draws]
+        starts = range(0, max(n_obs, 1), rows)
+        return np.concatenate(
+            [function(X[i : i + rows], *values) for i in starts], axis=min(len(draws), 1)
+        )
+
+    if not draws:
+        return np.stack([part(slice(0))] * n_draws)
+    starts = range(0, max(n_draws, 1), step)
+    return np.concatenate([part(slice(start, start + step)) for start in starts])

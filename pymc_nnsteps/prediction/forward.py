@@ -1,0 +1,255 @@
+"""What a network computes from each row of its inputs, with all latent layers at their means.
+
+Latent layers are the free variables with one row for each row of the inputs. That each row of
+the output depends on its own row of the inputs alone is established from the graph
+(:mod:`.rows`); otherwise there is no prediction.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.mixture import MixtureRV
+from pytensor.compile.builders import infer_shape
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.gates import match_gates
+from pymc_nnsteps.conditionals.structure import (
+    NotConjugate,
+    depends_on,
+    describe,
+    distribution,
+    parameters,
+)
+from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.prediction.rows import follow_rows
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """The network's output as a function of inputs and of what the chain has stored.
+
+    Attributes
+    ----------
+    output : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+    inputs : TensorVariable, shape (n_obs, ...)
+        Stands for the container of the inputs.
+    weights : dict of TensorVariable to TensorVariable
+        What stands for each stored variable of the model that the output depends on.
+    """
+
+    output: TensorVariable
+    inputs: TensorVariable
+    weights: dict[TensorVariable, TensorVariable]
+
+
+def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPass:
+    """Mean of the observed variable with all latent layers at their means.
+
+    Parameters
+    ----------
+    model : pm.Model
+    container : TensorSharedVariable
+        The data container of the inputs.
+
+    Returns
+    -------
+    ForwardPass
+
+    Raises
+    ------
+    ValueError
+        If the model has no such mean, or if it is not established that each of its rows depends
+        on its own row of the inputs alone.
+    """
+    observed = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
+    if len(observed) != 1:
+        names = ", ".join(map(describe, observed)) or "none"
+        raise ValueError(
+            f"predict needs one observed variable that depends on {describe(container)}; "
+            f"the model has {names}."
+        )
+    [y] = observed
+    latents = {rv for rv in model.free_RVs if depends_on(rv, {container})}
+    output, name = _output(model, y, container, latents)
+    learnt = _learnt(model, _targets(model, y, output), container)
+    weights = [rv for rv in model.free_RVs if rv not in latents]
+    inputs = pt.tensor(
+        container.name, dtype=container.dtype, shape=(None, *container.get_value().shape[1:])
+    )
+    stand_ins = {variable: _stand_in(model, variable) for variable in [*weights, *learnt]}
+    known: dict[Variable, tuple[Variable, Place]] = {
+        weight: (stand_in, None) for weight, stand_in in stand_ins.items()
+    }
+    known[container] = (inputs, Rows(0))
+
+    def mean_of_layer(variable: Any) -> Variable | None:
+        return _latent_mean(model, variable, container) if variable in latents else None
+
+    try:
+        computed, place = follow_rows(output, known, mean_of_layer)
+        _require_first(name, place)
+        if output not in model.deterministics and not isinstance(y.owner.op, NormalRV):
+            _require_first(y.name, follow_rows(parameters(y)[0], known, mean_of_layer)[1])
+    except MixesRows as reason:
+        raise ValueError(
+            f"predict cannot tell what {name} computes from each row of {describe(container)}: "
+            f"{reason}."
+        ) from None
+    if computed.ndim > 2:
+        raise ValueError(
+            f"predict needs {name} of shape (n_obs,) or (n_obs, n_outputs); it has {computed.ndim} "
+            "axes."
+        )
+    entered = set(graph_inputs([computed]))
+    used = {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered}
+    return ForwardPass(computed, inputs, used)
+
+
+def _stand_in(model: pm.Model, variable: TensorVariable) -> TensorVariable:
+    """A variable whose type tells all lengths that the model knows."""
+    lengths = [_length(model, variable, axis) for axis in range(variable.ndim)]
+    return variable.type.clone(shape=lengths)(variable.name)
+
+
+def _length(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
+    """Length of an axis, as far as its type or the model's dimensions tell."""
+    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
+    if variable.type.shape[axis] is not None or dims[axis] is None:
+        return variable.type.shape[axis]
+    length = model.dim_lengths[dims[axis]]
+    shared = isinstance(length, SharedVariable)
+    return int(length.get_value() if shared else length.eval())
+
+
+def _require_first(name: str, place: Place) -> None:
+    """Check that rows are along the first axis."""
+    if place != Rows(0):
+        raise MixesRows(f"{name} has rows along another axis than the first")
+
+
+def _output(
+    model: pm.Model, y: TensorVariable, container: TensorSharedVariable, latents: set[Variable]
+) -> tuple[TensorVariable, str]:
+    """The network's output, of which ``y`` is an observation, and its name."""
+    if isinstance(y.owner.op, NormalRV):
+        return _mean(model, y, container), describe(y)
+    named = [
+        variable
+        for variable in model.deterministics
+        if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {container})
+    ]
+    if isinstance(y.owner.op, BernoulliRV | CategoricalRV) and not named:
+        utilities = _utilities(model, y, latents)
+        return _mean(model, utilities, container), describe(utilities)
+    if len(named) != 1:
+        raise ValueError(
+            f"{describe(y)} depends on the inputs and is {distribution(y)}, whose forward mean "
+            'predict does not know; name the network\'s output, with pm.Deterministic("f", ...).'
+        )
+    return named[0], describe(named[0])
+
+
+def _targets(model: pm.Model, y: TensorVariable, output: TensorVariable) -> set[Variable]:
+    """Data in the graph of ``output`` that are those observed of ``y``."""
+    values: TensorVariable = model.rvs_to_values[y]
+    observed = {leaf for leaf in graph_inputs([values]) if leaf.type.ndim > 0}
+    constants = [leaf for leaf in observed if isinstance(leaf, Constant)]
+    return {
+        leaf
+        for leaf in graph_inputs([output])
+        if leaf in observed or any(constant.equals(leaf) for constant in constants)
+    }
+
+
+def _learnt(
+    model: pm.Model, targets: set[Variable], container: TensorSharedVariable
+) -> list[TensorVariable]:
+    """Deterministics that inputs and targets enter as a whole, not row by row."""
+    return [
+        variable
+        for variable in model.deterministics
+        if depends_on(variable, targets, model.free_RVs)
+        and depends_on(variable, {container})
+        and _n_axes_of_rows(variable, container) == 0
+    ]
+
+
+def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
+    """Number of axes of ``variable`` whose lengths vary with the container's number of rows."""
+    n_rows = Shape_i(0)
+    [lengths] = infer_shape([variable], [], [])
+    return sum(
+        any(
+            part.owner is not None and part.owner.op == n_rows and part.owner.inputs[0] is container
+            for part in ancestors([length])
+        )
+        for length in lengths
+    )
+
+
+def _latent_mean(
+    model: pm.Model, rv: TensorVariable, container: TensorSharedVariable
+) -> TensorVariable:
+    """Mean of a latent variable; a gate passes on what it does on average."""
+    if isinstance(rv.owner.op, BernoulliRV):
+        try:
+            match_gates(model, rv)
+        except NotConjugate as reason:
+            raise ValueError(f"predict cannot average over {describe(rv)}: {reason}.") from None
+        return _of_each_row(model, rv, parameters(rv)[0], container)
+    if isinstance(rv.owner.op, MixtureRV) and len(rv.owner.inputs) == 3:
+        _, weights, component = rv.owner.inputs
+        if isinstance(component.owner.op, NormalRV):
+            mean = (weights * parameters(component)[0]).sum(-1).astype(rv.dtype)
+            return _of_each_row(model, rv, mean, container)
+    return _mean(model, rv, container)
+
+
+def _mean(model: pm.Model, rv: TensorVariable, container: TensorSharedVariable) -> TensorVariable:
+    if not isinstance(rv.owner.op, NormalRV):
+        raise ValueError(
+            f"{describe(rv)} depends on the inputs and is {distribution(rv)}; predict knows the "
+            "forward mean of Normal layers only."
+        )
+    return _of_each_row(model, rv, parameters(rv)[0].astype(rv.dtype), container)
+
+
+def _of_each_row(
+    model: pm.Model,
+    rv: TensorVariable,
+    mean: TensorVariable,
+    container: TensorSharedVariable,
+) -> TensorVariable:
+    """The mean of a variable, if it follows the inputs and is not repeated along an axis."""
+    if not depends_on(mean, {container}):
+        raise ValueError(
+            f"{describe(rv)} depends on the inputs, but its mean does not, so that predict cannot "
+            "take it for a layer; write what it takes from the inputs as numbers."
+        )
+    if mean.ndim != rv.ndim or any(
+        one and _length(model, rv, axis) != 1 for axis, one in enumerate(mean.type.broadcastable)
+    ):
+        raise ValueError(
+            f"predict needs a mean of {describe(rv)} for each of its entries; it has the shape "
+            f"{mean.type.shape}, which is repeated."
+        )
+    return mean
+
+
+def _utilities(model: pm.Model, y: TensorVariable, latents: set[Variable]) -> TensorVariable:
+    """The latent variable that a decision is taken on."""
+    parents = [rv for rv in model.free_RVs if depends_on(parameters(y)[0], {rv}, model.free_RVs)]
+    if len(parents) != 1 or parents[0] not in latents:
+        raise ValueError(
+            f"{describe(y)} is not a decision on one latent variable; name the network's output, "
+            'with pm.Deterministic("f", ...).'
+        )
+    return parents[0]

@@ -1,0 +1,139 @@
+"""Predictions at new inputs."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike
+from pytensor.tensor.sharedvar import TensorSharedVariable
+
+from pymc_nnsteps.conditionals.structure import depends_on, model_or_context, parameters
+from pymc_nnsteps.prediction.blocks import evaluate
+from pymc_nnsteps.prediction.forward import forward_pass
+from pymc_nnsteps.prediction.posterior import posterior_of, stored_draws
+from pymc_nnsteps.tables import Table, numbers
+
+
+def predict(
+    idata: Any,
+    X_new: ArrayLike | pd.DataFrame,
+    *,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+) -> xr.DataArray:
+    """Pass new inputs through the network without noise, for each posterior draw.
+
+    Latent layers, with one row for each row of the inputs (pre- and post-activations, gates,
+    utilities), are replaced by their means given the layer before; all other variables are taken
+    from the posterior. So are the
+    ``pm.Deterministic`` that the training data enter as a whole, inputs and targets, such as the
+    readout weights of :func:`~pymc_nnsteps.wide_mlp`: they are what the chain has learnt.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior. Latent layers need not be stored. Dimensions
+        and their labels are found by name.
+    X_new : array_like or table, shape (n_obs, n_features)
+        Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
+        model's inputs have names.
+    model : pm.Model, optional
+        The model that was sampled; that of the context if not given. It has one observed
+        variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
+        output, or a decision (Bernoulli or Categorical) on latent utilities.
+    inputs : str, optional
+        Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
+        that the observed variable's parameters depend on, if not given.
+
+    Returns
+    -------
+    DataArray, dims (chain, draw, obs, output)
+        Means of the observed variable; or ``f`` (of classes: their logits); or the utilities of a
+        decision. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
+        class. With ``y`` of one axis ``output`` has length one, unless there are classes.
+
+    Raises
+    ------
+    ValueError
+        If ``X_new`` has other columns than the model's inputs or is not finite, if there is no
+        such container, if it is not established that each row of the output depends on its own
+        row of the inputs alone, or if the posterior lacks a variable that is needed or has it
+        with other dimensions or labels than the model.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(30, 2))
+    >>> model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
+    >>> with model:
+    ...     idata = pm.sample(
+    ...         20, tune=20, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         var_names=["W1", "b1", "W2", "b2"],
+    ...     )
+    >>> nns.predict(idata, X[:5], model=model).sizes
+    Frozen({'chain': 1, 'draw': 20, 'obs': 5, 'output': 1})
+    """
+    model = model_or_context(model)
+    container = _container(model, inputs)
+    table, X = _read(X_new, model, container)
+    network = forward_pass(model, container)
+    posterior = posterior_of(idata)
+    draws = stored_draws(posterior, model, network.weights)
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    stand_ins = list(network.weights.values())
+    values = evaluate(network.output, network.inputs, stand_ins, draws, X, n_chains * n_draws)
+    values = values.reshape((n_chains, n_draws, *values.shape[1:]))
+    if values.ndim == 3:
+        values = values[..., None]
+    coords: dict[Hashable, Any] = {
+        "chain": posterior["chain"].values,
+        "draw": posterior["draw"].values,
+    }
+    if table.rows is not None:
+        coords["obs"] = table.rows
+    labels = model.coords.get("output")
+    if labels is not None and len(labels) == values.shape[-1]:
+        coords["output"] = list(labels)
+    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
+
+
+def _container(model: pm.Model, name: str | None) -> TensorSharedVariable:
+    containers = {data.name: data for data in model.data_vars}
+    if name is None:
+        means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]
+        tables = [
+            data.name
+            for data in model.data_vars
+            if data.ndim == 2 and any(depends_on(mean, {data}) for mean in means)
+        ]
+        name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
+    if name not in containers:
+        known = ", ".join(containers) or "none"
+        raise ValueError(
+            f"inputs must name the pm.Data container that X_new stands for; the model has {known}; "
+            "put the network's inputs in pm.Data."
+        )
+    return containers[name]
+
+
+def _read(
+    X_new: object, model: pm.Model, container: TensorSharedVariable
+) -> tuple[Table, np.ndarray]:
+    """The table of new inputs, and its values with the columns of the container in their order."""
+    dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
+    table = numbers("X_new", X_new, dims)
+    labels = model.coords.get(dims[1]) if len(dims) == 2 else None
+    X = table.arranged("X_new", labels).astype(container.dtype)
+    old = container.get_value(borrow=True)
+    if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
+        raise ValueError(
+            f"X_new must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
+            f"model's {container.name}; got {X.shape}."
+        )
+    if not np.isfinite(X).all():
+        raise ValueError("X_new must be finite.")
+    return table, X

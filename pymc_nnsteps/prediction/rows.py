@@ -1,0 +1,112 @@
+"""An expression of other inputs, and the axis of their rows in it, established from its graph.
+
+An abstract interpretation: the places of the rows (:mod:`.places`) are followed from the inputs to
+the output, operation by operation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
+
+from pymc_nnsteps.conditionals.structure import describe
+from pymc_nnsteps.prediction.places import MixesRows, Place, place_of
+
+__all__ = ["follow_rows"]
+
+
+def follow_rows(
+    output: Variable,
+    known: Mapping[Variable, tuple[Variable, Place]],
+    mean_of_layer: Callable[[Variable], Variable | None],
+) -> tuple[Any, Place]:
+    """Rebuild an expression for other inputs and find the axis of their rows in it.
+
+    Parameters
+    ----------
+    output : Variable
+    known : mapping from Variable to (Variable, Place)
+        What stands for a variable, and where the rows are in it.
+    mean_of_layer : callable
+        Mean of a latent variable, which is passed on in its place; None for any other variable.
+
+    Returns
+    -------
+    output : Variable
+        In terms of what stands for the known variables.
+    place : Place
+
+    Raises
+    ------
+    MixesRows
+        Naming the operation and its operands.
+    """
+    done = dict(known)
+    instead: dict[Variable, Variable | None] = {}
+    pending = [output]
+    while pending:
+        variable = pending[-1]
+        if variable in done:
+            pending.pop()
+            continue
+        if variable not in instead:
+            mean = mean_of_layer(variable)
+            instead[variable] = _inner(variable) if mean is None else mean
+        other = instead[variable]
+        operands = _operands(variable) if other is None else [other]
+        missing = [operand for operand in operands if operand not in done]
+        if missing:
+            pending.extend(missing)
+        elif other is not None:
+            done[variable] = done[other]
+        else:
+            done.update(_applied(variable, [done[operand] for operand in operands]))
+    return done[output]
+
+
+def _operands(variable: Variable) -> Sequence[Variable]:
+    return [] if variable.owner is None else variable.owner.inputs
+
+
+def _inner(variable: Variable) -> Variable | None:
+    """The graph that a symbolic operation stands for."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, OpFromGraph):
+        return None
+    if isinstance(node.op, SymbolicRandomVariable):
+        return None
+    return inline_ofg_node(node)[node.outputs.index(variable)]
+
+
+def _applied(
+    variable: Variable, operands: Sequence[tuple[Variable, Place]]
+) -> dict[Variable, tuple[Variable, Place]]:
+    """Outputs of the node that made ``variable``, with other operands."""
+    node = variable.owner
+    if node is None:
+        return {variable: (variable, None)}
+    if isinstance(node.op, RandomVariable | SymbolicRandomVariable):
+        raise MixesRows(f"{describe(variable)} is random, but no free variable of the model")
+    places = [place for _, place in operands]
+    if all(place is None for place in places):
+        same = all(new is old for (new, _), old in zip(operands, node.inputs, strict=True))
+        made = node if same else node.clone_with_new_inputs([new for new, _ in operands], False)
+        place = None
+    else:
+        made = node.op.make_node(*(new for new, _ in operands))
+        try:
+            place = place_of(node.op, made, places)
+        except MixesRows as reason:
+            of = " and ".join(
+                describe(old) for old, place in zip(node.inputs, places, strict=True) if place
+            )
+            name = f"{variable.name}: " if variable.name else ""
+            op = getattr(node.op, "core_op", node.op)
+            operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
+            raise MixesRows(f"{name}{operation.__name__} of {of} {reason}") from None
+    return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}

@@ -1,0 +1,213 @@
+"""Names of columns and labels of rows, whatever kind of table holds them."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import sparse
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.tables import numbers, require_same_rows
+
+RNG = np.random.default_rng(0)
+N_OBS = 6
+X, Y = RNG.normal(size=(N_OBS, 3)), RNG.normal(size=N_OBS)
+COLUMNS, ROWS = ["a", "b", "c"], list("uvwxyz")
+DIMS = ("obs", "feature")
+
+
+class Frame:
+    """As much of a frame of another library as is needed: names, columns by name, a length."""
+
+    def __init__(self, values, columns, names="columns"):
+        self.data = dict(zip(columns, values.T, strict=True))
+        setattr(self, names, list(columns))
+
+    def __len__(self):
+        return len(next(iter(self.data.values())))
+
+    def __getitem__(self, column):
+        return self.data[column]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.column_stack(list(self.data.values()))
+
+
+def polars(values, columns):
+    return pytest.importorskip("polars").DataFrame(values, schema=list(columns), orient="row")
+
+
+def data_array(values, columns, dims=DIMS):
+    return xr.DataArray(values, dims=dims, coords={dims[1]: list(columns)})
+
+
+def dataset(values, columns):
+    return xr.Dataset({c: ("obs", v) for c, v in zip(columns, values.T, strict=True)})
+
+
+TABLES = {
+    "pandas": lambda values, columns: pd.DataFrame(values, columns=columns),
+    "polars": polars,
+    "columns": Frame,
+    "column_names": lambda values, columns: Frame(values, columns, "column_names"),
+    "xarray": data_array,
+    "xarray, turned": lambda values, columns: data_array(values, columns).T,
+    "xarray, other rows": lambda v, c: data_array(v, c, ("row", "feature")).T,
+    "xarray, other columns": lambda v, c: data_array(v, c, ("obs", "column")).T,
+    "Dataset": dataset,
+}
+BUILDERS = [nns.intermediate_noise_mlp, nns.wide_mlp, nns.hierarchical_mlp, nns.bow_tie]
+
+
+def weights(model):
+    rng = np.random.default_rng(1)
+    wanted = [rv for rv in model.free_RVs if rv.name[0] in "Wb"]
+    names = {
+        rv.name: (
+            ("chain", "draw", *model.named_vars_to_dims[rv.name]),
+            rng.normal(size=(1, 2, *model.initial_point(0)[rv.name].shape)),
+        )
+        for rv in wanted
+    }
+    return xr.Dataset(names, {"chain": [0], "draw": [0, 1]})
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_are_found_by_name_in_every_table(kind):
+    """A kind whose names are not seen has its columns paired by position: a silent wrong answer."""
+    kinds = list(TABLES)
+    old, new = TABLES[kind], TABLES[kinds[kinds.index(kind) - 1]]
+    model = nns.intermediate_noise_mlp(old(X, COLUMNS), Y, hidden=())
+    assert model.coords["feature"] == tuple(COLUMNS)
+    order = [2, 0, 1]
+    turned = new(X[:4, order], [COLUMNS[i] for i in order])
+    draws = weights(model)
+    expected = draws["W1"].values @ X[:4].T + draws["b1"].values[..., None]
+    f = nns.predict(draws, turned, model=model)
+    np.testing.assert_allclose(f[..., 0], expected[..., 0, :], rtol=1e-12)
+    with pytest.raises(ValueError, match=r"X_new must have the columns \['a', 'b', 'c'\]"):
+        nns.predict(draws, new(X, ["a", "b", "d"]), model=model)
+
+
+TARGETS = {
+    "pandas": TABLES["pandas"],
+    "polars": polars,
+    "xarray": lambda values, columns: data_array(values, columns, ("obs", "output")).T,
+    "Dataset": dataset,
+}
+
+
+@pytest.mark.parametrize("table", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("build", BUILDERS)
+def test_builders_keep_names(build, table):
+    model = build(X, table(X[:, :2], ["left", "mid"]), hidden=(2,))
+    assert model.coords["output"] == ("left", "mid")
+    np.testing.assert_array_equal(model["targets"].get_value(), X[:, :2])
+
+
+@pytest.mark.parametrize(
+    "labelled",
+    [
+        pd.DataFrame(X, index=ROWS),
+        xr.DataArray(X, dims=DIMS, coords={"obs": ROWS}),
+        xr.DataArray(X.T, dims=DIMS[::-1], coords={"obs": ROWS}),
+    ],
+    ids=["pandas", "xarray", "xarray, turned"],
+)
+def test_rows_keep_their_labels(labelled):
+    model = nns.intermediate_noise_mlp(X, Y, hidden=())
+    f = nns.predict(weights(model), labelled, model=model)
+    assert list(f["obs"].values) == ROWS
+
+
+def test_numbers_for_names_of_columns():
+    """Those of a table without names of its own stay where they are; chosen ones are looked up."""
+    model = nns.intermediate_noise_mlp(pd.DataFrame(X)[[2, 0, 1]], Y, hidden=())
+    draws = weights(model)
+    expected = nns.predict(draws, X[:, [2, 0, 1]], model=model)
+    np.testing.assert_array_equal(nns.predict(draws, pd.DataFrame(X), model=model), expected)
+    named = nns.intermediate_noise_mlp(pd.DataFrame(X, columns=COLUMNS), Y, hidden=())
+    np.testing.assert_array_equal(
+        nns.predict(draws, pd.DataFrame(X), model=named), nns.predict(draws, X, model=named)
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pd.DataFrame(X, columns=["a", "b", "a"]), "has several columns 'a'"),
+        (sparse.csr_array(X), r"is sparse; pass \w+.toarray\(\)"),
+        (sparse.coo_matrix(X), "is sparse"),
+        (pd.DataFrame({"a": Y, "b": Y, "c": list("abcdef")}), r"has non-numeric columns \['c'\]"),
+        (Frame(np.array([["1", "2", "3"]]), COLUMNS), r"has non-numeric columns \['a', 'b', 'c'\]"),
+        (
+            pd.DataFrame(X, columns=pd.MultiIndex.from_tuples(["aa", "ab", "bb"])),
+            "has columns with",
+        ),
+        (pd.DataFrame(X + 1j), "has non-numeric columns"),
+    ],
+    ids=["twice", "sparse array", "sparse matrix", "text", "text frame", "levels", "complex"],
+)
+@pytest.mark.parametrize("argument", ["X", "y", "X_new"])
+def test_tables_that_cannot_be_read(argument, table, message):
+    model = nns.intermediate_noise_mlp(X, Y, hidden=())
+    use = {
+        "X": lambda: nns.wide_mlp(table, Y),
+        "y": lambda: nns.wide_mlp(X, table),
+        "X_new": lambda: nns.predict(weights(model), table, model=model),
+    }
+    with pytest.raises(ValueError, match=f"^{argument} {message}"):
+        use[argument]()
+
+
+def test_missing_entries_are_nan():
+    frame = pd.DataFrame({"a": [1, None], "b": [True, False]}).astype({"a": "Int64"})
+    values = numbers("X", frame, DIMS).values
+    np.testing.assert_array_equal(values, [[1, 1], [np.nan, 0]])
+
+
+SHUFFLED = ROWS[::-1]
+PAIRS = {
+    "same": (pd.DataFrame(X, index=ROWS), pd.Series(Y, index=ROWS), None),
+    "numbered targets": (pd.DataFrame(X, index=ROWS), pd.Series(Y), None),
+    "numbered inputs": (pd.DataFrame(X), pd.Series(Y, index=ROWS), None),
+    "part of a table": (pd.DataFrame(X, index=range(1, 12, 2)), pd.Series(Y), None),
+    "arrays": (X, pd.Series(Y, index=ROWS), None),
+    "shuffled": (
+        pd.DataFrame(X, index=SHUFFLED),
+        pd.Series(Y, index=ROWS),
+        "the row labels of X in another order",
+    ),
+    "shuffled numbers": (
+        pd.DataFrame(X, index=range(N_OBS)[::-1]),
+        pd.Series(Y),
+        "the row labels of X in another order",
+    ),
+    "others": (
+        pd.DataFrame(X, index=ROWS),
+        pd.DataFrame(Y, index=range(3, 9)),
+        "other row labels than X",
+    ),
+    "two libraries": (
+        xr.DataArray(X.T, dims=DIMS[::-1], coords={"obs": ROWS}),
+        pd.Series(Y, index=SHUFFLED),
+        "the row labels of X in another order",
+    ),
+}
+
+
+@pytest.mark.parametrize(("inputs", "targets", "message"), PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize("build", [None, *BUILDERS])
+def test_rows_of_inputs_and_targets(build, inputs, targets, message):
+    """Rows paired by position against their labels make a model of other data."""
+
+    def pair():
+        return require_same_rows(inputs, targets) if build is None else build(inputs, targets)
+
+    if message is None:
+        pair()
+    else:
+        with pytest.raises(ValueError, match=re.escape(f"y has {message}; ")):
+            pair()
