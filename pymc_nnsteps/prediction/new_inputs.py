@@ -94,7 +94,7 @@ def predict(
         "draw": posterior["draw"].values,
     }
     if table.rows is not None:
-        coords["obs"] = table.rows
+        coords["obs"] = table.rows.to_flat_index().rename("obs")
     labels = model.coords.get("output")
     if labels is not None and len(labels) == values.shape[-1]:
         coords["output"] = list(labels)

@@ -46,8 +46,8 @@ CASES = {
     "3-D X": ({"X": X[None]}, r"X must be 2-D .* shape \(1, 6, 2\)"),
     "ragged X": ({"X": [[1.0, 2.0], [3.0]]}, "X must be rectangular"),
     "text X": ({"X": X.astype(str)}, "X must be numeric; got dtype"),
-    "sparse X": ({"X": sparse.csr_array(X)}, r"X is a sparse matrix; pass X.toarray\(\)"),
-    "sparse y": ({"y": sparse.csr_array(X)}, r"y is a sparse matrix; pass y.toarray\(\)"),
+    "sparse X": ({"X": sparse.csr_array(X)}, r"X is sparse; pass X.toarray\(\)"),
+    "sparse y": ({"y": sparse.csr_array(X)}, r"y is sparse; pass y.toarray\(\)"),
     "complex X": ({"X": X + 0j}, "X must be numeric; got dtype complex128"),
     "text column": (
         {"X": pd.DataFrame({"a": Y, "city": list("abcdef")})},

@@ -180,6 +180,8 @@ def test_rows_of_a_table():
     draws = posterior(model)
     f = nns.predict(draws, table, model=model)
     assert list(f["obs"].values) == list("tuvwxyz")
+    named = nns.predict(draws, table.rename_axis("who"), model=model)
+    assert list(named["obs"].values) == list("tuvwxyz")
     np.testing.assert_array_equal(f, nns.predict(draws, X_NEW, model=model))
     assert "obs" not in nns.predict(draws, X_NEW, model=model).coords
 
