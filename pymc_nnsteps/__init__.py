@@ -3,6 +3,8 @@
 Importing the package adds its step methods to those that ``pm.sample`` chooses from.
 """
 
+from importlib.metadata import version
+
 from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
@@ -20,6 +22,8 @@ from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
+
+__version__ = version("pymc_nnsteps")
 
 __all__ = [
     "MALA",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pymc.step_methods import STEP_METHODS
@@ -43,6 +44,11 @@ def test_public_names():
 def test_public_names_are_documented_where_they_stand():
     for name in NAMES:
         assert getattr(nns, name).__module__.startswith("pymc_nnsteps.")
+
+
+def test_version_is_that_of_the_citation():
+    citation = Path(__file__).parents[1] / "CITATION.cff"
+    assert f"version: {nns.__version__}\n" in citation.read_text(encoding="utf-8")
 
 
 def test_not_conjugate_is_a_value_error():
