@@ -57,8 +57,8 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
             return match_gates(model, rv)
         if not isinstance(rv.owner.op, NormalRV) and is_scale(model, rv):
             raise NotConjugate(
-                f"its prior is {distribution(rv)}; a scale is drawn where the precision has a "
-                "Gamma prior or the variance an InverseGamma prior"
+                f"its prior is {distribution(rv)}; a scale is drawn where the precision or "
+                "rate has a Gamma prior, or the variance an InverseGamma prior"
             )
         normal_prior(model, rv)
         direct = children(model, rv)

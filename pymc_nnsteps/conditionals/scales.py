@@ -49,7 +49,9 @@ from pytensor.tensor.random.basic import (
     HalfNormalRV,
     InvGammaRV,
     LaplaceRV,
+    LogNormalRV,
     NormalRV,
+    PoissonRV,
     StudentTRV,
 )
 from pytensor.tensor.variable import TensorVariable
@@ -147,12 +149,14 @@ CHILDREN: dict[type, Role] = {
     StudentTRV: Role(
         2, 2, _ones, lambda z, alpha, mu, s: _half_square(z, mu, s), _precision_of_case
     ),
+    LogNormalRV: Role(1, 2, _ones, lambda z, mu, s: _half_square(pt.log(z), mu, s)),
     LaplaceRV: Role(1, 1, _ones, lambda z, mu, s: abs(z - mu)),
     GammaRV: Role(1, 1, lambda z, shape, s: shape, lambda z, shape, s: z),
     ExponentialRV: Role(0, 1, _ones, lambda z, s: z),
+    PoissonRV: Role(0, -1, lambda z, mean: -z, _ones),
     InvGammaRV: Role(1, -1, lambda z, shape, s: -shape, lambda z, shape, s: 1 / z),
 }
-"""What a scale can be the scale of."""
+"""What a scale can be the scale of; of a Poisson variable it is the mean."""
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,19 @@ def dims_only():
 
 
 @model_of
+def means_of_counts():
+    v = pm.Gamma("v", 2, 3, shape=3)
+    pm.Poisson("y", v[GROUP][:, None] * POSITIVE, observed=np.arange(18).reshape((6, 3)))
+    pm.Poisson("n", 2 / pm.Gamma("u", 2, 2) * v)
+
+
+@model_of
+def log_normals():
+    v = pm.InverseGamma("v", 2, 3)
+    pm.LogNormal("y", 0.3, pt.sqrt(2 * v), observed=POSITIVE)
+
+
+@model_of
 def joined_with_a_constant():
     v = pm.Gamma("v", 2, 1)
     pm.Normal("w", 0, 1 / pt.sqrt(pt.concatenate([v * pt.ones(3), [0.01]])), shape=(4, 4))
