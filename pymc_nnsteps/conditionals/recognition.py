@@ -12,7 +12,7 @@ from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
-from pymc_nnsteps.conditionals.scales import PRIORS, is_scale, match_scale
+from pymc_nnsteps.conditionals.scales import PRIORS, SQUARES, is_scale, match_scale
 from pymc_nnsteps.conditionals.structure import (
     NotConjugate,
     children,
@@ -51,14 +51,14 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     pymc_nnsteps.conditionals.structure.NotConjugate: mu: child y is StudentT, not Normal
     """
     try:
-        if type(rv.owner.op) in PRIORS:
+        if type(rv.owner.op) in PRIORS or (type(rv.owner.op) in SQUARES and is_scale(model, rv)):
             return match_scale(model, rv)
         if isinstance(rv.owner.op, BernoulliRV):
             return match_gates(model, rv)
         if not isinstance(rv.owner.op, NormalRV) and is_scale(model, rv):
             raise NotConjugate(
-                f"its prior is {distribution(rv)}; a scale is drawn where the precision or "
-                "rate has a Gamma prior, or the variance an InverseGamma prior"
+                f"its prior is {distribution(rv)}; a scale is drawn where its own prior is "
+                "HalfNormal, that of the precision or rate Gamma, or of the variance InverseGamma"
             )
         normal_prior(model, rv)
         direct = children(model, rv)

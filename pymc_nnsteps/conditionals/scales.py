@@ -12,7 +12,7 @@ Model, for a positive variable :math:`v` with a prior of the generalised inverse
 with :math:`m_c p_c = \pm 1`. For a Normal child :math:`s` is its standard deviation,
 :math:`k = 1`, :math:`t = (z - \mu)^2/2` and :math:`m = 2`; for a Gamma child of shape
 :math:`\alpha` it is :math:`1/\text{rate}`, :math:`k = \alpha`, :math:`t = z`, :math:`m = 1`.
-Posterior: a generalised inverse Gaussian with
+Posterior: a generalised inverse Gaussian (of a half-Normal standard deviation: its square) with
 
 .. math::
 
@@ -68,6 +68,7 @@ from pymc_nnsteps.conditionals.structure import (
     distribution,
     lengths,
     parameters,
+    scalar_constant,
     typed_like,
 )
 from pymc_nnsteps.conditionals.terms import Link
@@ -103,6 +104,11 @@ PRIORS: dict[type, Callable[..., Exponents]] = {
     GeneralizedInverseGaussianRV: _exponents,
 }
 """Exponents of the priors that are recognised, from the parameters of their Ops."""
+
+SQUARES: dict[type, Callable[..., Exponents]] = {
+    HalfNormalRV: lambda loc, sigma: _exponents(0.5, lambda2=pt.reciprocal(pt.sqr(sigma))),
+}
+"""Exponents of the squares of variables that are no such ones themselves."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +174,11 @@ class Scaled:
     role: Role
     form: PowerForm
 
-    def evidence(self, rng: Variable, rv: TensorVariable) -> tuple[Variable, Exponents]:
-        """What the child adds to the exponents, with the axes of ``rv``; draws its precision."""
+    def evidence(self, rng: Variable, rv: TensorVariable, root: int) -> tuple[Variable, Exponents]:
+        """What the child adds to the exponents, with the axes of ``rv``; draws its precision.
+
+        The exponents are those of ``rv**root``.
+        """
         given = [parameter.astype(rv.dtype) for parameter in parameters(self.child)]
         rate = self.form.exponent * self.role.power
         order = self.role.order(self.value, *given)
@@ -179,7 +188,7 @@ class Scaled:
             statistic = precision * statistic
         coefficient = _without_axes_of(rv, self.form.term.coefficient)
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
-        nu = self.summed(-self.form.exponent * order, rv)
+        nu = self.summed(-self.form.exponent / root * order, rv)
         squares = self.summed(statistic, rv)
         zero = pt.zeros_like(squares)
         return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
@@ -216,27 +225,37 @@ def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorV
 
 @dataclass(frozen=True)
 class Scale(Conditional):
-    """Full conditional of a positive variable that scales its children."""
+    """Full conditional of a positive variable that scales its children.
+
+    Attributes
+    ----------
+    root : int
+        The power of the variable that is generalised inverse Gaussian.
+    prior : Exponents
+        Of that power.
+    """
 
     draws: tuple[TensorVariable, ...]
+    root: int
     prior: Exponents
     scaled: tuple[Scaled, ...]
 
     @property
     @override
     def name(self) -> str:
-        return "generalised inverse Gaussian"
+        name = "generalised inverse Gaussian"
+        return name if self.root == 1 else f"root of a {name}"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [rv] = self.draws
         total = self.prior
         for seen in self.scaled:
-            rng, evidence = seen.evidence(rng, rv)
+            rng, evidence = seen.evidence(rng, rv, self.root)
             total += evidence
         nu = pt.broadcast_to(total.nu, lengths(rv)) if rv.ndim else total.nu
         rng, value = _draw(rng, Exponents(nu, total.delta2, total.lambda2), rv.dtype)
-        return Draw(rng, {rv: typed_like(rv, value)})
+        return Draw(rng, {rv: typed_like(rv, value if self.root == 1 else pt.sqrt(value))})
 
 
 def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, TensorVariable]:
@@ -252,21 +271,25 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     NotConjugate
     """
     require_free(model, rv)
-    read = PRIORS.get(type(rv.owner.op))
+    op = type(rv.owner.op)
+    root = 2 if op in SQUARES else 1
+    read = PRIORS.get(op) or SQUARES.get(op)
     if read is None:
         raise NotConjugate(f"its prior is {distribution(rv)}, not Gamma or inverse Gamma")
+    if op is HalfNormalRV and scalar_constant(parameters(rv)[0]) != 0:
+        raise NotConjugate("its prior does not begin at zero")
     transform = model.rvs_to_transforms[rv]
     if transform is not None and not isinstance(transform, LogTransform):
         raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
     prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     for seen in scaled:
-        if abs(seen.form.exponent * seen.role.power) != 1:
+        if abs(seen.form.exponent * seen.role.power) != root:
             raise NotConjugate(
                 f"the scale of child {describe(seen.child)} is proportional to its power "
                 f"{seen.form.exponent:g}"
             )
-    return Scale((rv,), prior, scaled)
+    return Scale((rv,), root, prior, scaled)
 
 
 def is_scale(model: pm.Model, rv: TensorVariable) -> bool:

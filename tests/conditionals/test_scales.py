@@ -206,6 +206,20 @@ def dims_only():
 
 
 @model_of
+def half_normal_standard_deviation():
+    v = pm.HalfNormal("v", 1.7)
+    pm.Normal("y", 0.3, v, observed=Y)
+
+
+@model_of
+def half_normal_standard_deviations_of_groups():
+    v = pm.HalfNormal("v", np.array([0.5, 1.0, 2.0]))
+    pm.Normal("y", X, (v * 2)[GROUP][:, None], observed=Y)
+    pm.Normal("w", 0, tau=1 / v**2, shape=(4, 3))
+    pm.HalfNormal("h", pt.stack([v[1], 0.3]))
+
+
+@model_of
 def means_of_counts():
     v = pm.Gamma("v", 2, 3, shape=3)
     pm.Poisson("y", v[GROUP][:, None] * POSITIVE, observed=np.arange(18).reshape((6, 3)))
@@ -292,7 +306,9 @@ def test_density_differences(name, seed):
     def claimed(value):
         x = np.exp(value) if transform else value
         jacobian = np.log(x) if transform else 0.0
-        return np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2 + jacobian)
+        power = x**conditional.root
+        jacobian += np.log(power / x)
+        return np.sum((nu - 1) * np.log(power) - (delta2 / power + lambda2 * power) / 2 + jacobian)
 
     here = point[value_name]
     for scale in (0.1, 1.0, 4.0):
@@ -342,6 +358,24 @@ def declined(reason):
         return function
 
     return register
+
+
+@declined("power -0.5")
+def half_normal_precision():
+    v = pm.HalfNormal("v", 2)
+    pm.Normal("y", 0, tau=v, observed=Y)
+
+
+@declined("its prior is HalfCauchy; a scale is drawn where")
+def half_cauchy():
+    v = pm.HalfCauchy("v", 2)
+    pm.Normal("y", 0, v, observed=Y)
+
+
+@declined("its prior is HalfNormal, not Normal")
+def half_normal_location():
+    v = pm.HalfNormal("v", 2)
+    pm.Normal("y", v, 1, observed=Y)
 
 
 @declined("power 1")
