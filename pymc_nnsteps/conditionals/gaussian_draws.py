@@ -9,17 +9,19 @@ same noise by a factorisation of what is seen itself (:func:`.gaussian_kernels.r
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.axes import expand, flatten, matmul_last, varies
 from pymc_nnsteps.conditionals.blocks import Evidence, Prior, Rows
-from pymc_nnsteps.conditionals.gaussian_ops import draw_labels, redraw_labels
+from pymc_nnsteps.conditionals.gaussian_ops import UnlessLost, draw_labels, redraw_labels
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Drawn = tuple[Variable, TensorVariable]
@@ -53,12 +55,13 @@ def draw_shared(
     if many_labels:
         inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
         half = matmul_last(linear, inverse.T) + noise
-        block = flatten(matmul_last(half, inverse), 0, n)
+        block = matmul_last(half, inverse)
     else:
         columns = flatten(_expand_labels(linear, prior), 0, n).T
         half = solve_triangular(factor, columns, lower=True) + flatten(noise, 0, n).T
         block = solve_triangular(factor.T, half, lower=False).T
-    return rng, _unless_lost(block, precision[None], factor[None], prior, evidence, noise)
+        block = block.reshape(prior.shape) if n != 1 else block
+    return rng, _unless_lost(block, precision, factor, prior, evidence, noise)
 
 
 def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
@@ -74,8 +77,6 @@ def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> D
     rng, noise = _noise(rng, prior)
     half = solve_triangular(factor, linear, lower=True, b_ndim=1) + noise
     block = solve_triangular(factor.mT, half, lower=False, b_ndim=1)
-    n = len(lengths)
-    block, full, factor = (flatten(array, 0, n) for array in (block, full, factor))
     return rng, _unless_lost(block, full, factor, prior, evidence, noise)
 
 
@@ -121,8 +122,8 @@ def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
     factor = cholesky(covariance, lower=True)
     half = solve_triangular(factor, scaled, lower=True)
     gain = solve_triangular(factor.T, half, lower=False)
-    block = flatten(start + matmul_last(surprise, gain), 0, n)
-    return rng, _unless_lost(block, covariance[None], factor[None], prior, [seen], noise)
+    block = start + matmul_last(surprise, gain)
+    return rng, _unless_lost(block, covariance, factor, prior, [seen], noise)
 
 
 def _unless_lost(
@@ -133,18 +134,29 @@ def _unless_lost(
     evidence: Sequence[Evidence],
     noise: TensorVariable,
 ) -> TensorVariable:
-    """A block with its labels in one axis, drawn again where the factor has lost digits."""
+    """A block, drawn again from the same noise where a factor has lost digits."""
     n = len(prior.label_lengths)
-    drawn = redraw_labels(
-        block,
-        matrix,
-        factor,
+    shared = matrix.ndim == 2
+    prior = replace(prior, label_lengths=tuple(noise.shape[axis] for axis in range(n)))
+    redrawn = redraw_labels(
+        flatten(block, 0, n),
+        *(flatten(array, 0, 0 if shared else n) for array in (matrix, factor)),
         *_cases(evidence, prior),
         flatten(prior.precision, 0, n),
         flatten(_mean(prior), 0, n),
         flatten(noise, 0, n),
     )
-    return drawn if n == 1 else drawn.reshape(prior.shape)
+    given: list[Variable] = [block, matrix, factor, prior.precision, noise]
+    given += [] if prior.mean is None else [prior.mean]
+    for seen in evidence:
+        given += [seen.design, seen.response, seen.weight]
+        given += [] if seen.factor is None else [seen.factor]
+        given += [picked[0] for picked in seen.index if picked is not None]
+    inputs = [array for array in dict.fromkeys(given) if not isinstance(array, Constant)]
+    shaped = redrawn if n == 1 else redrawn.reshape(block.shape)
+    unless_lost: Any = UnlessLost(inputs, [pt.specify_shape(shaped, block.type.shape)])
+    drawn: TensorVariable = unless_lost(*inputs)
+    return drawn
 
 
 def _cases(evidence: Sequence[Evidence], prior: Prior) -> list[TensorVariable]:
@@ -180,9 +192,10 @@ def _by_case(seen: Evidence, prior: Prior) -> tuple[list[TensorVariable], Tensor
         return flat, None
     index = pt.zeros([1] * n, "int64")
     for axis, picked in enumerate(seen.index):
-        entries = pt.arange(lengths[axis]) if picked is None else pt.mod(*picked)
+        length = prior.label_lengths[axis]
+        entries = pt.arange(length) if picked is None else pt.mod(picked[0], length)
         along = ["x"] * axis + [0] + ["x"] * (n - 1 - axis)
-        index = index * prior.label_lengths[axis] + entries.dimshuffle(along)
+        index = index * length + entries.dimshuffle(along)
     return flat, index.flatten()
 
 

@@ -119,14 +119,13 @@ def weighted_gram(design: Array, weight: Array) -> Array:
 
 
 @jit
-def keeps_digits(diagonal: Array, factor: Array) -> bool:
-    """Whether no pivot of a Cholesky factor is what subtraction left of a much larger number.
-
-    ``diagonal`` is that of the matrix which was factorised.
-    """
-    least = max(MOST_LOST, math.sqrt(np.finfo(diagonal.dtype).eps))
-    roots = np.diag(factor)
-    return bool((roots * roots >= least * diagonal).all())
+def keeps_digits(matrix: Array, factor: Array) -> bool:
+    """Whether no pivot of a Cholesky factor is what subtraction left of a much larger number."""
+    least = max(MOST_LOST, math.sqrt(np.finfo(matrix.dtype).eps))
+    kept = True
+    for j in range(len(matrix)):
+        kept = kept and factor[j, j] * factor[j, j] >= least * matrix[j, j]
+    return kept
 
 
 @jit
@@ -289,7 +288,7 @@ def redraw_labels(
     (labels, d), n = noise.shape, design.shape[1]
     out, redrawn = np.ascontiguousarray(block), False
     if max(len(matrix), len(design), len(weight), len(gain), len(prior), len(index)) <= 1:
-        if not keeps_digits(np.diag(matrix[0]), factor[0]):
+        if not keeps_digits(matrix[0], factor[0]):
             rows, targets = np.empty((n + d, d)), np.empty((n + d, labels))
             stack_seen(design[0], weight[0], gain[0], response, rows[:n], targets[:n])
             stack_prior(prior[0], mean, rows[n:], targets[n:])
@@ -297,7 +296,7 @@ def redraw_labels(
         return out
     for label in range(labels):
         at = label % len(matrix)
-        if keeps_digits(np.diag(matrix[at]), factor[at]):
+        if keeps_digits(matrix[at], factor[at]):
             continue
         if not redrawn:
             out, redrawn = out.copy(), True
@@ -351,11 +350,11 @@ def draw_labels(
         precision = weighted_gram(design, weight[label])
         for j in range(d):
             precision[j, j] += prior[label, j]
-        diagonal, row = np.diag(precision), out[label]
+        matrix, row = precision.copy(), out[label]
         pivot = try_to_factorise(precision)
         if math.isnan(pivot):
             row[:] = np.nan
-        elif pivot > 0.0 and keeps_digits(diagonal, precision):
+        elif pivot > 0.0 and keeps_digits(matrix, precision):
             solve_transposed(precision, row)
             row += noise[label]
             solve(precision, row)
