@@ -34,9 +34,13 @@ CHUNK = 128
 MOST_LOST = 1e-6
 """Part of a precision below which it is not reached by subtraction."""
 
+ROUNDING = 64
+"""Part of a precision, in units of the rounding of one, below which nothing is known of it."""
+
 TOO_PRECISE = (
-    "a noise is so small relative to the prior that the posterior is lost in rounding; rescale, "
-    "use a larger noise or a tighter prior, or remove columns that repeat others"
+    "a precision matrix is not positive definite in floating-point numbers: a noise is too small "
+    "beside the prior for them to hold the posterior; rescale, use a larger noise or a tighter "
+    "prior, or remove columns that repeat others"
 )
 
 
@@ -71,7 +75,7 @@ def factorise(matrix: Array) -> bool:
     """
     pivot = try_to_factorise(matrix)
     if pivot <= 0.0:
-        raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+        raise np.linalg.LinAlgError(TOO_PRECISE)
     return pivot > 0.0
 
 
@@ -124,17 +128,47 @@ def keeps_digits(matrix: Array, factor: Array) -> bool:
     least = max(MOST_LOST, math.sqrt(np.finfo(matrix.dtype).eps))
     kept = True
     for j in range(len(matrix)):
-        kept = kept and factor[j, j] * factor[j, j] >= least * matrix[j, j]
+        kept = kept and least * matrix[j, j] <= factor[j, j] * factor[j, j] < math.inf
     return kept
 
 
 @jit
-def roots_of(precision: Array) -> Array:
-    """Square roots of precisions."""
-    if np.isinf(precision).any():
+def is_rounding(diagonal: Array, roots: Array) -> bool:
+    """Whether a pivot of a factorisation is of the size of rounding; not if there is a NaN."""
+    least, found = ROUNDING * np.finfo(diagonal.dtype).eps, False
+    for j in range(len(diagonal)):
+        found = found or roots[j] * roots[j] < least * diagonal[j]
+    return found
+
+
+@jit
+def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
+    """A block, if its precision is known from a factorisation.
+
+    Parameters
+    ----------
+    diagonal : array, shape (d,)
+        Of the sum of what the precision matrix was formed of, or NaN.
+    roots : array, shape (d,)
+        Diagonal of the matrix's Cholesky factor, NaN if there is none.
+    block : array
+
+    Raises
+    ------
+    LinAlgError
+        If a pivot is of the size of rounding.
+    """
+    no_factor = np.isnan(roots).any() and not np.isnan(diagonal).any()
+    if no_factor or is_rounding(diagonal, roots):
         raise np.linalg.LinAlgError(TOO_PRECISE)
-    if (precision < 0.0).any():
-        raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+    return block.copy()
+
+
+@jit
+def roots_of(precision: Array) -> Array:
+    """Square roots of precisions, which must not be negative or infinite."""
+    if np.isinf(precision).any() or (precision < 0.0).any():
+        raise np.linalg.LinAlgError(TOO_PRECISE)
     return np.sqrt(precision.astype(np.float64))
 
 
@@ -353,6 +387,7 @@ def draw_labels(
         matrix, row = precision.copy(), out[label]
         pivot = try_to_factorise(precision)
         if math.isnan(pivot):
+            roots_of(weight[label])
             row[:] = np.nan
         elif pivot > 0.0 and keeps_digits(matrix, precision):
             solve_transposed(precision, row)
@@ -569,6 +604,7 @@ def draw_chain(
     out = np.zeros_like(noise)
     factors = np.zeros((n_layers, width, width), prior.dtype)
     vector, direct = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
+    size, root = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
     for n in range(n_obs):
         finite = True
         for layer in range(n_layers - 1, -1, -1):
@@ -597,10 +633,16 @@ def draw_chain(
                         whitened[i, j] = slope * step[i, j]
                 solve_rows_transposed(upper, whitened)
                 gram += weighted_gram(step, direct[:above])
-                gram -= np.dot(whitened.T, whitened)
+                lost = np.dot(whitened.T, whitened)
+                gram -= lost
             for j in range(d):
                 gram[j, j] += prior[layer, n, j]
+                size[j] = gram[j, j] + (lost[j, j] if layer + 1 < n_layers else 0.0)
             finite = finite and factorise(gram)
+            for j in range(d):
+                root[j] = gram[j, j]
+            if is_rounding(size[:d], root[:d]):
+                raise np.linalg.LinAlgError(TOO_PRECISE)
             factors[layer, :d, :d] = gram
         for layer in range(n_layers):
             d = widths[layer]

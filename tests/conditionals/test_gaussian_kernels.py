@@ -530,6 +530,15 @@ def test_chain_at_all_scales(scale):
         assert_same_law(law(drawn[n]), chain_law(p, n), 1e-5)
 
 
+def test_chain_that_is_rounding_alone():
+    """A layer whose prior is lost beside the precision of the next one."""
+    p = chain_problem(6, 2, (2, 1), (0, 0))
+    p["gain"][1][:] = 1.0
+    p["prior"][1] = p["prior"][1] * 1e18
+    with pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior"):
+        draw_of_chain(p, units(3))
+
+
 def test_chain_in_single_precision():
     p = chain_problem(7, 2, (2, 3), (2, 1))
     np.testing.assert_allclose(

@@ -10,10 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 from pymc_nnsteps.conditionals import find_conditionals, gaussian
-from tests.conditionals.graphs import evaluate, gaussian_law
+from pymc_nnsteps.conditionals.collapse import CollapsedWeights, match_collapsed
+from tests.conditionals.graphs import evaluate, gaussian_law, point_of
 
 RNG = np.random.default_rng(12)
 G = np.repeat(np.arange(3), 3)
@@ -249,3 +251,47 @@ def test_law_is_exact_at_any_condition(route, build, design, noise, prior, monke
     law = gaussian_law(model, problem.conditional, model.initial_point())
     assert called == [name]
     assert_exact(law, *problem.exact(), np.finfo(float).eps)
+
+
+def test_single_precision():
+    """Digits that single precision loses long before double precision does."""
+    with pytensor.config.change_flags(floatX="float32", warn_float64="ignore"):
+        for build in (few_labels, many_labels, noise_of_each_label, weights_of_each_label):
+            with pm.Model() as model:
+                build(DUMMIES.astype("float32"), np.float32(1e-2), np.float32(1.0))
+            problem = Problem(model)
+            problem.observe(np.random.default_rng(1), misfit=1.0)
+            law = gaussian_law(model, problem.conditional, model.initial_point())
+            assert_exact(law, *problem.exact(), np.finfo("float32").eps)
+
+
+@pytest.mark.parametrize("build", [few_labels, noise_of_each_label, weights_of_each_label])
+def test_precision_that_overflows(build):
+    """A NaN, or a zero, that is drawn without an error."""
+    with pm.Model() as model:
+        build(PAIR, 1e-200, 1.0)
+    [conditional] = find_conditionals(model, model.free_RVs)
+    refused = pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior")
+    with refused, np.errstate(all="ignore"):
+        gaussian_law(model, conditional, model.initial_point())
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-10])
+def test_collapsed_weights_of_equal_columns(noise):
+    """Weights without their activations whose law is rounding alone."""
+    with pm.Model() as model:
+        z = PAIR @ normal("W", 0, 1, shape=(4, 2))
+        gamma = pm.Bernoulli("gamma", logit_p=z)
+        a = normal("a", gamma * z, noise)
+        normal("y", a @ normal("w", 0, 1, shape=2), noise, observed=Y[:, 0])
+    conditionals = find_conditionals(model, model.free_RVs)
+    [activations] = [c for c in conditionals if c.draws == (a,)]
+    layer = match_collapsed(activations, conditionals)
+    [weights] = [c for c in layer.draws if isinstance(c, CollapsedWeights)]
+    point = point_of(model, np.random.default_rng(0), gamma=np.ones((9, 2)))
+    held = [np.full(18, 0.2)]
+    if noise > 1e-6:
+        assert np.isfinite(gaussian_law(model, weights, point, held=held).factor).all()
+    else:
+        with pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior"):
+            gaussian_law(model, weights, point, held=held)
