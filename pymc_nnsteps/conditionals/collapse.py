@@ -54,7 +54,11 @@ from pymc_nnsteps.conditionals.blocks import (
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian
-from pymc_nnsteps.conditionals.gaussian_ops import collapsed_information, draw_collapsed_gates
+from pymc_nnsteps.conditionals.gaussian_ops import (
+    collapsed_information,
+    draw_collapsed_gates,
+    refuse_lost,
+)
 from pymc_nnsteps.conditionals.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.conditionals.structure import NotConjugate, describe, lengths, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -141,10 +145,12 @@ class CollapsedWeights(Conditional):
         precision = expand(prior.precision, {0: n_units})
         if prior.mean is not None:
             linear = linear + prior.precision * prior.mean
-        root = cholesky(information + pt.diag(precision.ravel()), lower=True)
+        matrix = information + pt.diag(precision.ravel())
+        root = cholesky(matrix, lower=True)
         rng, noise = standard_normal(rng, prior.shape, precision.dtype)
         half = solve_triangular(root, linear.ravel(), lower=True) + noise.ravel()
-        block = solve_triangular(root.T, half, lower=False).reshape(prior.shape)
+        drawn = solve_triangular(root.T, half, lower=False).reshape(prior.shape)
+        block = refuse_lost(pt.diagonal(matrix), pt.diagonal(root), drawn)
         return Draw(rng, split(block, members))
 
 

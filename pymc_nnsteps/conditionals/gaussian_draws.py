@@ -2,19 +2,26 @@
 
 Which form is cheapest depends on what the labels share and on the sizes; all have the same law,
 ``N(P^{-1} h, P^{-1})`` at each label (:mod:`.gaussian`).
+
+Where columns repeat each other as far as the noise can tell, P is what is left of much larger
+numbers. The pivots of its Cholesky factor show that, and the block is then drawn again from the
+same noise by a factorisation of what is seen itself (:func:`.gaussian_kernels.redraw_labels`).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
+from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.axes import expand, flatten, matmul_last
+from pymc_nnsteps.conditionals.axes import expand, flatten, matmul_last, varies
 from pymc_nnsteps.conditionals.blocks import Evidence, Prior, Rows
-from pymc_nnsteps.conditionals.gaussian_ops import draw_labels
+from pymc_nnsteps.conditionals.gaussian_ops import UnlessLost, draw_labels, redraw_labels
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Drawn = tuple[Variable, TensorVariable]
@@ -41,17 +48,20 @@ def draw_shared(
         evidence[0].information().dimshuffle(n, n + 1),
     )
     diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
-    factor = cholesky(information + diagonal, lower=True)
+    precision = information + diagonal
+    factor = cholesky(precision, lower=True)
     linear = _linear(prior, evidence)
     rng, noise = _noise(rng, prior)
     if many_labels:
         inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
         half = matmul_last(linear, inverse.T) + noise
-        return rng, matmul_last(half, inverse)
-    columns = flatten(_expand_labels(linear, prior), 0, n).T
-    half = solve_triangular(factor, columns, lower=True) + flatten(noise, 0, n).T
-    block = solve_triangular(factor.T, half, lower=False).T
-    return rng, block.reshape(prior.shape) if n != 1 else block
+        block = matmul_last(half, inverse)
+    else:
+        columns = flatten(_expand_labels(linear, prior), 0, n).T
+        half = solve_triangular(factor, columns, lower=True) + flatten(noise, 0, n).T
+        block = solve_triangular(factor.T, half, lower=False).T
+        block = block.reshape(prior.shape) if n != 1 else block
+    return rng, _unless_lost(block, precision, factor, prior, evidence, noise)
 
 
 def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
@@ -61,11 +71,13 @@ def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> D
     )
     precision = sum((seen.information() for seen in evidence), diagonal)
     lengths = dict(enumerate(prior.label_lengths))
-    factor = cholesky(expand(precision, lengths), lower=True)
+    full = expand(precision, lengths)
+    factor = cholesky(full, lower=True)
     linear = _expand_labels(_linear(prior, evidence), prior)
     rng, noise = _noise(rng, prior)
     half = solve_triangular(factor, linear, lower=True, b_ndim=1) + noise
-    return rng, solve_triangular(factor.mT, half, lower=False, b_ndim=1)
+    block = solve_triangular(factor.mT, half, lower=False, b_ndim=1)
+    return rng, _unless_lost(block, full, factor, prior, evidence, noise)
 
 
 def draw_by_label(rng: Variable, prior: Prior, evidence: Sequence[Evidence], rows: Rows) -> Drawn:
@@ -75,8 +87,10 @@ def draw_by_label(rng: Variable, prior: Prior, evidence: Sequence[Evidence], row
     every_row = {n: rows.design.shape[0]}
     arrays = (
         expand(_expand_labels(rows.weight, prior), every_row),
+        expand(_expand_labels(rows.score, prior), every_row),
         _expand_labels(_linear(prior, evidence), prior),
         _expand_labels(prior.precision, prior),
+        _mean(prior),
         noise,
     )
     block = draw_labels(rows.design, *(flatten(array, 0, n) for array in arrays))
@@ -108,7 +122,101 @@ def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
     factor = cholesky(covariance, lower=True)
     half = solve_triangular(factor, scaled, lower=True)
     gain = solve_triangular(factor.T, half, lower=False)
-    return rng, start + matmul_last(surprise, gain)
+    block = start + matmul_last(surprise, gain)
+    return rng, _unless_lost(block, covariance, factor, prior, [seen], noise)
+
+
+def _unless_lost(
+    block: TensorVariable,
+    matrix: TensorVariable,
+    factor: TensorVariable,
+    prior: Prior,
+    evidence: Sequence[Evidence],
+    noise: TensorVariable,
+) -> TensorVariable:
+    """A block, drawn again from the same noise where a factor has lost digits."""
+    n = len(prior.label_lengths)
+    shared = matrix.ndim == 2
+    prior = replace(prior, label_lengths=tuple(noise.shape[axis] for axis in range(n)))
+    redrawn = redraw_labels(
+        flatten(block, 0, n),
+        *(flatten(array, 0, 0 if shared else n) for array in (matrix, factor)),
+        *_cases(evidence, prior),
+        flatten(prior.precision, 0, n),
+        flatten(_mean(prior), 0, n),
+        flatten(noise, 0, n),
+    )
+    given: list[Variable] = [block, matrix, factor, prior.precision, noise]
+    given += [] if prior.mean is None else [prior.mean]
+    for seen in evidence:
+        given += [seen.design, seen.response, seen.weight]
+        given += [] if seen.factor is None else [seen.factor]
+        given += [picked[0] for picked in seen.index if picked is not None]
+    inputs = [array for array in dict.fromkeys(given) if not isinstance(array, Constant)]
+    shaped = redrawn if n == 1 else redrawn.reshape(block.shape)
+    unless_lost: Any = UnlessLost(inputs, [pt.specify_shape(shaped, block.type.shape)])
+    drawn: TensorVariable = unless_lost(*inputs)
+    return drawn
+
+
+def _cases(evidence: Sequence[Evidence], prior: Prior) -> list[TensorVariable]:
+    """Design, weight, gain, response and index of :func:`.gaussian_kernels.redraw_labels`."""
+    found = [_by_case(seen, prior) for seen in evidence]
+    if len(found) == 1:
+        [(arrays, index)] = found
+        return [*arrays, pt.constant(np.empty(0, "int64")) if index is None else index]
+    if all(index is None for _, index in found):
+        n_cases = reduce(lambda a, b: a * b, prior.label_lengths, 1)
+        joined = []
+        for same in zip(*(_with_every_row(arrays) for arrays, _ in found), strict=True):
+            spread = {0: n_cases} if any(varies(array, [0]) for array in same) else {}
+            joined.append(pt.concatenate([expand(array, spread) for array in same], axis=1))
+        return [*joined, pt.constant(np.empty(0, "int64"))]
+    apart = [_row_by_row(arrays, index, prior) for arrays, index in found]
+    return [pt.concatenate(same) for same in zip(*apart, strict=True)]
+
+
+def _by_case(seen: Evidence, prior: Prior) -> tuple[list[TensorVariable], TensorVariable | None]:
+    """What a child says, with its labels in one axis, and the block's label of each of them."""
+    n = seen.n_label_axes
+    lengths = {
+        axis: length if picked is None else picked[0].shape[0]
+        for axis, (length, picked) in enumerate(zip(prior.label_lengths, seen.index, strict=True))
+    }
+    factor = pt.ones([1] * (n + 1), seen.weight.dtype) if seen.factor is None else seen.factor
+    flat = [
+        flatten(expand(array, lengths) if n > 1 and varies(array, range(n)) else array, 0, n)
+        for array in (seen.design, seen.weight, factor, seen.response)
+    ]
+    if not seen.indexed:
+        return flat, None
+    index = pt.zeros([1] * n, "int64")
+    for axis, picked in enumerate(seen.index):
+        length = prior.label_lengths[axis]
+        entries = pt.arange(length) if picked is None else pt.mod(picked[0], length)
+        along = ["x"] * axis + [0] + ["x"] * (n - 1 - axis)
+        index = index * length + entries.dimshuffle(along)
+    return flat, index.flatten()
+
+
+def _row_by_row(
+    arrays: Sequence[TensorVariable], index: TensorVariable | None, prior: Prior
+) -> list[TensorVariable]:
+    """The arrays of :func:`_by_case` with one row in each case, and its label."""
+    labels = pt.arange(reduce(lambda a, b: a * b, prior.label_lengths, 1))
+    index = labels if index is None else index
+    full = [expand(array, {0: index.shape[0]}) for array in _with_every_row(arrays)]
+    rows = [pt.expand_dims(flatten(array, 0, 2), 1) for array in full]
+    return [*rows, pt.repeat(index, arrays[0].shape[1])]
+
+
+def _with_every_row(arrays: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """A design (cases, n, d), and arrays (cases, n) that go with it, all with their n rows."""
+    return [expand(array, {1: arrays[0].shape[1]}) for array in arrays]
+
+
+def _mean(prior: Prior) -> TensorVariable:
+    return pt.zeros_like(prior.precision) if prior.mean is None else prior.mean
 
 
 def _linear(prior: Prior, evidence: Sequence[Evidence]) -> TensorVariable:

@@ -34,6 +34,15 @@ CHUNK = 128
 MOST_LOST = 1e-6
 """Part of a precision below which it is not reached by subtraction."""
 
+ROUNDING = 64
+"""Part of a precision, in units of the rounding of one, below which nothing is known of it."""
+
+TOO_PRECISE = (
+    "a precision matrix is not positive definite in floating-point numbers: a noise is too small "
+    "beside the prior for them to hold the posterior; rescale, use a larger noise or a tighter "
+    "prior, or remove columns that repeat others"
+)
+
 
 @jit
 def try_to_factorise(matrix: Array) -> float:
@@ -66,7 +75,7 @@ def factorise(matrix: Array) -> bool:
     """
     pivot = try_to_factorise(matrix)
     if pivot <= 0.0:
-        raise np.linalg.LinAlgError("a precision matrix is not positive definite")
+        raise np.linalg.LinAlgError(TOO_PRECISE)
     return pivot > 0.0
 
 
@@ -114,7 +123,245 @@ def weighted_gram(design: Array, weight: Array) -> Array:
 
 
 @jit
-def draw_labels(design: Array, weight: Array, linear: Array, prior: Array, noise: Array) -> Array:
+def keeps_digits(matrix: Array, factor: Array) -> bool:
+    """Whether no pivot of a Cholesky factor is what subtraction left of a much larger number."""
+    least = max(MOST_LOST, math.sqrt(np.finfo(matrix.dtype).eps))
+    kept = True
+    for j in range(len(matrix)):
+        kept = kept and least * matrix[j, j] <= factor[j, j] * factor[j, j] < math.inf
+    return kept
+
+
+@jit
+def is_rounding(diagonal: Array, roots: Array) -> bool:
+    """Whether a pivot of a factorisation is of the size of rounding; not if there is a NaN."""
+    least, found = ROUNDING * np.finfo(diagonal.dtype).eps, False
+    for j in range(len(diagonal)):
+        found = found or roots[j] * roots[j] < least * diagonal[j]
+    return found
+
+
+@jit
+def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
+    """A block, if its precision is known from a factorisation.
+
+    Parameters
+    ----------
+    diagonal : array, shape (d,)
+        Of the sum of what the precision matrix was formed of, or NaN.
+    roots : array, shape (d,)
+        Diagonal of the matrix's Cholesky factor, NaN if there is none.
+    block : array
+
+    Raises
+    ------
+    LinAlgError
+        If a pivot is of the size of rounding.
+    """
+    no_factor = np.isnan(roots).any() and not np.isnan(diagonal).any()
+    if no_factor or is_rounding(diagonal, roots):
+        raise np.linalg.LinAlgError(TOO_PRECISE)
+    return block.copy()
+
+
+@jit
+def roots_of(precision: Array) -> Array:
+    """Square roots of precisions, which must not be negative or infinite."""
+    if np.isinf(precision).any() or (precision < 0.0).any():
+        raise np.linalg.LinAlgError(TOO_PRECISE)
+    return np.sqrt(precision.astype(np.float64))
+
+
+@jit
+def stack_seen(
+    design: Array, weight: Array, gain: Array, response: Array, rows: Array, targets: Array
+) -> None:
+    """Fill in what is seen, in units of its standard deviation.
+
+    Parameters
+    ----------
+    design : array, shape (n, d)
+    weight, gain : array, shape (n,) or (1,)
+        The design times the gain is seen with these precisions; zero: it is not seen.
+    response : array, shape (labels, n), or of length one on either axis
+    rows : array, shape (n, d)
+    targets : array, shape (n, labels)
+    """
+    root = roots_of(weight)
+    for i in range(len(rows)):
+        own = root[i % len(root)]
+        scale = own * gain[i % len(gain)]
+        for j in range(rows.shape[1]):
+            rows[i, j] = scale * design[i, j] if own != 0.0 else 0.0
+        for k in range(targets.shape[1]):
+            seen = response[k % len(response), i % response.shape[1]]
+            targets[i, k] = own * seen if own != 0.0 else 0.0
+
+
+@jit
+def stack_prior(prior: Array, mean: Array, rows: Array, targets: Array) -> None:
+    """Fill in the prior, in units of its standard deviation.
+
+    Parameters
+    ----------
+    prior : array, shape (d,)
+    mean : array, shape (labels, d), or of length one on either axis
+    rows : array, shape (d, d)
+    targets : array, shape (d, labels)
+    """
+    root = roots_of(prior)
+    rows[:] = 0.0
+    for j in range(len(root)):
+        rows[j, j] = root[j]
+        for k in range(targets.shape[1]):
+            targets[j, k] = root[j] * mean[k % len(mean), j % mean.shape[1]]
+
+
+@jit
+def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
+    r"""Draw ``N(P^{-1} A^T b, P^{-1})``, ``P = A^T A``, without forming either product.
+
+    With :math:`A = Q R` the draw is :math:`R^{-1} (Q^T b + \text{noise})`. Householder reflections
+    with pivoting of columns, and with the largest rows first, keep the digits of rows of very
+    different sizes (Cox and Higham, 1998).
+
+    Parameters
+    ----------
+    rows : array, shape (m, d)
+        ``A``.
+    targets : array, shape (m, labels)
+        ``b`` of each label.
+    noise : array, shape (labels, d)
+        Standard normals.
+
+    Returns
+    -------
+    array, shape (labels, d)
+        NaN if there is a NaN among the arguments.
+    """
+    m, d = rows.shape
+    labels = targets.shape[1]
+    sizes = np.empty(m)
+    for i in range(m):
+        sizes[i] = -np.abs(rows[i]).max()
+    order = np.argsort(sizes)
+    a, b = rows[order], targets[order]
+    columns = np.arange(d)
+    onto_a, onto_b = np.empty(d), np.empty(labels)
+    for j in range(d):
+        squares = np.zeros(d)
+        for i in range(j, m):
+            for k in range(j, d):
+                squares[k] += a[i, k] * a[i, k]
+        pivot = j + np.argmax(squares[j:])
+        columns[j], columns[pivot] = columns[pivot], columns[j]
+        for i in range(m):
+            a[i, j], a[i, pivot] = a[i, pivot], a[i, j]
+        diagonal = -math.copysign(math.sqrt(squares[pivot]), a[j, j])
+        a[j, j] -= diagonal
+        onto_a[:], onto_b[:] = 0.0, 0.0
+        for i in range(j, m):
+            for k in range(j + 1, d):
+                onto_a[k] += a[i, j] * a[i, k]
+            for k in range(labels):
+                onto_b[k] += a[i, j] * b[i, k]
+        for i in range(j, m):
+            scale = a[i, j] / (diagonal * a[j, j])
+            for k in range(j + 1, d):
+                a[i, k] += scale * onto_a[k]
+            for k in range(labels):
+                b[i, k] += scale * onto_b[k]
+        sizes[j] = diagonal
+    out = np.empty(noise.shape)
+    for k in range(labels):
+        for j in range(d - 1, -1, -1):
+            total = b[j, k] + noise[k, j]
+            for i in range(j + 1, d):
+                total -= a[j, i] * out[k, columns[i]]
+            out[k, columns[j]] = total / sizes[j]
+    if not np.isfinite(out).all():
+        if not (np.isnan(rows).any() or np.isnan(targets).any() or np.isnan(noise).any()):
+            raise np.linalg.LinAlgError(TOO_PRECISE)
+        out[:] = np.nan
+    return out
+
+
+@jit
+def redraw_labels(
+    block: Array,
+    matrix: Array,
+    factor: Array,
+    design: Array,
+    weight: Array,
+    gain: Array,
+    response: Array,
+    index: Array,
+    prior: Array,
+    mean: Array,
+    noise: Array,
+) -> Array:
+    """Draw a block again where the factorisation that it was drawn by has lost digits.
+
+    All arrays may be of length one on their first axis, but for the block, index and noise.
+
+    Parameters
+    ----------
+    block : array, shape (labels, d)
+        Returned where no digits have been lost.
+    matrix, factor : array, shape (labels, k, k)
+        What was factorised, and its Cholesky factor, which is NaN if there is none.
+    design : array, shape (cases, n, d)
+    weight, gain, response : array, shape (cases, n)
+        As of :func:`stack_rows`.
+    index : array of int, shape (cases,) or (0,)
+        The label of each case. If it is empty, the cases are the labels.
+    prior, mean : array, shape (labels, d)
+    noise : array, shape (labels, d)
+        Standard normals.
+    """
+    (labels, d), n = noise.shape, design.shape[1]
+    out, redrawn = np.ascontiguousarray(block), False
+    if max(len(matrix), len(design), len(weight), len(gain), len(prior), len(index)) <= 1:
+        if not keeps_digits(matrix[0], factor[0]):
+            rows, targets = np.empty((n + d, d)), np.empty((n + d, labels))
+            stack_seen(design[0], weight[0], gain[0], response, rows[:n], targets[:n])
+            stack_prior(prior[0], mean, rows[n:], targets[n:])
+            out = draw_by_reflections(rows, targets, noise).astype(noise.dtype)
+        return out
+    for label in range(labels):
+        at = label % len(matrix)
+        if keeps_digits(matrix[at], factor[at]):
+            continue
+        if not redrawn:
+            out, redrawn = out.copy(), True
+        cases = np.array([label]) if len(index) == 0 else np.flatnonzero(index % labels == label)
+        last, own = n * len(cases), label % len(mean)
+        rows, targets = np.empty((last + d, d)), np.empty((last + d, 1))
+        for i, case in enumerate(cases):
+            seen = case % len(response)
+            stack_seen(
+                design[case % len(design)],
+                weight[case % len(weight)],
+                gain[case % len(gain)],
+                response[seen : seen + 1],
+                rows[i * n : (i + 1) * n],
+                targets[i * n : (i + 1) * n],
+            )
+        stack_prior(prior[label % len(prior)], mean[own : own + 1], rows[last:], targets[last:])
+        out[label] = draw_by_reflections(rows, targets, noise[label : label + 1])[0]
+    return out
+
+
+@jit
+def draw_labels(
+    design: Array,
+    weight: Array,
+    score: Array,
+    linear: Array,
+    prior: Array,
+    mean: Array,
+    noise: Array,
+) -> Array:
     """Draw ``N(P^{-1} h, P^{-1})`` with ``P = diag(prior) + C^T diag(w) C`` at each label.
 
     Parameters
@@ -122,24 +369,39 @@ def draw_labels(design: Array, weight: Array, linear: Array, prior: Array, noise
     design : array, shape (n, d)
     weight : array, shape (labels, n)
         Not negative.
+    score : array, shape (labels, n)
+        Weight times response.
     linear : array, shape (labels, d)
-        ``h``.
+        ``h``, that is ``C^T score + prior mean``.
     prior : array, shape (labels, d)
+    mean : array, shape (labels, d) or (1, 1)
     noise : array, shape (labels, d)
         Standard normals.
     """
     out = linear.copy()
+    (n, d), one = design.shape, np.ones(1, design.dtype)
     for label in range(len(out)):
         precision = weighted_gram(design, weight[label])
-        for j in range(len(precision)):
+        for j in range(d):
             precision[j, j] += prior[label, j]
-        row = out[label]
-        if factorise(precision):
+        matrix, row = precision.copy(), out[label]
+        pivot = try_to_factorise(precision)
+        if math.isnan(pivot):
+            roots_of(weight[label])
+            row[:] = np.nan
+        elif pivot > 0.0 and keeps_digits(matrix, precision):
             solve_transposed(precision, row)
             row += noise[label]
             solve(precision, row)
         else:
-            row[:] = np.nan
+            response, own = np.zeros((1, n), design.dtype), label % len(mean)
+            for i in range(n):
+                if weight[label, i] > 0.0:
+                    response[0, i] = score[label, i] / weight[label, i]
+            rows, targets = np.empty((n + d, d)), np.empty((n + d, 1))
+            stack_seen(design, weight[label], one, response, rows[:n], targets[:n])
+            stack_prior(prior[label], mean[own : own + 1], rows[n:], targets[n:])
+            row[:] = draw_by_reflections(rows, targets, noise[label : label + 1])[0]
     return out
 
 
@@ -342,6 +604,7 @@ def draw_chain(
     out = np.zeros_like(noise)
     factors = np.zeros((n_layers, width, width), prior.dtype)
     vector, direct = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
+    size, root = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
     for n in range(n_obs):
         finite = True
         for layer in range(n_layers - 1, -1, -1):
@@ -370,10 +633,16 @@ def draw_chain(
                         whitened[i, j] = slope * step[i, j]
                 solve_rows_transposed(upper, whitened)
                 gram += weighted_gram(step, direct[:above])
-                gram -= np.dot(whitened.T, whitened)
+                lost = np.dot(whitened.T, whitened)
+                gram -= lost
             for j in range(d):
                 gram[j, j] += prior[layer, n, j]
+                size[j] = gram[j, j] + (lost[j, j] if layer + 1 < n_layers else 0.0)
             finite = finite and factorise(gram)
+            for j in range(d):
+                root[j] = gram[j, j]
+            if is_rounding(size[:d], root[:d]):
+                raise np.linalg.LinAlgError(TOO_PRECISE)
             factors[layer, :d, :d] = gram
         for layer in range(n_layers):
             d = widths[layer]

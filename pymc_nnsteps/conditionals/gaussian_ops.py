@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.tensor.type import tensor
 
@@ -57,6 +60,38 @@ class KernelOp(Op):
             storage[0] = result
 
 
+class UnlessLost(OpFromGraph):
+    """A graph that is evaluated only where a factorisation has lost digits.
+
+    Otherwise the first input is the output. The second and the third are the matrices that were
+    factorised and their Cholesky factors, which are NaN where there is none. In Numba mode the
+    graph itself is to look at them.
+    """
+
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def link_mode(self, impl: str | None) -> Mode:
+        """Without a compiler: most chains never get here."""
+        return Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[None]))
+
+    def make_thunk(self, *args: Any, **options: Any) -> Any:
+        """Leave the compilation of the graph to its first evaluation."""
+        return Op.make_thunk(self, *args, **options)
+
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
+        """Look at the pivots first."""
+        block, matrix, factor, *_ = inputs
+        if matrix.ndim == 2:
+            kept = kernels.keeps_digits(matrix, factor)
+        else:
+            stacks = (array.reshape(-1, *array.shape[-2:]) for array in (matrix, factor))
+            kept = all(map(kernels.keeps_digits, *stacks))
+        if kept:
+            outputs[0][0] = block
+        else:
+            super().perform(node, inputs, outputs)
+
+
 @numba_funcify_and_cache_key.register(KernelOp)
 def _kernel_and_key_for_numba(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
     return op.kernel, f"{op.name}-{KERNELS_VERSION}"
@@ -67,6 +102,8 @@ def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
     return op.kernel
 
 
+refuse_lost: Any = KernelOp("refuse_lost", (2,))
+redraw_labels: Any = KernelOp("redraw_labels", (2,))
 draw_labels: Any = KernelOp("draw_labels", (2,))
 draw_collapsed_gates: Any = KernelOp("draw_collapsed_gates", (2,))
 collapsed_information: Any = KernelOp("collapsed_information", (2, 2))

@@ -280,11 +280,17 @@ def bow_tie(
             if marginalize_gates:
                 scale = noise_scale(layer, hidden_noise)
                 return _mixture(name, z, logit, scale, dims=unit_rows, initval=initval)
+            # The number of units is part of the type: of one unit nothing is broadcast.
+            shape = (z.shape[0], units[layer])
             gamma = pm.Bernoulli(
-                gate, logit_p=logit, dims=unit_rows, initval=starts.get(gate, otherwise)
+                gate,
+                logit_p=logit,
+                shape=shape,
+                dims=unit_rows,
+                initval=starts.get(gate, otherwise),
             )
             scale = noise_scale(layer, hidden_noise)
-            return pm.Normal(name, gamma * z, scale, dims=unit_rows, initval=initval)
+            return pm.Normal(name, gamma * z, scale, shape=shape, dims=unit_rows, initval=initval)
 
         for layer in range(1, n_layers):
             x = activations(layer, linear_map(layer))

@@ -120,6 +120,11 @@ CASES = [
     (network(3, 2, y=Y[:, 0], shrinkage="student_t"), 1),
     (network(2, 3), 2),
     (network(1, 2, 2), 2),
+    (network(1), 1),
+    (network(1, 2, y=Y[:, 0]), 1),
+    (network(2, 1), 1),
+    (network(2, 1), 2),
+    (network(1, 1, y=Y[:, 0]), 2),
     (no_biases, 1),
     (variance_of_each_unit, 1),
     (seen_twice, 1),
@@ -270,7 +275,7 @@ def test_law_of_the_weights(build, index):
         )
 
 
-@pytest.mark.parametrize(("build", "index"), [CASES[2], CASES[7]], ids=[ids[2], ids[7]])
+@pytest.mark.parametrize(("build", "index"), [CASES[2], CASES[12]], ids=[ids[2], ids[12]])
 def test_fresh_activations_are_given_the_same_precisions(build, index):
     """Activations given precisions of their own, which gates and weights were not given."""
     layer = Layer(build, index)

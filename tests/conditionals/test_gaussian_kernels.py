@@ -119,9 +119,12 @@ def label_problem(rng, labels, n, d, scale=1.0):
 
 def draw_of_labels(p, noise, dtype="float64"):
     """Draws of each label at each row of noise, shape (labels, rows, d)."""
-    linear = p["prior"] * p["mean"] + (p["weight"] * p["y"]) @ p["design"]
-    arrays = [np.repeat(p[k], len(noise), 0) for k in ("weight", "linear", "prior") if k in p]
-    arrays.insert(1, np.repeat(linear, len(noise), 0))
+    score = p["weight"] * p["y"]
+    linear = p["prior"] * p["mean"] + score @ p["design"]
+    arrays = [
+        np.repeat(array, len(noise), 0)
+        for array in (p["weight"], score, linear, p["prior"], p["mean"])
+    ]
     arrays = [p["design"], *arrays, np.tile(noise, (len(linear), 1))]
     drawn = kernels.draw_labels(*(array.astype(dtype) for array in arrays))
     assert drawn.dtype == dtype
@@ -527,6 +530,15 @@ def test_chain_at_all_scales(scale):
         assert_same_law(law(drawn[n]), chain_law(p, n), 1e-5)
 
 
+def test_chain_that_is_rounding_alone():
+    """A layer whose prior is lost beside the precision of the next one."""
+    p = chain_problem(6, 2, (2, 1), (0, 0))
+    p["gain"][1][:] = 1.0
+    p["prior"][1] = p["prior"][1] * 1e18
+    with pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior"):
+        draw_of_chain(p, units(3))
+
+
 def test_chain_in_single_precision():
     p = chain_problem(7, 2, (2, 3), (2, 1))
     np.testing.assert_allclose(
@@ -563,12 +575,20 @@ def arguments_of(name):
     if name == "collapsed_information":
         return [p[k] for k in INFORMATION]
     q = label_problem(rng, 4, 3, 2)
-    return [q["design"], q["weight"], q["mean"], q["prior"], rng.normal(size=(4, 2))]
+    block, noise = rng.normal(size=(2, 4, 2))
+    if name == "redraw_labels":
+        matrix, factor = np.array([np.eye(2)] * 4), np.array([np.eye(2)] * 4)
+        factor[1:3] = np.nan
+        cases = [rng.normal(size=(3, 5, 2)), *rng.gamma(1.0, size=(3, 3, 5))]
+        index = np.array([1, 0, 1])
+        return [block, matrix, factor, *cases, index, q["prior"], q["mean"], noise]
+    return [q["design"], q["weight"], q["y"], q["mean"], q["prior"], q["mean"], noise]
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "name", ["draw_labels", "draw_collapsed_gates", "collapsed_information", "draw_chain"]
+    "name",
+    ["redraw_labels", "draw_labels", "draw_collapsed_gates", "collapsed_information", "draw_chain"],
 )
 def test_ops(name, mode):
     """Arrays that are views with the axes exchanged, and arguments in the wrong order."""
@@ -588,10 +608,10 @@ def test_ops(name, mode):
 
 def test_ops_take_the_type_of_their_last_argument():
     """A float64 literal that makes a float32 model's draw one of float64."""
-    design, weight, linear, prior, noise = arguments_of("draw_labels")
-    drawn = ops.draw_labels(design, weight, linear, prior, noise.astype("float32"))
+    *arguments, noise = arguments_of("draw_labels")
+    drawn = ops.draw_labels(*arguments, noise.astype("float32"))
     assert drawn.dtype == "float32"
     found = pytensor.function([], drawn, mode=MODES["C"])()
     assert found.dtype == "float32"
-    expected = kernels.draw_labels(design, weight, linear, prior, noise)
+    expected = kernels.draw_labels(*arguments, noise)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -479,7 +479,7 @@ def test_names_shapes_and_dims():
         name: (value.shape, model.named_vars_to_dims.get(name, ())) for name, value in start.items()
     } == expected
     for name, (shape, _) in expected.items():
-        static = (None, None) if name[:-1] in ("gamma", "a") else shape
+        static = (None, shape[1]) if name[:-1] in ("gamma", "a") else shape
         assert model[name].type.shape == static
     assert model.named_vars_to_dims["inputs"] == ("obs", "feature")
     assert model.named_vars_to_dims["targets"] == ("obs", "output")
