@@ -9,6 +9,8 @@ module           its subject
 ``draws``        functions of a model's variables, at stored draws
 ``table``        how results are printed
 ===============  =============================================================
+
+ArviZ is imported by the functions that use it: it would make up most of the package's import.
 """
 
 from pymc_nnsteps.diagnostics.blocks import rhat_over_time

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.conditionals.structure import model_or_context
 from pymc_nnsteps.diagnostics.draws import FEWEST_DRAWS, require_draws, require_finite
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import posterior_of
 
+METHODS = ("rank", "split", "folded", "z_scale", "identity")
 QUANTILES = (0.25, 0.5, 0.75, 0.95)
 
 
@@ -80,7 +80,10 @@ def rhat_over_time(
     >>> over_time["block"].values
     array([24, 49, 74, 99])
     """
+    from arviz_stats import sampling_diagnostics as arviz
+
     block = positive_integer("block", block)
+    require_choice("method", method, METHODS)
     if block < FEWEST_DRAWS:
         raise ValueError(f"block must be at least {FEWEST_DRAWS} draws; got {block}.")
     posterior = posterior_of(idata)
@@ -97,7 +100,7 @@ def rhat_over_time(
     ends = f["draw"].values[block - 1 :: block]
     blocks = f.drop_vars("draw").coarsen(draw=block).construct(draw=("block", "draw"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = az.rhat(blocks.to_dataset(name="rhat"), method=method)["rhat"]
+        rhat = arviz.rhat(blocks.to_dataset(name="rhat"), method=method)["rhat"]
     points = ("obs", "output")
     return xr.Dataset(
         {

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -12,7 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import depends_on, model_or_context, stated_in
+from pymc_nnsteps.conditionals.structure import depends_on, describe, model_or_context, stated_in
 from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.prediction.new_inputs import function_values
@@ -143,6 +142,8 @@ def diagnose(
     >>> diagnosis.dataset["f"].sel(statistic="rhat").sizes
     Frozen({'obs': 5, 'output': 1})
     """
+    from arviz_stats import sampling_diagnostics as arviz
+
     model = model_or_context(model)
     posterior = posterior_of(idata)
     require_draws(posterior, n_chains=2)
@@ -152,14 +153,14 @@ def diagnose(
         quantities["log_likelihood"] = log_likelihood
     for rv in _noise(model):
         if rv.name in posterior:
-            quantities[rv.name] = posterior[rv.name]
+            quantities[describe(rv)] = posterior[rv.name]
     values = xr.Dataset(quantities)
     require_finite(values)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistics = {
-            "rhat": az.rhat(values),
-            "ess_bulk": az.ess(values),
-            "ess_tail": az.ess(values, method="tail"),
+            "rhat": arviz.rhat(values),
+            "ess_bulk": arviz.ess(values),
+            "ess_tail": arviz.ess(values, method="tail"),
         }
     return Diagnosis(tagged(statistics), posterior.attrs.get("sampling_time"))
 

@@ -106,7 +106,8 @@ def require_finite(quantities: xr.Dataset) -> None:
     """
     for name, values in quantities.items():
         others = [dim for dim in values.dims if dim not in SAMPLES]
-        n_wrong = int((~np.isfinite(values)).any(others).sum())
+        is_finite: xr.DataArray = xr.apply_ufunc(np.isfinite, values)
+        n_wrong = int((~is_finite).any(others).sum())
         if n_wrong:
             raise ValueError(
                 f"{name} is infinite or NaN at {n_wrong} draws of idata; leave these draws out, or "

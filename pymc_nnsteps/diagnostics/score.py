@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -57,8 +56,8 @@ def score_statistic(
         {\partial v_i},
 
     whose mean under the posterior is zero. A chain that has not arrived, or a sampler of another
-    distribution, has another mean. A chain that is in one of several modes is not found by it:
-    there the mean is nearly zero, too.
+    distribution, has another mean, but not each of them: it is nearly zero too in one of several
+    modes, and for draws about the mean of a Gaussian that scatter too much or too little.
 
     Where the model transforms a variable, :math:`v` is the transformed, unbounded value that NUTS
     samples, and :math:`p` its density, Jacobian included. On the variable's own scale the mean
@@ -113,6 +112,8 @@ def score_statistic(
     >>> bool(abs(score.table.loc["W1", "z"]) < 4)
     True
     """
+    from arviz_stats import sampling_diagnostics as arviz
+
     model = model_or_context(model)
     scale = positive_number("scale", scale)
     discrete = model.discrete_value_vars
@@ -129,7 +130,7 @@ def score_statistic(
     posterior = posterior_of(idata)
     require_draws(posterior, n_chains=1)
     refuse_random_data(model)
-    gradients = pt.grad(model.logp(), values, disconnected_inputs="ignore")
+    gradients: Any = pt.grad(model.logp(), values, disconnected_inputs="ignore")
     means = [scale * pt.mean(as_tensor(gradient)) for gradient in gradients]
     statistics = of_draws(model, means).evaluate(model, posterior)
     draws = xr.Dataset(
@@ -137,7 +138,7 @@ def score_statistic(
         coords={dim: posterior[dim] for dim in SAMPLES},
     )
     require_finite(draws)
-    mean, error = draws.mean(SAMPLES), az.mcse(draws)
+    mean, error = draws.mean(SAMPLES), arviz.mcse(draws)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = mean / error
     return Score(draws, tagged({"mean": mean, "mcse": error, "z": z}))
