@@ -153,7 +153,7 @@ def diagnose(
         quantities["log_likelihood"] = log_likelihood
     for rv in _noise(model):
         if rv.name in posterior:
-            quantities[describe(rv)] = posterior[rv.name]
+            quantities[describe(rv)] = _with_own_dims(posterior[rv.name])
     values = xr.Dataset(quantities)
     require_finite(values)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -168,7 +168,7 @@ def diagnose(
 def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.DataArray | None:
     """Log density of all data given the free variables, if it is stored or can be had."""
     if isinstance(idata, xr.DataTree) and "log_likelihood" in idata.children:
-        terms = idata["log_likelihood"].to_dataset()
+        terms = idata["log_likelihood"].to_dataset().sel({dim: posterior[dim] for dim in SAMPLES})
         others = [dim for dim in terms.dims if dim not in SAMPLES]
         return terms.sum(others).to_dataarray("term").sum("term")
     expression = of_draws(model, [model.logp(vars=model.observed_RVs)])
@@ -189,3 +189,9 @@ def _noise(model: pm.Model) -> list[TensorVariable]:
         if not depends_on(parameter, data)
     ]
     return [rv for rv in model.free_RVs if rv in stated_in(parameters, model.free_RVs)]
+
+
+def _with_own_dims(values: xr.DataArray) -> xr.DataArray:
+    """A variable whose dims are not those of the function values, which have other rows."""
+    shared = [dim for dim in ("obs", "output") if dim in values.dims]
+    return values.rename({dim: f"{values.name}_{dim}" for dim in shared})

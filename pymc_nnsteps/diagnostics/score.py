@@ -16,6 +16,7 @@ from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_fini
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
 from pymc_nnsteps.random_data import refuse_random_data
+from pymc_nnsteps.steps.target import dependent_factors, log_density
 from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
 
 
@@ -130,7 +131,8 @@ def score_statistic(
     posterior = posterior_of(idata)
     require_draws(posterior, n_chains=1)
     refuse_random_data(model)
-    gradients: Any = pt.grad(model.logp(), values, disconnected_inputs="ignore")
+    log_p = log_density(model, [*rvs, *dependent_factors(model, rvs)])
+    gradients: Any = pt.grad(log_p, values, disconnected_inputs="ignore")
     means = [scale * pt.mean(as_tensor(gradient)) for gradient in gradients]
     statistics = of_draws(model, means).evaluate(model, posterior)
     draws = xr.Dataset(

@@ -45,7 +45,7 @@ def test_tells_exact_draws_from_biased_ones():
     model = regression()
     assert abs(nns.score_statistic(exact_draws(), model=model).table["z"].item()) < Z_LIMIT
     biased = nns.score_statistic(exact_draws(shift=0.3), model=model)
-    assert abs(biased.table["z"].item()) > 2 * Z_LIMIT / 2
+    assert abs(biased.table["z"].item()) > 2 * Z_LIMIT
 
 
 def bounded():
@@ -63,7 +63,7 @@ def bounded():
 def test_transformed_variables():
     """With respect to values on the variables' own scale the means are not zero."""
     model = bounded()
-    draws = prior(model, 2, 500).drop_vars("ordered")
+    draws = prior(model, 2, 150).drop_vars("ordered")
     names = [name for name in draws if name in model.named_vars]
     score = nns.score_statistic(draws, names, model=model)
     assert (score.table["z"].abs() < Z_LIMIT).all()
@@ -84,11 +84,7 @@ def test_networks(name):
 
 
 def test_latent_layer_of_exact_draws():
-    """Data drawn along with everything else: a draw of the prior is one of the posterior.
-
-    So scores of draws of (parameters, latent layers, data) have mean zero, too: here the data
-    are the network's inputs to a density that is left unobserved.
-    """
+    """Pre-activations under ReLU, whose density has kinks and no jumps."""
     with pm.Model() as model:
         W = pm.Normal("W", shape=(2, 3))
         Z = pm.Normal("Z", RNG.normal(size=(4, 2)) @ W, 0.3)
