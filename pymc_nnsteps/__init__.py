@@ -9,6 +9,7 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals import NotConjugate, explain
+from pymc_nnsteps.diagnostics import diagnose, rhat_over_time, score_statistic
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.models import (
     Prior,
@@ -35,12 +36,15 @@ __all__ = [
     "PiecewiseLinear",
     "Prior",
     "bow_tie",
+    "diagnose",
     "explain",
     "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
     "predict",
     "rejection_sample",
+    "rhat_over_time",
+    "score_statistic",
     "set_auto_assign",
     "wide_mlp",
 ]

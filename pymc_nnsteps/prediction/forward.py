@@ -84,7 +84,7 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     inputs = pt.tensor(
         container.name, dtype=container.dtype, shape=(None, *container.get_value().shape[1:])
     )
-    stand_ins = {variable: _stand_in(model, variable) for variable in [*weights, *learnt]}
+    stand_ins = {variable: stand_in_for(model, variable) for variable in [*weights, *learnt]}
     known: dict[Variable, tuple[Variable, Place]] = {
         weight: (stand_in, None) for weight, stand_in in stand_ins.items()
     }
@@ -113,7 +113,7 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     return ForwardPass(computed, inputs, used)
 
 
-def _stand_in(model: pm.Model, variable: TensorVariable) -> TensorVariable:
+def stand_in_for(model: pm.Model, variable: TensorVariable) -> TensorVariable:
     """A variable whose type tells all lengths that the model knows."""
     lengths = [_length(model, variable, axis) for axis in range(variable.ndim)]
     return variable.type.clone(shape=lengths)(variable.name)

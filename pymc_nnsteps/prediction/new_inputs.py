@@ -77,15 +77,29 @@ def predict(
     >>> nns.predict(idata, X[:5], model=model).sizes
     Frozen({'chain': 1, 'draw': 20, 'obs': 5, 'output': 1})
     """
-    model = model_or_context(model)
-    container = _container(model, inputs)
-    table, X = _read(X_new, model, container)
+    return function_values("X_new", idata, X_new, model_or_context(model), inputs)
+
+
+def function_values(
+    argument: str, idata: Any, X: object, model: pm.Model, inputs: str | None
+) -> xr.DataArray:
+    """Pass inputs through the network, as :func:`predict` does.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls ``X``, for messages.
+    idata, X, model, inputs
+        As for :func:`predict`.
+    """
+    container = _container(argument, model, inputs)
+    table, rows = _read(argument, X, model, container)
     network = forward_pass(model, container)
     posterior = posterior_of(idata)
     draws = stored_draws(posterior, model, network.weights)
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
-    values = evaluate(network.output, network.inputs, stand_ins, draws, X, n_chains * n_draws)
+    values = evaluate(network.output, network.inputs, stand_ins, draws, rows, n_chains * n_draws)
     values = values.reshape((n_chains, n_draws, *values.shape[1:]))
     if values.ndim == 3:
         values = values[..., None]
@@ -101,7 +115,7 @@ def predict(
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
 
 
-def _container(model: pm.Model, name: str | None) -> TensorSharedVariable:
+def _container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
     containers = {data.name: data for data in model.data_vars}
     if name is None:
         means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]
@@ -114,26 +128,26 @@ def _container(model: pm.Model, name: str | None) -> TensorSharedVariable:
     if name not in containers:
         known = ", ".join(containers) or "none"
         raise ValueError(
-            f"inputs must name the pm.Data container that X_new stands for; the model has {known}; "
-            "put the network's inputs in pm.Data."
+            f"inputs must name the pm.Data container that {argument} stands for; the model has "
+            f"{known}; put the network's inputs in pm.Data."
         )
     return containers[name]
 
 
 def _read(
-    X_new: object, model: pm.Model, container: TensorSharedVariable
+    argument: str, given: object, model: pm.Model, container: TensorSharedVariable
 ) -> tuple[Table, np.ndarray]:
     """The table of new inputs, and its values with the columns of the container in their order."""
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
-    table = numbers("X_new", X_new, dims)
+    table = numbers(argument, given, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
-    X = table.arranged("X_new", labels).astype(container.dtype)
+    X = table.arranged(argument, labels).astype(container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         raise ValueError(
-            f"X_new must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
+            f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
             f"model's {container.name}; got {X.shape}."
         )
     if not np.isfinite(X).all():
-        raise ValueError("X_new must be finite.")
+        raise ValueError(f"{argument} must be finite.")
     return table, X

@@ -53,7 +53,7 @@ def stored_draws(
     missing = [describe(variable) for variable in weights if variable.name not in posterior]
     if missing:
         raise ValueError(
-            f"idata lacks {', '.join(missing)}; store what the prediction needs, with "
+            f"idata lacks {', '.join(missing)}; store what is needed, with "
             f"pm.sample(var_names={[variable.name for variable in weights]})."
         )
     return [

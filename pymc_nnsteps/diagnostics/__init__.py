@@ -1,0 +1,20 @@
+"""Whether a chain over a network has arrived at its posterior.
+
+===============  =============================================================
+module           its subject
+===============  =============================================================
+``convergence``  R-hat and effective sample size of what a network computes
+``blocks``       R-hat over time
+``score``        the gradient of the log density, whose posterior mean is zero
+``draws``        functions of a model's variables, at stored draws
+``table``        how results are printed
+===============  =============================================================
+
+ArviZ is imported by the functions that use it: it would make up most of the package's import.
+"""
+
+from pymc_nnsteps.diagnostics.blocks import rhat_over_time
+from pymc_nnsteps.diagnostics.convergence import diagnose
+from pymc_nnsteps.diagnostics.score import score_statistic
+
+__all__ = ["diagnose", "rhat_over_time", "score_statistic"]

@@ -1,0 +1,197 @@
+"""R-hat and effective sample size of what a network computes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, override
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.structure import depends_on, describe, model_or_context, stated_in
+from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_finite
+from pymc_nnsteps.diagnostics.table import Tabulated, tagged
+from pymc_nnsteps.prediction.new_inputs import function_values
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Tabulated):
+    """R-hat and effective sample size of several quantities, printed as a table.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        For each quantity, with its own dims, and the dim ``statistic``: "rhat", "ess_bulk" and
+        "ess_tail".
+    sampling_time : float or None
+        Seconds that sampling took, tuning included, if the trace tells.
+    """
+
+    dataset: xr.Dataset
+    sampling_time: float | None
+
+    formats: ClassVar[Mapping[str, str]] = {
+        "points": "{:.0f}",
+        "rhat": "{:.3f}",
+        "rhat worst": "{:.3f}",
+        "> 1.01": "{:.0%}",
+        "> 1.05": "{:.0%}",
+        "ess": "{:.0f}",
+        "ess worst": "{:.0f}",
+        "ess per s": "{:.3g}",
+    }
+
+    @property
+    @override
+    def table(self) -> pd.DataFrame:
+        """One row per quantity: medians over its points, the worst of them, shares of points.
+
+        Points where all draws are equal have no R-hat, and are not counted.
+        """
+        rows = {name: self._row(values) for name, values in self.dataset.items()}
+        columns = [name for name in self.formats if any(name in row for row in rows.values())]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+    def _row(self, statistics: xr.DataArray) -> dict[str, float]:
+        rhat, ess = (statistics.sel(statistic=name).values for name in ("rhat", "ess_bulk"))
+        differ = ~np.isnan(rhat)
+        rhat, ess = rhat[differ], ess[differ]
+        if not rhat.size:
+            return {"points": 0}
+        row = {
+            "points": rhat.size,
+            "rhat": np.median(rhat),
+            "rhat worst": rhat.max(),
+            "> 1.01": np.mean(rhat > 1.01),
+            "> 1.05": np.mean(rhat > 1.05),
+            "ess": np.median(ess),
+            "ess worst": ess.min(),
+        }
+        if self.sampling_time is not None:
+            row["ess per s"] = row["ess"] / self.sampling_time
+        return row
+
+
+def diagnose(
+    idata: Any,
+    X: ArrayLike | pd.DataFrame,
+    *,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+) -> Diagnosis:
+    """Judge chains by what the network computes: R-hat and effective sample size.
+
+    Hidden units can change places without changing the network, so that R-hat of single weights
+    means nothing. That of function values does, at inputs that matter.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample`` with several chains, or its posterior.
+    X : array_like or table, shape (n_obs, n_features)
+        Inputs at which function values are compared.
+    model, inputs
+        As for :func:`~pymc_nnsteps.predict`.
+
+    Returns
+    -------
+    Diagnosis
+        Prints as a table with one row per quantity:
+
+        - ``f``, the function values at ``X`` (:func:`~pymc_nnsteps.predict`);
+        - ``log_likelihood``, of all data given the free variables, if the trace has a group of
+          this name or all the variables that it depends on;
+        - each stored variable that the noise of the data depends on: the parameters of their
+          distribution that no inputs enter.
+
+        Columns: number of points (those where draws differ), R-hat (rank-normalised), its worst,
+        and the shares of points where it exceeds 1.01 and 1.05; bulk effective sample size, its
+        worst, and per second of sampling time, tuning included, if the trace tells. ``.table`` is
+        a DataFrame, ``.dataset`` has the values of all points and the tail effective sample
+        size.
+
+    Raises
+    ------
+    ValueError
+        If there is one chain or fewer than four draws, if a quantity is not finite, or as for
+        :func:`~pymc_nnsteps.predict`.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner, *Rank-normalization, folding, and
+    localization: An improved R-hat*, Bayesian Analysis 16 (2021).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> diagnosis = nns.diagnose(idata, X[:5], model=model)
+    >>> diagnosis.table["points"]
+    f                 5
+    log_likelihood    1
+    Name: points, dtype: int64
+    >>> diagnosis.dataset["f"].sel(statistic="rhat").sizes
+    Frozen({'obs': 5, 'output': 1})
+    """
+    from arviz_stats import sampling_diagnostics as arviz
+
+    model = model_or_context(model)
+    posterior = posterior_of(idata)
+    require_draws(posterior, n_chains=2)
+    quantities = {"f": function_values("X", idata, X, model, inputs)}
+    log_likelihood = _log_likelihood(idata, posterior, model)
+    if log_likelihood is not None:
+        quantities["log_likelihood"] = log_likelihood
+    for rv in _noise(model):
+        if rv.name in posterior:
+            quantities[describe(rv)] = _with_own_dims(posterior[rv.name])
+    values = xr.Dataset(quantities)
+    require_finite(values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistics = {
+            "rhat": arviz.rhat(values),
+            "ess_bulk": arviz.ess(values),
+            "ess_tail": arviz.ess(values, method="tail"),
+        }
+    return Diagnosis(tagged(statistics), posterior.attrs.get("sampling_time"))
+
+
+def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.DataArray | None:
+    """Log density of all data given the free variables, if it is stored or can be had."""
+    if isinstance(idata, xr.DataTree) and "log_likelihood" in idata.children:
+        terms = idata["log_likelihood"].to_dataset().sel({dim: posterior[dim] for dim in SAMPLES})
+        others = [dim for dim in terms.dims if dim not in SAMPLES]
+        return terms.sum(others).to_dataarray("term").sum("term")
+    expression = of_draws(model, [model.logp(vars=model.observed_RVs)])
+    if not all(rv.name in posterior for rv in expression.stored):
+        return None
+    [values] = expression.evaluate(model, posterior)
+    return xr.DataArray(values, dims=SAMPLES, coords={dim: posterior[dim] for dim in SAMPLES})
+
+
+def _noise(model: pm.Model) -> list[TensorVariable]:
+    """Free variables in those parameters of the data's distribution that no inputs enter."""
+    data = set(model.data_vars)
+    parameters = [
+        parameter
+        for rv in model.observed_RVs
+        if depends_on(rv, data)
+        for parameter in rv.owner.inputs
+        if not depends_on(parameter, data)
+    ]
+    return [rv for rv in model.free_RVs if rv in stated_in(parameters, model.free_RVs)]
+
+
+def _with_own_dims(values: xr.DataArray) -> xr.DataArray:
+    """A variable whose dims are not those of the function values, which have other rows."""
+    shared = [dim for dim in ("obs", "output") if dim in values.dims]
+    return values.rename({dim: f"{values.name}_{dim}" for dim in shared})

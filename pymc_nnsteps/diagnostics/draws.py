@@ -1,0 +1,115 @@
+"""Functions of a model's variables, at stored draws."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor
+import xarray as xr
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.conditionals.structure import substitute
+from pymc_nnsteps.prediction.forward import stand_in_for
+from pymc_nnsteps.prediction.posterior import SAMPLES, stored_draws
+
+FEWEST_DRAWS = 4
+"""Draws of a chain that ArviZ needs to estimate anything."""
+
+
+@dataclass(frozen=True)
+class OfDraws:
+    """Expressions in terms of what a trace stores.
+
+    Attributes
+    ----------
+    outputs : list of TensorVariable
+    stored : dict of TensorVariable to TensorVariable
+        What stands for each free variable of the model that they depend on.
+    """
+
+    outputs: list[TensorVariable]
+    stored: dict[TensorVariable, TensorVariable]
+
+    def evaluate(self, model: pm.Model, posterior: xr.Dataset) -> list[np.ndarray]:
+        """Values at each draw, each an array with axes (chain, draw, ...).
+
+        Raises
+        ------
+        ValueError
+            If the posterior lacks a variable, or has another one than the model.
+        """
+        draws = stored_draws(posterior, model, self.stored)
+        with without_blas_notice():
+            function = pytensor.function(list(self.stored.values()), self.outputs, **c_by_default())
+        sizes = [posterior.sizes[dim] for dim in SAMPLES]
+        points = [function(*(draw[i] for draw in draws)) for i in range(np.prod(sizes))]
+        return [
+            np.reshape(values, (*sizes, *np.shape(values[0])))
+            for values in zip(*points, strict=True)
+        ]
+
+
+def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
+    """Expressions of the model's value variables, in terms of what a trace stores.
+
+    Parameters
+    ----------
+    model : pm.Model
+    expressions : sequence of TensorVariable
+        In terms of value variables, which are transformed where a variable has a transform. A
+        trace stores variables on their own scale.
+    """
+    natural = {rv: stand_in_for(model, rv) for rv in model.free_RVs}
+    values: dict[Variable, Variable] = {}
+    for rv, draw in natural.items():
+        transform = model.rvs_to_transforms[rv]
+        value: Variable = draw
+        if transform is not None:
+            value = transform.forward(draw, *substitute(rv.owner.inputs, natural))
+        values[model.rvs_to_values[rv]] = value
+    outputs = substitute(expressions, values)
+    entered = set(graph_inputs(outputs))
+    return OfDraws(outputs, {rv: draw for rv, draw in natural.items() if draw in entered})
+
+
+def require_draws(posterior: xr.Dataset, n_chains: int) -> None:
+    """Check that there is enough to compare.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer chains, or fewer than four draws in each.
+    """
+    if posterior.sizes["chain"] < n_chains:
+        raise ValueError(
+            "idata has one chain, but R-hat compares chains; sample several, with "
+            "pm.sample(chains=4)."
+        )
+    n_draws = posterior.sizes["draw"]
+    if n_draws < FEWEST_DRAWS:
+        raise ValueError(
+            f"idata must have at least {FEWEST_DRAWS} draws in each chain; it has {n_draws}."
+        )
+
+
+def require_finite(quantities: xr.Dataset) -> None:
+    """Check that quantities are finite at all draws.
+
+    Raises
+    ------
+    ValueError
+        Naming the first that is not, and the number of draws.
+    """
+    for name, values in quantities.items():
+        others = [dim for dim in values.dims if dim not in SAMPLES]
+        is_finite: xr.DataArray = xr.apply_ufunc(np.isfinite, values)
+        n_wrong = int((~is_finite).any(others).sum())
+        if n_wrong:
+            raise ValueError(
+                f"{name} is infinite or NaN at {n_wrong} draws of idata; leave these draws out, or "
+                "sample again."
+            )
