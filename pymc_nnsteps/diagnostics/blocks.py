@@ -1,5 +1,6 @@
 """R-hat over time: how far chains agree within each stretch of their draws."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def rhat_over_time(
     """R-hat of a network's function values in successive blocks of draws.
 
     Chains from different starts, one of them an exact draw from the posterior if there is one,
-    have forgotten these once R-hat of a block is about one at nearly all points.
+    have forgotten these once R-hat falls no further. It stays above one where a block is not
+    much longer than the time over which draws are correlated.
 
     Parameters
     ----------
@@ -50,7 +52,8 @@ def rhat_over_time(
     -------
     Dataset
         ``rhat`` with dims (block, obs, output), its ``mean`` over points (block), and its
-        ``quantiles`` over points (quantile, block) at 25, 50, 75 and 95 %. The coordinate
+        ``quantiles`` over points (quantile, block) at 25, 50, 75 and 95 %, each of them R-hat of
+        some point: the next higher, not an interpolation. The coordinate
         ``block`` is the label of the block's last draw. R-hat is NaN at points where no draw of a
         block differs from another, and these are left out of mean and quantiles.
 
@@ -106,7 +109,14 @@ def rhat_over_time(
         {
             "rhat": rhat,
             "mean": rhat.mean(points),
-            "quantiles": rhat.quantile(QUANTILES, points),
+            "quantiles": _quantiles(rhat, points),
         },
         coords={"block": ends},
     )
+
+
+def _quantiles(values: xr.DataArray, dims: tuple[str, ...]) -> xr.DataArray:
+    """Quantiles of what may be infinite, and is left out where it is NaN."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+        return values.quantile(QUANTILES, dims, method="higher")

@@ -104,7 +104,8 @@ def diagnose(
 
         - ``f``, the function values at ``X`` (:func:`~pymc_nnsteps.predict`);
         - ``log_likelihood``, of all data given the free variables, if the trace has a group of
-          this name or all the variables that it depends on;
+          this name or all the variables that it depends on (then of the data that the model has
+          now);
         - each stored variable that the noise of the data depends on: the parameters of their
           distribution that no inputs enter.
 
@@ -139,6 +140,8 @@ def diagnose(
     f                 5
     log_likelihood    1
     Name: points, dtype: int64
+    >>> "ess per s" in diagnosis.table
+    True
     >>> diagnosis.dataset["f"].sel(statistic="rhat").sizes
     Frozen({'obs': 5, 'output': 1})
     """

@@ -24,10 +24,11 @@ def test_is_the_classical_one_of_each_block():
     expected = np.stack([classical(f[:, :10]), classical(f[:, 10:20])])
     np.testing.assert_allclose(over_time["rhat"].transpose("block", ...), expected)
     np.testing.assert_allclose(over_time["mean"], expected.mean((1, 2)))
-    quantiles = np.quantile(expected, [0.25, 0.5, 0.75, 0.95], axis=(1, 2))
+    levels = [0.25, 0.5, 0.75, 0.95]
+    quantiles = np.quantile(expected, levels, axis=(1, 2), method="higher")
     np.testing.assert_allclose(over_time["quantiles"].transpose("quantile", "block"), quantiles)
     assert list(over_time["block"]) == [900, 1900]
-    assert list(over_time["quantile"]) == [0.25, 0.5, 0.75, 0.95]
+    assert list(over_time["quantile"]) == levels
 
 
 def test_chains_that_merge():
@@ -68,3 +69,12 @@ def test_bad_options(options, message):
     model, draws = line(independent(shape=(2, 20)))
     with pytest.raises(ValueError, match=message):
         nns.rhat_over_time(draws, [[1.0]], model=model, **options)
+
+
+@pytest.mark.parametrize(("second", "expected"), [(2.0, np.inf), (1.0, np.nan)])
+def test_chains_that_do_not_move(second, expected):
+    """R-hat of different constants is infinite, that of one constant is none."""
+    model, draws = line(np.repeat([[1.0], [second]], 20, axis=1))
+    over_time = nns.rhat_over_time(draws, [[1.0], [2.0], [3.0]], block=10, model=model)
+    for values in over_time.data_vars.values():
+        np.testing.assert_array_equal(values, np.full(values.shape, expected))
