@@ -851,8 +851,10 @@ def move_gated_rows(
             )  # fmt: skip
             fill_precision(prior[a], inputs, information, left, right, factor)
             pivot = try_to_factorise(factor)
+            lost = not (pivot == pivot and math.isfinite(log_density))
             if pivot > 0.0:
                 step = find_step(inputs, row, prior[a], pull[a], score, factor)
+                lost = lost or not math.isfinite(step[0])
                 change = normal[p, a].copy()
                 solve(factor, change)
                 for j in range(d):
@@ -888,7 +890,7 @@ def move_gated_rows(
                     if uniform[p, a] < probability:
                         rows[a], logit[a], level[a] = new_row, new_logit, new_level
                         chance[:] = new_chance
-            if not (pivot == pivot and math.isfinite(log_density)):
+            if lost:
                 rows[a] = np.nan
             for n in range(n_obs):
                 gates[a, n] = 1.0 if refresh[p, a, n] < chance[n] else 0.0
