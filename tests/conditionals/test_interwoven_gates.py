@@ -1,12 +1,13 @@
 """Moves of weights with their gates summed out, against the model's own density.
 
 The oracle of the target is the model's log density: activations are integrated out as an exact
-quadratic (as in the tests of collapsed draws), and then all patterns of a row's gates are summed.
+quadratic, and then all patterns of a row's gates are summed.
 With the arrays that the kernel is given shown to state this target, the move is done again,
 slowly: open gates by all patterns and the normal law of what is seen, gradients by differences of
 the target, proposals with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
+import inspect
 from functools import cache
 from itertools import product
 
@@ -29,7 +30,7 @@ from pymc_nnsteps.steps.sweep import chain_draws
 from pymc_nnsteps.steps.variables import natural_values
 from tests.conditionals import graphs, test_collapse
 from tests.conditionals.graphs import FAST, integrand_of, random_nodes, shapes_of
-from tests.conditionals.test_collapse import N, SPREAD, X, Y, bow_tie, built, named, names, network
+from tests.conditionals.test_collapse import SPREAD, N, X, Y, bow_tie, built, named, names, network
 
 PASSES = 2
 
@@ -73,13 +74,31 @@ class Layer(test_collapse.Layer):
         self.move = match_interwoven_gates(activations, conditionals, held, PASSES)
         *weights, gates = self.move.draws
         self.weights, self.gates = [rv.name for rv in weights], gates.name
-        self.density = self.marginal(integrand_of(self.model, self.children_above))
+        self.density = integrand_of(self.model, self.children_above)
+        self.curvature = self._curvature()
         rng = pt.random.rng("rng")
         draw = self.move.draw(rng, shapes_of(self.model))
         fixed = {omega: pt.as_tensor(value) for omega, value in self.above.items()}
         results = [draw.rng, *(draw.values[rv] for rv in self.move.draws), draw.acceptance]
         next_rng, *self.results = substitute(results, fixed | natural_values(self.model))
         self.noises = [node.outputs[1] for node in random_nodes(rng, next_rng, self.results)]
+
+    def _at(self, point, vector):
+        return self.density(point | {self.a: vector.reshape(point[self.a].shape)})
+
+    def _curvature(self):
+        """Of the log density by activations, which neither weights nor gates of the layer change."""
+        units = np.eye(self.point[self.a].size)
+        start, up = self._at(self.point, 0 * units[0]), [self._at(self.point, u) for u in units]
+        both = [[self._at(self.point, u + v) for v in units] for u in units]
+        return start + np.array(both) - np.add.outer(up, up)
+
+    def without_activations(self, point):
+        """Log density with the activations integrated out, up to a constant."""
+        units = np.eye(len(self.curvature))
+        start = self._at(point, 0 * units[0])
+        gradient = [self._at(point, u) - start for u in units] - np.diag(self.curvature) / 2
+        return start - gradient @ np.linalg.solve(self.curvature, gradient) / 2
 
     def arguments(self):
         """What the kernel is given."""
@@ -130,7 +149,8 @@ class Layer(test_collapse.Layer):
         for pattern in product((0, 1), repeat=N):
             tried = gates.copy()
             tried[:, unit] = pattern
-            total.append(self.density(self.point | self.put_rows(rows) | {self.gates: tried}))
+            point = self.point | self.put_rows(rows) | {self.gates: tried}
+            total.append(self.without_activations(point))
         return special.logsumexp(total)
 
 
@@ -265,15 +285,14 @@ def test_target(layer):
     for unit in range(len(p["rows"])):
         law = Row(p, p["gates"], unit)
         ours, theirs = law.target(p["rows"][unit]), layer.target(p["rows"], unit)
-        for scale in (0.3, 2.0):
-            rows = p["rows"].copy()
-            rows[unit] += scale * rng.normal(size=rows.shape[1])
-            np.testing.assert_allclose(
-                law.target(rows[unit]) - ours,
-                layer.target(rows, unit) - theirs,
-                rtol=1e-8,
-                atol=1e-8,
-            )
+        rows = p["rows"].copy()
+        rows[unit] += rng.normal(size=rows.shape[1])
+        np.testing.assert_allclose(
+            law.target(rows[unit]) - ours,
+            layer.target(rows, unit) - theirs,
+            rtol=1e-8,
+            atol=1e-8,
+        )
 
 
 def test_moves(layer):
@@ -324,20 +343,55 @@ def kernel_draw(p, given):
 SIZES = [(5, 3, 2, 1, 1, 1.0), (4, 1, 1, 2, 4, 1.0), (6, 2, 3, 3, 6, 1.0), (5, 2, 2, 2, 1, 8.0)]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_kernel(size):
-    """The same, at sizes, factors and weights of each sample that models here do not have."""
+def assert_as_slow(kernel, size):
+    """Fail unless a kernel moves rows and gates as the slow move does."""
     probabilities = []
     for seed in range(6):
         p = kernel_problem(seed, *size)
         given = noises(p, seed, passes=3)
         rows, gates, acceptance, _ = slow_moves(p, *given)
-        found = kernel_draw(p, given)
+        found = kernel(*(p[name] for name in ARGUMENTS), *given)
         np.testing.assert_allclose(found[0], rows, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(found[1], gates)
         np.testing.assert_allclose(found[2], acceptance, rtol=0, atol=1e-5)
         probabilities.extend(acceptance)
     assert np.ptp(probabilities) > 0.1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_kernel(size):
+    """The same, at sizes, factors and weights of each sample that models here do not have."""
+    assert_as_slow(kernels.move_gated_rows, size)
+
+
+PLANTS = {
+    "p for s": ("(p - s) * logit_factor[n]", "(p - p) * logit_factor[n]"),
+    "no determinants": ("log_ratio += math.log(new_factor[i, i] / factor[i, i])", "pass"),
+    "gates not redrawn": ("1.0 if refresh[p, a, n] < chance[n] else 0.0", "gates[a, n]"),
+    "gates of the old row": ("chance[:] = new_chance", "pass"),
+    "gates of the old level": ("shift[n] = gates[a, n] * level[a, n]", "shift[n] = mean[n]"),
+    "one way": ("back[j] = -change[j] - drift * step[j]", "back[j] = -change[j]"),
+    "own activations not removed": ("gradient[n] += curvature[n] * mean[n]", "pass"),
+}
+"""Code of the kernel, and what it is exchanged for."""
+
+
+def planted(plant):
+    """The kernel, not compiled, with an error in it."""
+    namespace = dict(vars(kernels))
+    sources = [inspect.getsource(namespace[name].py_func) for name in
+               ("weigh_gates", "find_step", "move_gated_rows")]  # fmt: skip
+    source = "".join(sources).replace("@jit", "")
+    right, wrong = PLANTS[plant]
+    assert source.count(right) == 1
+    exec(source.replace(right, wrong), namespace)
+    return namespace["move_gated_rows"]
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant):
+    with pytest.raises(AssertionError):
+        assert_as_slow(planted(plant), SIZES[0])
 
 
 def test_gates_are_drawn_at_their_probability():
@@ -438,7 +492,8 @@ PLAIN = ["W1 b1", "gamma1", "eta_sq1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
 
 
 @pytest.mark.parametrize(
-    ("hidden", "collapse", "expected"), [((2,), True, ONE), ((3, 2), True, TWO), ((2,), False, PLAIN)]
+    ("hidden", "collapse", "expected"),
+    [((2,), True, ONE), ((3, 2), True, TWO), ((2,), False, PLAIN)],
 )
 def test_sequence_of_draws(hidden, collapse, expected):
     """A move torn from its activations, and variables that are lost."""

@@ -1,0 +1,73 @@
+"""Weights behind gates moved with these summed out: joint distributions, planted errors.
+
+At little noise, where gates, activations and weights given all else hardly move, and the move
+decides what becomes of the weights.
+"""
+
+import numpy as np
+import pytest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals import gaussian_kernels
+from tests.conditionals.test_interwoven_gates import planted
+from tests.statistics import bonferroni_limit
+from tests.steps.joint import LEVEL, joint_z_scores
+from tests.steps.test_bow_tie import LIGHT
+from tests.steps.test_interweaving import interwoven
+
+X = np.random.default_rng(3).normal(size=(2, 2))
+SHORT, LONG = 6_000, 30_000
+
+
+def tiny(hidden=(2,), n_outputs=None, shrinkage="gaussian"):
+    y = X[:, 0] if n_outputs is None else np.resize(X[:, 0], (n_outputs, 2)).T
+    return nns.bow_tie(
+        X,
+        y,
+        hidden=hidden,
+        temperature=0.3,
+        shrinkage=shrinkage,
+        bias_var=0.7,
+        hidden_alpha=4,
+        hidden_beta=0.01,
+        noise_alpha=4,
+        noise_beta=0.05,
+        **LIGHT[shrinkage],
+    )
+
+
+def scores(model, transitions, *, rho=1e-12, **options):
+    step = interwoven(model, rho=rho, passes=2, **options)
+    found = joint_z_scores(step, model, "targets", transitions=transitions)
+    return max(map(abs, found.values())) / bonferroni_limit(len(found), LEVEL)
+
+
+CASES = {
+    "1 layer": (tiny, {}),
+    "short proposals": (tiny, {"rho": 0.7, "collapse": False}),
+    "3 outputs": (lambda: tiny(n_outputs=3), {"collapse": False}),
+    "2 layers": (lambda: tiny((2, 2)), {"scan": "parallel"}),
+    "student_t": (lambda: tiny(shrinkage="student_t"), {}),
+}
+
+
+@pytest.mark.parametrize("case", ["1 layer", "2 layers"])
+def test_joint_distribution(case):
+    """A sweep that does not leave the posterior invariant."""
+    build, options = CASES[case]
+    assert scores(build(), SHORT, **options) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_joint_distribution_at_length(case):
+    """The same, which sees smaller errors."""
+    build, options = CASES[case]
+    assert scores(build(), LONG, **options) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", ["no determinants", "gates not redrawn", "gates of the old row"])
+def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
+    monkeypatch.setattr(gaussian_kernels, "move_gated_rows", planted(plant))
+    assert scores(tiny(), SHORT) > 1
