@@ -87,7 +87,7 @@ class Layer(test_collapse.Layer):
         return self.density(point | {self.a: vector.reshape(point[self.a].shape)})
 
     def _curvature(self):
-        """Of the log density by activations, which neither weights nor gates of the layer change."""
+        """By activations, of the log density; neither weights nor gates of the layer change it."""
         units = np.eye(self.point[self.a].size)
         start, up = self._at(self.point, 0 * units[0]), [self._at(self.point, u) for u in units]
         both = [[self._at(self.point, u + v) for v in units] for u in units]

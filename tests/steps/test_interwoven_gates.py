@@ -4,19 +4,23 @@ At little noise, where gates, activations and weights given all else hardly move
 decides what becomes of the weights.
 """
 
+import math
+
 import numpy as np
 import pytest
+from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import gaussian_kernels
+from pymc_nnsteps.steps import gibbs
+from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.conditionals.test_interwoven_gates import planted
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import LEVEL, joint_z_scores
 from tests.steps.test_bow_tie import LIGHT
-from tests.steps.test_interweaving import interwoven
 
 X = np.random.default_rng(3).normal(size=(2, 2))
-SHORT, LONG = 6_000, 30_000
+SHORT, LONG, RESTART = 5_000, 30_000, 50
 
 
 def tiny(hidden=(2,), n_outputs=None, shrinkage="gaussian"):
@@ -36,8 +40,38 @@ def tiny(hidden=(2,), n_outputs=None, shrinkage="gaussian"):
     )
 
 
+def interwoven(model, rho, **options):
+    """A step with proposals of this autocorrelation, whose chain starts anew now and then.
+
+    At little noise hardly anything moves, and statistics of one chain are no normal ones. A draw
+    of everything from the joint distribution leaves it invariant as any transition should.
+    """
+    step = nns.Gibbs(model=model, interweave=True, passes=2, **options)
+    setup_chain, one_step = step.setup_chain, step.step
+    variables = model.basic_RVs
+    anew = compile_graph([], variables, random_seed=1, mode="FAST_COMPILE")
+
+    def setup_chain_at_rho(*args):
+        setup_chain(*args)
+        fixed = DualAveraging(gibbs.TARGET_ACCEPT, math.log(1 / rho - 1))
+        step.adaptations = (fixed,) * len(step.adaptations)
+
+    def step_or_restart(point):
+        if step.n_sweeps % RESTART == 0:
+            drawn = dict(zip(variables, anew(), strict=True))
+            model["targets"].set_value(drawn[model["y"]])
+            for rv in model.free_RVs:
+                positive = model.rvs_to_transforms[rv] is not None
+                value = np.log(drawn[rv]) if positive else drawn[rv]
+                point = point | {model.rvs_to_values[rv].name: value}
+        return one_step(point)
+
+    step.setup_chain, step.step = setup_chain_at_rho, step_or_restart
+    return step
+
+
 def scores(model, transitions, *, rho=1e-12, **options):
-    step = interwoven(model, rho=rho, passes=2, **options)
+    step = interwoven(model, rho, **options)
     found = joint_z_scores(step, model, "targets", transitions=transitions)
     return max(map(abs, found.values())) / bonferroni_limit(len(found), LEVEL)
 
