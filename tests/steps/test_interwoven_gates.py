@@ -85,23 +85,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", ["1 layer", "2 layers"])
-def test_joint_distribution(case):
-    """A sweep that does not leave the posterior invariant."""
-    build, options = CASES[case]
-    assert scores(build(), SHORT, **options) < 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_joint_distribution_at_length(case):
-    """The same, which sees smaller errors."""
+def test_joint_distribution(case):
+    """A sweep that does not leave the posterior invariant."""
     build, options = CASES[case]
     assert scores(build(), LONG, **options) < 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", ["no determinants", "gates not redrawn", "gates of the old row"])
+@pytest.mark.parametrize("plant", ["one way", "gates not redrawn", "gates of the old row"])
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     monkeypatch.setattr(gaussian_kernels, "move_gated_rows", planted(plant))
     assert scores(tiny(), SHORT) > 1
