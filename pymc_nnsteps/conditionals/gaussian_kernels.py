@@ -1,6 +1,7 @@
 r"""Draws of Gaussian blocks with a precision matrix per label, label by label, as Numba kernels.
 
-The last of them, :func:`move_rows`, draws by Metropolis-Hastings (:mod:`.interweaving`).
+The last of them, :func:`move_rows` and :func:`move_gated_rows`, draw by Metropolis-Hastings
+(:mod:`.interweaving`, :mod:`.interwoven_gates`).
 
 The labels (units of a layer, samples) are independent given the rest, but each has weights of its
 own, so that a product over all of them at once would hold an array of (labels, d, d). The loops
@@ -42,6 +43,10 @@ TOO_PRECISE = (
     "beside the prior for them to hold the posterior; rescale, use a larger noise or a tighter "
     "prior, or remove columns that repeat others"
 )
+
+
+LEAST_CHANCE = 1e-4
+"""Probability below which an open gate adds nothing to the precision of a proposal."""
 
 
 @jit
@@ -665,6 +670,31 @@ def draw_chain(
 
 
 @jit
+def whiten_samples(
+    design: Array,
+    weight: Array,
+    response: Array,
+    variance: Array,
+    whitened: Array,
+    residual: Array,
+) -> None:
+    """Fill B, (m, units, n_obs or 1), and ``e = U^{-T} y``, (m, n_obs)."""
+    m, units = design.shape
+    root, seen, rest = np.empty((m, m)), np.empty((m, units)), np.empty(m)
+    for n in range(len(response)):
+        if n < len(weight):
+            whiten(design, weight[n], variance, root, seen)
+            for i in range(m):
+                for a in range(units):
+                    whitened[i, a, n] = seen[i, a]
+        for i in range(m):
+            rest[i] = response[n, i]
+        solve_transposed(root, rest)
+        for i in range(m):
+            residual[i, n] = rest[i]
+
+
+@jit
 def read_pieces(
     z: Array, knots: Array, slopes: Array, intercepts: Array, slope: Array, intercept: Array
 ) -> None:
@@ -834,20 +864,8 @@ def move_rows(
         return rows, pre, np.ones(units)
     acceptance = np.zeros(units)
 
-    samples = len(weight)
-    whitened, residual = np.empty((m, units, samples)), np.empty((m, n_obs))
-    root, seen, rest = np.empty((m, m)), np.empty((m, units)), np.empty(m)
-    for n in range(n_obs):
-        if n < samples:
-            whiten(design, weight[n], variance, root, seen)
-            for i in range(m):
-                for a in range(units):
-                    whitened[i, a, n] = seen[i, a]
-        for i in range(m):
-            rest[i] = response[n, i]
-        solve_transposed(root, rest)
-        for i in range(m):
-            residual[i, n] = rest[i]
+    whitened, residual = np.empty((m, units, len(weight))), np.empty((m, n_obs))
+    whiten_samples(design, weight, response, variance, whitened, residual)
 
     slope, intercept = np.empty((units, n_obs)), np.empty((units, n_obs))
     new_slope, new_intercept = np.empty(n_obs), np.empty(n_obs)
@@ -943,3 +961,208 @@ def move_rows(
                 slope[a], intercept[a] = new_slope, new_intercept
                 precisions[a], factors[a] = new_precision, new_factor
     return rows, pre, acceptance
+
+
+@jit
+def weigh_gates(
+    logit: Array,
+    level: Array,
+    logit_factor: Array,
+    level_factor: Array,
+    gradient: Array,
+    curvature: Array,
+    chance: Array,
+    score: Array,
+    information: Array,
+) -> float:
+    """Fill what a row is told with its gates summed out, and return the log likelihood.
+
+    With the odds of an open gate ``log s / (1 - s)`` before and ``u = logit + g m - c m^2 / 2``
+    after what is seen of activations at ``m``, the level of open ones, that is the sum of
+    ``log(s exp(g m - c m^2 / 2) + 1 - s)``.
+
+    Parameters
+    ----------
+    logit, level : array, shape (n_obs,)
+    logit_factor, level_factor : array, shape (n_obs,)
+        Their derivatives by ``x . w``.
+    gradient, curvature : array, shape (n_obs,)
+        ``g`` and ``c``.
+    chance : array, shape (n_obs,)
+        Filled with the probability of an open gate.
+    score, information : array, shape (n_obs,)
+        Filled with the derivative of the log likelihood by ``x . w``, and with the precision of
+        the proposal, which open gates that are unlikely leave out.
+    """
+    total, product = 0.0, 1.0
+    for n in range(len(logit)):
+        before = logit[n]
+        after = before + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n])
+        small, tiny = math.exp(-abs(before)), math.exp(-abs(after))
+        s = (1.0 if before >= 0.0 else small) / (1.0 + small)
+        p = (1.0 if after >= 0.0 else tiny) / (1.0 + tiny)
+        total += max(after, 0.0) - max(before, 0.0)
+        product *= (1.0 + tiny) / (1.0 + small)
+        if n % 512 == 511:
+            total += math.log(product)
+            product = 1.0
+        slope = level_factor[n] * (gradient[n] - curvature[n] * level[n])
+        chance[n] = p
+        score[n] = p * slope + (p - s) * logit_factor[n]
+        square = p * curvature[n] * level_factor[n] * level_factor[n]
+        information[n] = 0.0 if p < LEAST_CHANCE else square
+    return total + math.log(product)
+
+
+@jit
+def find_step(
+    inputs: Array, row: Array, prior: Array, pull: Array, score: Array, factor: Array
+) -> Array:
+    """``P^{-1} grad`` of a row's log density with the Cholesky factor of P."""
+    step = np.dot(score, inputs)
+    for j in range(len(step)):
+        step[j] += pull[j] - prior[j] * row[j]
+    solve_transposed(factor, step)
+    solve(factor, step)
+    return step
+
+
+@jit
+def move_gated_rows(
+    inputs: Array,
+    rows: Array,
+    prior: Array,
+    pull: Array,
+    gates: Array,
+    logit: Array,
+    logit_factor: Array,
+    level: Array,
+    level_factor: Array,
+    design: Array,
+    weight: Array,
+    response: Array,
+    variance: Array,
+    rho: Array,
+    normal: Array,
+    refresh: Array,
+    uniform: Array,
+) -> tuple[Array, Array, Array]:
+    r"""Move the rows of a layer's weights in turn, each with its gates summed out, then drawn.
+
+    Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
+    precision of a proposal cannot be told from a singular one, and NaNs spread.
+
+    Parameters
+    ----------
+    inputs : array, shape (n_obs, d)
+        ``X``.
+    rows : array, shape (units, d)
+        ``w_a``.
+    prior, pull : array, shape (units, d)
+        Precision of the rows' prior, and precision times mean.
+    gates : array, shape (units, n_obs)
+    logit, level : array, shape (units, n_obs)
+        Prior log odds of open gates, and means of the activations behind open gates.
+    logit_factor, level_factor : array, shape (units, n_obs)
+        Their derivatives by ``X w_a``, of which they are affine functions.
+    design, weight, response, variance
+        What is seen of the activations and their noise, as of
+        :func:`draw_collapsed_gates`.
+    rho : array, shape (units,)
+        Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays, as its
+        gates do.
+    normal : array, shape (passes, units, d)
+        Standard normals.
+    refresh : array, shape (passes, units, n_obs)
+        Uniform, for the gates.
+    uniform : array, shape (passes, units)
+
+    Returns
+    -------
+    rows : array, shape (units, d)
+    gates : array, shape (units, n_obs)
+    acceptance : array, shape (units,)
+        Mean probability of acceptance, over the passes.
+    """
+    n_obs, d = inputs.shape
+    m, units = design.shape
+    rows, gates = rows.copy(), gates.copy()
+    if (rho == 1.0).all():
+        return rows, gates, np.ones(units)
+    logit, level = logit.copy(), level.copy()
+    acceptance = np.zeros(units)
+
+    whitened, residual = np.empty((m, units, len(weight))), np.empty((m, n_obs))
+    whiten_samples(design, weight, response, variance, whitened, residual)
+    for a in range(units):
+        explain_by(whitened, residual, a, gates[a] * level[a])
+
+    gradient, curvature, information = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
+    chance, score = np.empty(n_obs), np.empty(n_obs)
+    new_chance, new_logit, new_level = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
+    mean, shift = np.empty(n_obs), np.empty(n_obs)
+    left, right = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
+    factor, new_factor, back = np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    for p in range(len(normal)):
+        for a in range(units):
+            if rho[a] == 1.0:
+                acceptance[a] = 1.0
+                continue
+            row = rows[a]
+            drift, spread = 1.0 - rho[a], math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
+            look_from_above(whitened, residual, a, curvature, gradient)
+            for n in range(n_obs):
+                mean[n] = gates[a, n] * level[a, n]
+                gradient[n] += curvature[n] * mean[n]
+            log_density = weigh_gates(
+                logit[a], level[a], logit_factor[a], level_factor[a], gradient, curvature,
+                chance, score, information,
+            )  # fmt: skip
+            fill_precision(prior[a], inputs, information, left, right, factor)
+            pivot = try_to_factorise(factor)
+            lost = not (pivot == pivot and math.isfinite(log_density))
+            if pivot > 0.0:
+                step = find_step(inputs, row, prior[a], pull[a], score, factor)
+                lost = lost or not math.isfinite(step[0])
+                change = normal[p, a].copy()
+                solve(factor, change)
+                for j in range(d):
+                    change[j] = drift * step[j] + spread * change[j]
+                new_row = row + change
+                moved = np.dot(inputs, change)
+                for n in range(n_obs):
+                    new_logit[n] = logit[a, n] + logit_factor[a, n] * moved[n]
+                    new_level[n] = level[a, n] + level_factor[a, n] * moved[n]
+                new_log_density = weigh_gates(
+                    new_logit, new_level, logit_factor[a], level_factor[a], gradient, curvature,
+                    new_chance, score, information,
+                )  # fmt: skip
+                fill_precision(prior[a], inputs, information, left, right, new_factor)
+                if try_to_factorise(new_factor) > 0.0:
+                    step = find_step(inputs, new_row, prior[a], pull[a], score, new_factor)
+                    log_ratio = new_log_density - log_density
+                    for j in range(d):
+                        middle = row[j] + 0.5 * change[j]
+                        log_ratio += change[j] * (pull[a, j] - prior[a, j] * middle)
+                        back[j] = -change[j] - drift * step[j]
+                    for i in range(d):
+                        whitened_back = 0.0
+                        for j in range(i, d):
+                            whitened_back += new_factor[i, j] * back[j]
+                        ahead = spread * normal[p, a, i]
+                        log_ratio += (
+                            0.5 * (ahead + whitened_back) * (ahead - whitened_back) / spread**2
+                        )
+                        log_ratio += math.log(new_factor[i, i] / factor[i, i])
+                    probability = math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
+                    acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
+                    if uniform[p, a] < probability:
+                        rows[a], logit[a], level[a] = new_row, new_logit, new_level
+                        chance[:] = new_chance
+            if lost:
+                rows[a] = np.nan
+            for n in range(n_obs):
+                gates[a, n] = 1.0 if refresh[p, a, n] < chance[n] else 0.0
+                shift[n] = gates[a, n] * level[a, n] - mean[n]
+            explain_by(whitened, residual, a, shift)
+    return rows, gates, acceptance

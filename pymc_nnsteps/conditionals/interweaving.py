@@ -180,8 +180,7 @@ def propose_interwoven(
     Raises
     ------
     ValueError
-        If ``interweave`` is True and there is a layer behind an activation, or no layer at all,
-        for which it cannot be.
+        If ``interweave`` is True and there is a layer behind an activation for which it cannot be.
     """
     if interweave is False:
         return Proposals()
@@ -220,11 +219,6 @@ def propose_interwoven(
         if a not in collapsed:
             puts = (*move.above.before, move, move.above.fresh, block)
             replacements.append(Replacement(by_variable[a], (block,), puts))
-    if interweave is True and not moves:
-        raise ValueError(
-            "interweave is True, but no pre-activations behind a piecewise-linear activation are "
-            'drawn together with their weights and activations; use "auto".'
-        )
     return Proposals(tuple(replacements), tuple(moves), declined)
 
 

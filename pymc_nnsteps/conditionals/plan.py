@@ -12,6 +12,7 @@ from pymc_nnsteps.conditionals.chain import propose_chains
 from pymc_nnsteps.conditionals.collapse import propose_collapsed
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.conditionals.interweaving import propose_interwoven
+from pymc_nnsteps.conditionals.interwoven_gates import propose_interwoven_gates
 from pymc_nnsteps.conditionals.recognition import find_conditionals, recognise
 from pymc_nnsteps.conditionals.replacement import Choice
 from pymc_nnsteps.conditionals.scan import Scan, order_scan
@@ -96,8 +97,8 @@ def plan(
     """Plan the sweep that draws some variables.
 
     Gates and weights of a layer are drawn with its activations integrated out and weights are
-    moved with their pre-activations, where that is asked for and there are such; Gaussian layers
-    that follow each other are drawn jointly.
+    moved with their pre-activations or gates, where that is asked for and there are such; Gaussian
+    layers that follow each other are drawn jointly.
 
     Parameters
     ----------
@@ -124,10 +125,19 @@ def plan(
     sweep = blocks
     for replacement in (*collapsed.replacements, *interwoven.replacements):
         sweep = replacement.apply(sweep)
+    gated = propose_interwoven_gates(blocks, sweep, options.interweave, options.passes, shapes)
+    for replacement in gated.replacements:
+        sweep = replacement.apply(sweep)
+    if options.interweave is True and not (interwoven.layers or gated.layers):
+        raise ValueError(
+            "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
+            "no binary gates, are drawn together with their weights and activations; use "
+            '"auto".'
+        )
     for replacement in propose_chains(blocks, sweep):
         sweep = replacement.apply(sweep)
     ordered = tuple(order_scan(sweep, options.scan, model))
-    notes = {**collapsed.declined, **interwoven.declined}
+    notes = {**collapsed.declined, **interwoven.declined, **gated.declined}
     reasons = reasons or {}
     rows: list[tuple[str, str | None, str]] = []
     for rv in model.free_RVs:

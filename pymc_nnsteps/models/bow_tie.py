@@ -162,8 +162,9 @@ def bow_tie(
     **Sampling.** Judge convergence by function values (``nns.predict`` at some inputs), never by
     weights: hidden units can be exchanged, and the scale of a row of ``W{l}`` can be traded for
     that of a column of ``W{l+1}``. With a small temperature and little noise in the hidden layers
-    gates, activations and weights are nearly functions of each other, so that chains move
-    slowly: run several, and look at R-hat of function values. Gates and activations, which
+    gates, activations and weights are nearly functions of each other, so that chains may move
+    slowly even with interwoven rows (:class:`~pymc_nnsteps.Gibbs`): run several, and look at R-hat
+    of function values. Gates and activations, which
     have a number for each observation and unit, are best left out of the trace::
 
         kept = [rv.name for rv in model.free_RVs if rv.name not in ("gamma1", "a1")]

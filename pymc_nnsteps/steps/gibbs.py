@@ -75,8 +75,9 @@ class Gibbs(BlockedStep):
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, its activations integrated out: what makes networks with little noise
-        mix. The cost grows with the square of a row's number of weights; "auto" does so up to
-        128. All choices leave the posterior invariant.
+        mix. So are those of a layer behind binary gates, with the gates of the row summed out and
+        then drawn afresh. The cost grows with the square of a row's number of weights; "auto" does
+        so up to 128. All choices leave the posterior invariant.
     passes : int
         How often each row is so moved in a sweep.
     model : pm.Model, optional
@@ -109,7 +110,8 @@ class Gibbs(BlockedStep):
     Notes
     -----
     Interwoven rows are proposed by a Crank-Nicolson step in the Gaussian that the posterior of a
-    row is on the present linear pieces of the activation. Its autocorrelation ``rho``, one for
+    row is on the present linear pieces of the activation, or that is close to it where gates are
+    open with the probabilities they have at present. Its autocorrelation ``rho``, one for
     each unit, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
     more are accepted even then), and kept after that. The first 200 sweeps, if at least 800 are
     for tuning, or else the first quarter of these, do without such moves: from zero weights they

@@ -296,7 +296,7 @@ def test_fresh_activations_are_given_the_same_precisions(build, index):
 
 def sweep_of(model, collapse="auto", scan="sequential", without=()):
     rvs = [rv for rv in model.free_RVs if rv.name not in without]
-    return graphs.sweep_of(model, rvs, collapse=collapse, scan=scan)
+    return graphs.sweep_of(model, rvs, collapse=collapse, scan=scan, interweave=False)
 
 
 def names(conditionals):

@@ -1,0 +1,100 @@
+"""Weights behind gates moved with these summed out: joint distributions, planted errors.
+
+At little noise, where gates, activations and weights given all else hardly move, and the move
+decides what becomes of the weights.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from pymc.pytensorf import compile as compile_graph
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals import gaussian_kernels
+from pymc_nnsteps.steps import gibbs
+from pymc_nnsteps.steps.step_size import DualAveraging
+from tests.conditionals.test_interwoven_gates import planted
+from tests.statistics import bonferroni_limit
+from tests.steps.joint import LEVEL, joint_z_scores
+from tests.steps.test_bow_tie import LIGHT
+
+X = np.random.default_rng(3).normal(size=(2, 2))
+SHORT, LONG, RESTART = 5_000, 30_000, 50
+
+
+def tiny(hidden=(2,), n_outputs=None, shrinkage="gaussian"):
+    y = X[:, 0] if n_outputs is None else np.resize(X[:, 0], (n_outputs, 2)).T
+    return nns.bow_tie(
+        X,
+        y,
+        hidden=hidden,
+        temperature=0.3,
+        shrinkage=shrinkage,
+        bias_var=0.7,
+        hidden_alpha=4,
+        hidden_beta=0.01,
+        noise_alpha=4,
+        noise_beta=0.05,
+        **LIGHT[shrinkage],
+    )
+
+
+def interwoven(model, rho, **options):
+    """A step with proposals of this autocorrelation, whose chain starts anew now and then.
+
+    At little noise hardly anything moves, and statistics of one chain are no normal ones. A draw
+    of everything from the joint distribution leaves it invariant as any transition should.
+    """
+    step = nns.Gibbs(model=model, interweave=True, passes=2, **options)
+    setup_chain, one_step = step.setup_chain, step.step
+    variables = model.basic_RVs
+    anew = compile_graph([], variables, random_seed=1, mode="FAST_COMPILE")
+
+    def setup_chain_at_rho(*args):
+        setup_chain(*args)
+        fixed = DualAveraging(gibbs.TARGET_ACCEPT, math.log(1 / rho - 1))
+        step.adaptations = (fixed,) * len(step.adaptations)
+
+    def step_or_restart(point):
+        if step.n_sweeps % RESTART == 0:
+            drawn = dict(zip(variables, anew(), strict=True))
+            model["targets"].set_value(drawn[model["y"]])
+            for rv in model.free_RVs:
+                positive = model.rvs_to_transforms[rv] is not None
+                value = np.log(drawn[rv]) if positive else drawn[rv]
+                point = point | {model.rvs_to_values[rv].name: value}
+        return one_step(point)
+
+    step.setup_chain, step.step = setup_chain_at_rho, step_or_restart
+    return step
+
+
+def scores(model, transitions, *, rho=1e-12, **options):
+    step = interwoven(model, rho, **options)
+    found = joint_z_scores(step, model, "targets", transitions=transitions)
+    return max(map(abs, found.values())) / bonferroni_limit(len(found), LEVEL)
+
+
+CASES = {
+    "1 layer": (tiny, {}),
+    "short proposals": (tiny, {"rho": 0.7, "collapse": False}),
+    "3 outputs": (lambda: tiny(n_outputs=3), {"collapse": False}),
+    "2 layers": (lambda: tiny((2, 2)), {"scan": "parallel"}),
+    "student_t": (lambda: tiny(shrinkage="student_t"), {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_joint_distribution(case):
+    """A sweep that does not leave the posterior invariant."""
+    build, options = CASES[case]
+    assert scores(build(), LONG, **options) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", ["one way", "gates not redrawn", "gates of the old row"])
+def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
+    monkeypatch.setattr(gaussian_kernels, "move_gated_rows", planted(plant))
+    assert scores(tiny(), SHORT) > 1
