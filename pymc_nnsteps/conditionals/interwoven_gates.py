@@ -73,6 +73,10 @@ from pymc_nnsteps.conditionals.structure import (
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
+MOST_WHITENED = 20_000_000
+"""Entries of what is seen from above, whitened for each sample, up to which rows are moved where
+that is left open."""
+
 
 @dataclass(frozen=True)
 class InterwovenGates(Conditional):
@@ -103,6 +107,14 @@ class InterwovenGates(Conditional):
         """Number of weights and biases of a unit."""
         members = self.layer.weights.members
         return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in members)
+
+    def whitened(self, shapes: Shapes) -> int:
+        """Number of entries, at most, of what is seen from above, whitened."""
+        [gates], children = self.layer.gates.draws, self.above.fresh.observations
+        seen = sum(math.prod(shapes[c.child][axis] for axis in c.varying_axes) for c in children)
+        n_obs, units = (shapes[gates][axis] for axis in (self.above.samples, self.above.units))
+        alike = self.above.weight.type.broadcastable[0]
+        return seen * units * (1 if alike else n_obs)
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:
@@ -207,6 +219,12 @@ def propose_interwoven_gates(
             declined[gates] = (
                 f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
                 f"{LONGEST_ROW} (interweave=True does it all the same)"
+            )
+            continue
+        if interweave == "auto" and move.whitened(shapes) > MOST_WHITENED:
+            declined[gates] = (
+                f"not interwoven: it may take an array of {move.whitened(shapes):,} numbers "
+                "(interweave=True does it all the same)"
             )
             continue
         fresh = move.above.fresh

@@ -1,4 +1,4 @@
-"""Bow-tie networks: time of a sweep, with and without collapsed layers, ESS, and peak memory.
+"""Bow-tie networks: time of a sweep with and without joint moves, ESS, and peak memory.
 
 The problem with 270 observations is the simulated one of Sheinkman and Wade (Section 4.1). ESS is
 that of function values at 30 points, the median, of two chains from starts of their own.
@@ -44,8 +44,12 @@ def main() -> None:
         model = problem(*setting)
         start = model.initial_point(0)
         steps = {
-            label: nns.Gibbs(model=model, collapse=collapse)
-            for label, collapse in {"plain": False, "collapsed": True}.items()
+            label: nns.Gibbs(model=model, collapse=collapse, interweave=interweave)
+            for label, (collapse, interweave) in {
+                "plain": (False, False),
+                "collapsed": (True, False),
+                "interwoven": (True, True),
+            }.items()
         }
         times = milliseconds(
             {label: chain(step, start) for label, step in steps.items()}, calls=20, repeats=9
@@ -53,7 +57,7 @@ def main() -> None:
         for label, step in steps.items():
             effective, seconds = effective_size(model, step)
             print(
-                f"  {name:20} {label:9} {times[label]:6.2f} ms per sweep, ESS {effective:5.0f} of "
+                f"  {name:20} {label:10} {times[label]:6.2f} ms per sweep, ESS {effective:5.0f} of "
                 f"{2 * DRAWS}, {effective / seconds:5.1f} per second"
             )
 

@@ -21,6 +21,7 @@ from pytensor.graph.traversal import ancestors
 from scipy import linalg, special, stats
 
 from pymc_nnsteps.conditionals import gaussian_kernels as kernels
+from pymc_nnsteps.conditionals import interwoven_gates
 from pymc_nnsteps.conditionals.gaussian_ops import move_gated_rows
 from pymc_nnsteps.conditionals.interweaving import LONGEST_ROW
 from pymc_nnsteps.conditionals.interwoven_gates import InterwovenGates, match_interwoven_gates
@@ -483,6 +484,14 @@ def test_only_short_rows_by_default():
         assert len(moves(sweep_of(model))) == expected
         assert len(moves(sweep_of(model, True))) == 1
         assert not moves(sweep_of(model, False))
+
+
+def test_only_small_arrays_by_default(monkeypatch):
+    """An array of N x D x D numbers at a layer below another, beyond what a machine holds."""
+    monkeypatch.setattr(interwoven_gates, "MOST_WHITENED", 8 * N)
+    assert len(moves(sweep_of(bow_tie(2, 2)))) == 2
+    assert len(moves(sweep_of(bow_tie(2, 3)))) == 1
+    assert len(moves(sweep_of(bow_tie(2, 3), True))) == 2
 
 
 ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
