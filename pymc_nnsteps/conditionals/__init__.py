@@ -28,6 +28,7 @@ module                its subject
 ``networks``          which variables Gibbs takes by itself
 ``scales``            precisions, variances and what controls them
 ``interweaving``      weights moved with their pre-activations
+``interwoven_gates``  weights behind gates, moved with these summed out
 ``above``             what is seen of activations that are integrated out
 ``recognition``       match, find_conditionals
 ``replacement``       how joint draws take the place of others
