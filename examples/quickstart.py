@@ -7,7 +7,6 @@ script: quickstart_trace.png and quickstart_predictions.png.
 
 from pathlib import Path
 
-import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
@@ -54,11 +53,8 @@ def main() -> None:
 
     # Convergence: hidden units can change places, so look at what the network computes.
     f = mean + sd * nns.predict(idata, X_test, model=model).isel(output=0)
-    values = f.to_dataset(name="f")
-    rhat, ess = az.rhat(values)["f"], az.ess(values)["f"]
     print(f"\nfunction values at {len(y_test)} test inputs")
-    print(f"  R-hat  median {float(rhat.median()):.3f}   largest  {float(rhat.max()):.3f}")
-    print(f"  ESS    median {float(ess.median()):.0f}     smallest {float(ess.min()):.0f}")
+    print(nns.diagnose(idata, X_test, model=model))
 
     # Prediction: new inputs, and every noise of the network drawn afresh.
     weights = idata["posterior"].to_dataset().isel(draw=slice(None, None, 5))

@@ -108,7 +108,7 @@ def function_values(
         "draw": posterior["draw"].values,
     }
     if table.rows is not None:
-        coords["obs"] = table.rows.to_flat_index().rename("obs")
+        coords["obs"] = table.rows if table.rows.nlevels > 1 else table.rows.rename("obs")
     labels = model.coords.get("output")
     if labels is not None and len(labels) == values.shape[-1]:
         coords["output"] = list(labels)
