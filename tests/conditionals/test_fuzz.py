@@ -15,7 +15,7 @@ from pymc_nnsteps.conditionals import affine, pieces, scales
 from pymc_nnsteps.conditionals.terms import scale
 from tests.conditionals.fuzz import FAMILIES, check, failure_of, minimal, random_case
 
-SHORT, LONG = 4, 25
+SHORT, LONG = 4, 18
 """Cases of each family."""
 
 
