@@ -6,7 +6,8 @@ some child sums over. Arrays here have one axis per label axis first, of length 
 not vary with the label.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -53,6 +54,11 @@ class Member(Layout):
 
     mean: TensorVariable
     precision: TensorVariable
+
+
+def dense_size(members: Sequence[Layout], shapes: Mapping[TensorVariable, tuple[int, ...]]) -> int:
+    """Number of entries of a block at each label."""
+    return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in members)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from pymc_nnsteps.conditionals.blocks import (
     Evidence,
     Member,
     Observation,
+    dense_size,
     evidence_of,
     prior_of,
     rows_of,
@@ -111,19 +112,16 @@ class Gaussian(Conditional):
             rng, block = draw_batched(rng, prior, evidence)
         return Draw(rng, split(block, self.members))
 
-    def _dense_size(self, shapes: Shapes) -> int:
-        return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in self.members)
-
     def _many_labels(self, shapes: Shapes) -> bool:
         n_labels = math.prod(shapes[self.draws[0]][axis] for axis in self.members[0].labels)
-        return n_labels >= self._dense_size(shapes)
+        return n_labels >= dense_size(self.members, shapes)
 
     def _fewer_observations(self, evidence: Sequence[Evidence], shapes: Shapes) -> bool:
         if len(evidence) != 1 or not evidence[0].shared:
             return False
         [seen] = self.observations
         n = math.prod(shapes[seen.child][axis] for axis in seen.varying_axes)
-        return n < self._dense_size(shapes)
+        return n < dense_size(self.members, shapes)
 
 
 def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:

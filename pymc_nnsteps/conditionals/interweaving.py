@@ -39,7 +39,6 @@ accepted with the ratio of Metropolis and Hastings; the proposal back is that of
 X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
 """
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import override
@@ -56,6 +55,7 @@ from pymc_nnsteps.conditionals.blocks import (
     Member,
     Observation,
     block_of,
+    dense_size,
     evidence_of,
     prior_of,
     split,
@@ -115,7 +115,7 @@ class Interweaving(Conditional):
 
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
-        return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in self.members)
+        return dense_size(self.members, shapes)
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:

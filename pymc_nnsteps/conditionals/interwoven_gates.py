@@ -55,7 +55,14 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.above import Above
 from pymc_nnsteps.conditionals.augmentation import with_any_precision
 from pymc_nnsteps.conditionals.axes import expand
-from pymc_nnsteps.conditionals.blocks import Evidence, block_of, evidence_of, prior_of, split
+from pymc_nnsteps.conditionals.blocks import (
+    Evidence,
+    block_of,
+    dense_size,
+    evidence_of,
+    prior_of,
+    split,
+)
 from pymc_nnsteps.conditionals.collapse import CollapsedLayer, CollapsedWeights, match_collapsed
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates
@@ -105,8 +112,7 @@ class InterwovenGates(Conditional):
 
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
-        members = self.layer.weights.members
-        return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in members)
+        return dense_size(self.layer.weights.members, shapes)
 
     def whitened(self, shapes: Shapes) -> int:
         """Number of entries, at most, of what is seen from above, whitened."""
