@@ -8,9 +8,10 @@ from importlib.metadata import version
 from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.conditionals import NotConjugate, explain
 from pymc_nnsteps.diagnostics import diagnose, rhat_over_time, score_statistic
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.joint.plan import explain
 from pymc_nnsteps.models import (
     Prior,
     bow_tie,

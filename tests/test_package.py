@@ -1,5 +1,6 @@
 """The package as a whole: its names, and what importing it does."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,27 @@ def test_import_is_quick():
         "print(time.process_time() - start)"
     )
     assert float(python(code).stdout) < 1.5
+
+
+ROOMS = (
+    ("arguments", "activations", "tables", "graphs", "kernels"),
+    ("random",),
+    ("distributions", "conditionals"),
+    ("joint", "models", "prediction", "rejection"),
+    ("steps",),
+    ("diagnostics",),
+)
+"""Rooms and modules of the package; each may use those before its own group."""
+
+
+def test_the_rooms_use_each_other_one_way():
+    """An arrow back up, and a room that nobody has given a place."""
+    package = Path(nns.__file__).parent
+    level = {room: number for number, group in enumerate(ROOMS) for room in group}
+    wrong = []
+    for file in package.rglob("*.py"):
+        [own, *_] = file.relative_to(package).with_suffix("").parts
+        for used in re.findall(r"^ *(?:from|import) pymc_nnsteps\.(\w+)", file.read_text(), re.M):
+            if own not in ("__init__", used) and not level[used] < level[own]:
+                wrong.append(f"{file.relative_to(package)} uses {used}")
+    assert wrong == []

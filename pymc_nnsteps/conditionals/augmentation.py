@@ -24,7 +24,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.blocks import Child, Observation
-from pymc_nnsteps.conditionals.structure import parameters, unwrapped
+from pymc_nnsteps.graphs.search import parameters, unwrapped
 from pymc_nnsteps.random import polya_gamma
 
 

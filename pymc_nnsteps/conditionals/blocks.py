@@ -17,21 +17,10 @@ from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.axes import (
-    align,
-    concatenate,
-    expand,
-    flatten,
-    matmul_last,
-    varies,
-)
-from pymc_nnsteps.conditionals.structure import (
-    lengths,
-    scalar_constant,
-    stated_lengths,
-    typed_like,
-)
-from pymc_nnsteps.conditionals.terms import Length, Term
+from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten, matmul_last, varies
+from pymc_nnsteps.graphs.lengths import lengths, stated_lengths
+from pymc_nnsteps.graphs.linear_terms import Length, Term
+from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 
 
 @dataclass(frozen=True)

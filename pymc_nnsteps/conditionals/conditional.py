@@ -15,16 +15,10 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.shapes import require_fitting_types
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    depends_on,
-    depends_on_random_data,
-    describe,
-    distribution,
-    parameters,
-)
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, depends_on, depends_on_random_data, parameters
+from pymc_nnsteps.graphs.shapes import require_fitting_types
 
 Shapes = Mapping[TensorVariable, tuple[int, ...]]
 

@@ -30,16 +30,11 @@ from pymc_nnsteps.conditionals.augmentation import augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import Child, Layout, evidence_of
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free
 from pymc_nnsteps.conditionals.gaussian import observe
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    dependents,
-    describe,
-    distribution,
-    lengths,
-    parameters,
-    typed_like,
-)
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, dependents, parameters
+from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.random.uniform import uniform
 
 

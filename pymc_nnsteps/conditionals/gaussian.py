@@ -40,7 +40,6 @@ from pytensor.scalar import upcast
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.affine import affine, broadcast
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import (
     Child,
@@ -68,15 +67,11 @@ from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_elementwise,
     draw_shared,
 )
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    depends_on,
-    describe,
-    distribution,
-    parameters,
-)
-from pymc_nnsteps.conditionals.terms import Term, cut_link
+from pymc_nnsteps.graphs.affine import affine, broadcast
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import Term, cut_link
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Which form is cheapest depends on what the labels share and on the sizes; all ha
 
 Where columns repeat each other as far as the noise can tell, P is what is left of much larger
 numbers. The pivots of its Cholesky factor show that, and the block is then drawn again from the
-same noise by a factorisation of what is seen itself (:func:`.gaussian_kernels.redraw_labels`).
+same noise by a factorisation of what is seen itself (:func:`.kernels.gaussian.redraw_labels`).
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.axes import expand, flatten, matmul_last, varies
 from pymc_nnsteps.conditionals.blocks import Evidence, Prior, Rows
-from pymc_nnsteps.conditionals.gaussian_ops import UnlessLost, draw_labels, redraw_labels
+from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last, varies
+from pymc_nnsteps.kernels.ops import UnlessLost, draw_labels, redraw_labels
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Drawn = tuple[Variable, TensorVariable]
@@ -160,7 +160,7 @@ def _unless_lost(
 
 
 def _cases(evidence: Sequence[Evidence], prior: Prior) -> list[TensorVariable]:
-    """Design, weight, gain, response and index of :func:`.gaussian_kernels.redraw_labels`."""
+    """Design, weight, gain, response and index of :func:`.kernels.gaussian.redraw_labels`."""
     found = [_by_case(seen, prior) for seen in evidence]
     if len(found) == 1:
         [(arrays, index)] = found

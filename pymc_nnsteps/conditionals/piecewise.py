@@ -24,25 +24,13 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import (
-    Conditional,
-    Draw,
-    Shapes,
-    normal_prior,
-    value_of,
-)
-from pymc_nnsteps.conditionals.pieces import Pieces, PiecewiseForm, piecewise_linear
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    depends_on,
-    describe,
-    distribution,
-    known_shape,
-    lengths,
-    parameters,
-    typed_like,
-)
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, normal_prior, value_of
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import known_shape, lengths
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.piecewise_linear import Pieces, PiecewiseForm, piecewise_linear
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.random import piecewise_normal
 
 

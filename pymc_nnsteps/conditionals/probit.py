@@ -32,27 +32,14 @@ from pytensor.tensor.math import Argmax, Max
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import (
-    Conditional,
-    Draw,
-    Shapes,
-    normal_prior,
-    value_of,
-)
-from pymc_nnsteps.conditionals.pieces import piecewise_linear
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, normal_prior, value_of
 from pymc_nnsteps.conditionals.piecewise import entries_like
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    dependents,
-    describe,
-    distribution,
-    known_shape,
-    parameters,
-    scalar_constant,
-    typed_like,
-    unwrapped,
-)
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.piecewise_linear import piecewise_linear
+from pymc_nnsteps.graphs.search import children, dependents, parameters, unwrapped
+from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 from pymc_nnsteps.random import argmax_utilities, truncated_normal
 
 

@@ -13,12 +13,9 @@ from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.piecewise import match_piecewise
 from pymc_nnsteps.conditionals.probit import match_probit
 from pymc_nnsteps.conditionals.scales import PRIORS, SQUARES, is_scale, match_scale
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    describe,
-    distribution,
-)
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children
 
 
 def match(model: pm.Model, rv: TensorVariable) -> Conditional:
@@ -48,7 +45,7 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     >>> match(model, mu)
     Traceback (most recent call last):
         ...
-    pymc_nnsteps.conditionals.structure.NotConjugate: mu: child y is StudentT, not Normal
+    pymc_nnsteps.graphs.errors.NotConjugate: mu: child y is StudentT, not Normal
     """
     try:
         if type(rv.owner.op) in PRIORS or (type(rv.owner.op) in SQUARES and is_scale(model, rv)):

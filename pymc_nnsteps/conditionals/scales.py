@@ -56,22 +56,16 @@ from pytensor.tensor.random.basic import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.affine import AffineMap, broadcast
-from pymc_nnsteps.conditionals.axes import expand
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free, value_of
-from pymc_nnsteps.conditionals.power import PowerForm, power
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    children,
-    depends_on,
-    describe,
-    distribution,
-    lengths,
-    parameters,
-    scalar_constant,
-    typed_like,
-)
-from pymc_nnsteps.conditionals.terms import Link
+from pymc_nnsteps.graphs.affine import AffineMap, broadcast
+from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.linear_terms import Link
+from pymc_nnsteps.graphs.monomial import PowerForm, power
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     generalized_inverse_gaussian,

@@ -10,8 +10,8 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
-from pymc_nnsteps.conditionals.structure import model_or_context
 from pymc_nnsteps.diagnostics.draws import FEWEST_DRAWS, require_draws, require_finite
+from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import posterior_of
 

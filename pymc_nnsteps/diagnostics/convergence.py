@@ -11,9 +11,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import depends_on, describe, model_or_context, stated_in
 from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import depends_on, model_or_context, stated_in
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
 

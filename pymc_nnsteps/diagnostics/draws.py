@@ -11,8 +11,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.compiling import c_by_default, without_blas_notice
-from pymc_nnsteps.conditionals.structure import substitute
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import SAMPLES, stored_draws
 

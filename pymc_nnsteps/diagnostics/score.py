@@ -11,11 +11,12 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.conditionals.structure import describe, model_or_context
 from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
-from pymc_nnsteps.random_data import refuse_random_data
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
 

@@ -17,9 +17,7 @@ the other one.
 """
 
 import math
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pytensor.gradient import grad_not_implemented
@@ -28,9 +26,9 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_nnsteps.random.kernels import jit
+from pymc_nnsteps.kernels.jit import jit, version
 
-_VERSION = zlib.crc32(Path(__file__).read_bytes())
+_VERSION = version(__file__)
 _RECIPROCALS = tuple(1.0 / k for k in range(12, 2, -1))
 
 

@@ -11,10 +11,10 @@ With widths ``D_0`` (inputs), ..., ``D_{L+1}`` (outputs) and ``a_0`` the inputs,
     W_l,dd' ~ N(0, tau_l psi_l,dd'),   b_l,d ~ N(0, s_0^2),   eta_l,d^2 ~ InvGamma(alpha, beta)
 
 The factors ``tau`` and ``psi`` shrink weights of layers and single weights
-(see :mod:`~pymc_nnsteps.models.shrinkage`). As the temperature ``T`` and the noise of the hidden
-layers tend to zero, so that a gate is open where ``z > 0``, the network tends to one of ReLU.
-Because every conditional distribution is known (the gates' by Polya-Gamma augmentation), the
-posterior can be sampled exactly, layer by layer.
+(see :mod:`~pymc_nnsteps.models.parts.shrinkage`). As the temperature ``T`` and the noise of the
+hidden layers tend to zero, so that a gate is open where ``z > 0``, the network tends to one of
+ReLU. Because every conditional distribution is known (the gates' by Polya-Gamma augmentation),
+the posterior can be sampled exactly, layer by layer.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.models import data, layers
-from pymc_nnsteps.models.context import (
+from pymc_nnsteps.models.parts import data, layers
+from pymc_nnsteps.models.parts.context import (
     Dim,
     add_dims,
     check_dims,
@@ -38,10 +38,10 @@ from pymc_nnsteps.models.context import (
     current_or_new_model,
     layer_dims,
 )
-from pymc_nnsteps.models.layers import floating, standard_deviation
-from pymc_nnsteps.models.scales import warn_of_scales
-from pymc_nnsteps.models.shrinkage import Shrinkage, WeightPrior, weight_prior
-from pymc_nnsteps.models.start import data_start
+from pymc_nnsteps.models.parts.layers import floating, standard_deviation
+from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.shrinkage import Shrinkage, WeightPrior, weight_prior
+from pymc_nnsteps.models.parts.start import data_start
 from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["bow_tie"]

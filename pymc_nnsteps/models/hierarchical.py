@@ -36,8 +36,8 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models import data, layers
-from pymc_nnsteps.models.context import (
+from pymc_nnsteps.models.parts import data, layers
+from pymc_nnsteps.models.parts.context import (
     Dim,
     add_dims,
     check_dims,
@@ -45,11 +45,11 @@ from pymc_nnsteps.models.context import (
     current_or_new_model,
     layer_dims,
 )
-from pymc_nnsteps.models.groups import REAL, Groups, PriorLike, groups, layer_name
-from pymc_nnsteps.models.layers import floating
-from pymc_nnsteps.models.likelihoods import Start
+from pymc_nnsteps.models.parts.groups import REAL, Groups, PriorLike, groups, layer_name
+from pymc_nnsteps.models.parts.layers import floating
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
-from pymc_nnsteps.models.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["hierarchical_mlp"]
@@ -122,7 +122,7 @@ def hierarchical_mlp(
         ===============================  ===================================================
 
         A key with the number of a layer, such as ``"h1h2"``, ``"bh2"`` or ``"ah1"``, is for that
-        layer alone. See :data:`~pymc_nnsteps.models.groups.DEFAULT_PRIORS`.
+        layer alone. See :data:`~pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS`.
     likelihood : {"normal", "student_t", "bernoulli", "categorical"}
         Law of the targets given the outputs f: about f with unknown noise; with probability
         1/(1 + exp(-f)) of 1; by the softmax of f. Student-t noise has as many degrees of freedom

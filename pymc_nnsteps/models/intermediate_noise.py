@@ -24,8 +24,8 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models import data, layers, likelihoods
-from pymc_nnsteps.models.context import (
+from pymc_nnsteps.models.parts import data, layers, likelihoods
+from pymc_nnsteps.models.parts.context import (
     Dim,
     add_dims,
     check_dims,
@@ -33,8 +33,8 @@ from pymc_nnsteps.models.context import (
     current_or_new_model,
     layer_dims,
 )
-from pymc_nnsteps.models.likelihoods import Start
-from pymc_nnsteps.models.scales import warn_of_scales
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["intermediate_noise_mlp"]

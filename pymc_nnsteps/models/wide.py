@@ -9,8 +9,8 @@ With widths ``d_0`` (inputs), ..., ``d_L`` and ``f^(0)`` the inputs, for hidden 
 
 In the reparametrised posterior the readout weights are a function of the hidden layers, the
 targets and standard normal variables ``phi`` that the likelihood does not depend on
-(see :mod:`~pymc_nnsteps.models.readout`). As the width grows it tends to the prior, and samplers
-that leave a Gaussian prior invariant accept ever more of their proposals.
+(see :mod:`~pymc_nnsteps.models.parts.readout`). As the width grows it tends to the prior, and
+samplers that leave a Gaussian prior invariant accept ever more of their proposals.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models import data, layers, readout
-from pymc_nnsteps.models.context import (
+from pymc_nnsteps.models.parts import data, layers, readout
+from pymc_nnsteps.models.parts.context import (
     Dim,
     add_dims,
     check_dims,
@@ -40,9 +40,9 @@ from pymc_nnsteps.models.context import (
     current_or_new_model,
     layer_dims,
 )
-from pymc_nnsteps.models.layers import standard_deviation
-from pymc_nnsteps.models.likelihoods import Start
-from pymc_nnsteps.models.scales import warn_of_scales
+from pymc_nnsteps.models.parts.layers import standard_deviation
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["wide_mlp"]
@@ -72,7 +72,7 @@ def wide_mlp(
         Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers, one or several outputs. For classes see
-        :func:`~pymc_nnsteps.models.data.one_hot`.
+        :func:`~pymc_nnsteps.models.parts.data.one_hot`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable

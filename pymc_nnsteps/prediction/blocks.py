@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""

@@ -21,13 +21,9 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.gates import match_gates
-from pymc_nnsteps.conditionals.structure import (
-    NotConjugate,
-    depends_on,
-    describe,
-    distribution,
-    parameters,
-)
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.rows import follow_rows
 

@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
-from pymc_nnsteps.conditionals.structure import depends_on, model_or_context, parameters
+from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.posterior import posterior_of, stored_draws

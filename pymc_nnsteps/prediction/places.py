@@ -36,7 +36,7 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_nnsteps.conditionals.structure import describe
+from pymc_nnsteps.graphs.names import describe
 
 __all__ = ["Count", "Lengths", "MixesRows", "Place", "Rows", "place_of"]
 

@@ -9,7 +9,7 @@ import pymc as pm
 import xarray as xr
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import describe
+from pymc_nnsteps.graphs.names import describe
 
 SAMPLES = ("chain", "draw")
 

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_nnsteps.conditionals.structure import describe
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.prediction.places import MixesRows, Place, place_of
 
 __all__ = ["follow_rows"]

@@ -40,35 +40,18 @@ References
 Robert, C. P. (1995). Simulation of truncated normal variables. Statistics and Computing 5.
 """
 
-import contextlib
 import math
-from collections.abc import Callable
-from typing import Any
 
-import numba
 import numpy as np
 from numpy.random import Generator
+
+from pymc_nnsteps.kernels.jit import inline, jit
 
 Array = np.ndarray
 Constants = tuple[float, float, float, float, float, float, float]
 
 BEND = 0.64
 """Where a Polya-Gamma draw, times 4, turns from one proposal and series to the other."""
-
-inline = numba.njit(error_model="numpy", fastmath=False, forceinline=True)
-
-
-def jit(function: Callable) -> Any:
-    """Compile with Numba, and keep the result on disk where there is a directory to write to.
-
-    ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
-    it, and its draws would differ from backend to backend.
-    """
-    kernel = numba.njit(error_model="numpy", fastmath=False)(function)
-    with contextlib.suppress(RuntimeError):
-        kernel.enable_caching()
-    return kernel
-
 
 BULK, FLAT, TAIL = 0, 1, 2
 SQRT_2PI = math.sqrt(2 * math.pi)

@@ -14,9 +14,7 @@ symbolic side of that: it ravels what is as large as the draw and leaves what is
 length one.
 """
 
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,9 +26,10 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.kernels.jit import version
 from pymc_nnsteps.random import kernels
 
-KERNELS_VERSION = zlib.crc32(Path(kernels.__file__).read_bytes())
+KERNELS_VERSION = version(kernels.__file__)
 
 
 class KernelRV(RandomVariable):

@@ -8,7 +8,7 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.random.kernels import jit
+from pymc_nnsteps.kernels.jit import jit
 
 FEW = 1000
 """Below this number NumPy's loop, which gives the same bits, costs less than entering ours."""

@@ -9,9 +9,9 @@ import pymc as pm
 from pymc.model import modelcontext
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.recognition import match
-from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.steps.networks import needs_gibbs
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True

@@ -21,8 +21,8 @@ from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
-from pymc_nnsteps.compiling import without_blas_notice
-from pymc_nnsteps.conditionals.structure import substitute
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.kernels.compiling import without_blas_notice
 
 
 class Compiled:

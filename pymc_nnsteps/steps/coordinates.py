@@ -13,7 +13,8 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import describe, distribution, parameters, stated_in
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.steps.covariance import inverted, unbatched
 
 Map = Callable[[TensorVariable], TensorVariable]

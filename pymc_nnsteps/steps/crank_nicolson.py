@@ -24,11 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.steps.coordinates import whitened
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
-from pymc_nnsteps.steps.proposal import (
-    Proposal,
-    SymbolicPlace,
-    dot,
-)
+from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen
 

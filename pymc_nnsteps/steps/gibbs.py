@@ -21,13 +21,13 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.compiling import c_by_default
-from pymc_nnsteps.conditionals.plan import Options, explain, plan
 from pymc_nnsteps.conditionals.recognition import recognise
-from pymc_nnsteps.conditionals.replacement import Choice
-from pymc_nnsteps.conditionals.scan import Scan
-from pymc_nnsteps.conditionals.shapes import require_fitting_data, require_numbers, shapes_of
-from pymc_nnsteps.conditionals.structure import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
+from pymc_nnsteps.joint.plan import Options, explain, plan
+from pymc_nnsteps.joint.replacement import Choice
+from pymc_nnsteps.joint.scan import Scan
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep

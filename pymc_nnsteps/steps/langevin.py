@@ -14,7 +14,7 @@ from pymc.util import RandomGenerator
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.conditionals.structure import describe
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot

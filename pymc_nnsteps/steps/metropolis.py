@@ -16,8 +16,8 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
-from pymc_nnsteps.compiling import c_by_default
-from pymc_nnsteps.conditionals.shapes import require_fitting_data
+from pymc_nnsteps.graphs.shapes import require_fitting_data
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
 from pymc_nnsteps.steps.step_size import DualAveraging

@@ -18,9 +18,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import describe, substitute, typed_like
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random_data import refuse_random_data
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.target import log_density

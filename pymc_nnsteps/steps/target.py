@@ -15,7 +15,8 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.structure import depends_on, parameters, substitute
+from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.steps.covariance import inverted, unbatched
 from pymc_nnsteps.steps.variables import natural_values
 

@@ -8,13 +8,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.type import XTensorType, as_xtensor
 
-from pymc_nnsteps.conditionals.structure import (
-    describe,
-    observed_values,
-    stated_in,
-    substitute,
-    typed_like,
-)
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import stated_in
+from pymc_nnsteps.graphs.values import observed_values, substitute, typed_like
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 """What a step method takes as its variables; None leaves the choice to it."""

@@ -20,10 +20,10 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.op import RandomVariable
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
 from pymc_nnsteps.conditionals.recognition import find_conditionals, match
-from pymc_nnsteps.conditionals.structure import children
+from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.steps.networks import needs_gibbs
 from tests.conditionals.graphs import FAST, logp_of, point_of, put, shapes_of
 from tests.conditionals.laws import assert_exact
 from tests.conditionals.programs import (

@@ -20,8 +20,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import UniformRV
 
 from pymc_nnsteps.conditionals.augmentation import logit_of
-from pymc_nnsteps.conditionals.plan import Options, plan
-from pymc_nnsteps.conditionals.shapes import shapes_of
+from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.variables import natural_values

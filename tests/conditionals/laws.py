@@ -23,7 +23,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
-from pymc_nnsteps.conditionals.structure import parameters
+from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV

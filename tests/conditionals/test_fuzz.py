@@ -11,8 +11,10 @@ import pytest
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_nnsteps.conditionals import affine, pieces, scales
-from pymc_nnsteps.conditionals.terms import scale
+from pymc_nnsteps.conditionals import scales
+from pymc_nnsteps.graphs import affine
+from pymc_nnsteps.graphs import piecewise_linear as pieces
+from pymc_nnsteps.graphs.linear_terms import scale
 from tests.conditionals.fuzz import FAMILIES, check, failure_of, minimal, random_case
 
 SHORT, LONG = 4, 18

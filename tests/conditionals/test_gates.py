@@ -14,7 +14,7 @@ from scipy import special
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation
-from pymc_nnsteps.conditionals.networks import needs_gibbs
+from pymc_nnsteps.steps.networks import needs_gibbs
 from tests.conditionals.graphs import gate_draw, integrand_of, point_of, shapes_of
 
 RNG = np.random.default_rng(8)

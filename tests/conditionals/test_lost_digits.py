@@ -14,7 +14,7 @@ import pytensor
 import pytest
 
 from pymc_nnsteps.conditionals import find_conditionals, gaussian
-from pymc_nnsteps.conditionals.collapse import CollapsedWeights, match_collapsed
+from pymc_nnsteps.joint.collapse import CollapsedWeights, match_collapsed
 from tests.conditionals.graphs import evaluate, gaussian_law, point_of
 
 RNG = np.random.default_rng(12)

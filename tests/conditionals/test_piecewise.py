@@ -16,8 +16,9 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear
-from pymc_nnsteps.conditionals import NotConjugate, match
+from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
 from tests.conditionals.graphs import FAST, draw_graph, logp_of, point_of, put, random_nodes
 from tests.statistics import assert_uniform

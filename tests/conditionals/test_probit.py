@@ -12,8 +12,9 @@ import pytensor.tensor as pt
 import pytest
 from scipy import integrate, stats
 
-from pymc_nnsteps.conditionals import NotConjugate, match
+from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
 from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
 from tests.conditionals.graphs import FAST, draw_graph, point_of, put, random_nodes

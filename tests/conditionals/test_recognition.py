@@ -10,10 +10,12 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_nnsteps.conditionals import NotConjugate, explain, find_conditionals, match
+from pymc_nnsteps.conditionals import find_conditionals, match
 from pymc_nnsteps.conditionals.gaussian import Gaussian
-from pymc_nnsteps.conditionals.networks import needs_gibbs
 from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.joint.plan import explain
+from pymc_nnsteps.steps.networks import needs_gibbs
 from tests.conditionals.graphs import assert_exact_gaussian, point_of
 from tests.conditionals.test_piecewise import assert_exact_piecewise
 

@@ -9,13 +9,7 @@ from scipy import sparse
 
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import Normalize
-from pymc_nnsteps.models import (
-    bow_tie,
-    hierarchical_mlp,
-    intermediate_noise_mlp,
-    one_hot,
-    wide_mlp,
-)
+from pymc_nnsteps.models import bow_tie, hierarchical_mlp, intermediate_noise_mlp, one_hot, wide_mlp
 
 X = np.random.default_rng(1).normal(size=(6, 2))
 Y = X[:, 0]

@@ -15,7 +15,7 @@ from scipy import special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize, PiecewiseLinear
-from pymc_nnsteps.models.groups import groups
+from pymc_nnsteps.models.parts.groups import groups
 from tests.statistics import assert_moments, assert_uniform
 
 RNG = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.models import one_hot, wide_mlp
 from tests.statistics import assert_moments
 

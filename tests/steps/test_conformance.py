@@ -14,7 +14,7 @@ from pymc.step_methods.compound import Competence
 from pytensor.compile.sharedvalue import SharedVariable
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.compiling import c_by_default
+from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.steps.cases import CASES, assert_same, run
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}

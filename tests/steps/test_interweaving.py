@@ -14,8 +14,9 @@ import pytest
 from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import gaussian_kernels, interweaving, plan
-from pymc_nnsteps.conditionals.interweaving import Interweaving
+from pymc_nnsteps.joint import interweaving, plan
+from pymc_nnsteps.joint.interweaving import Interweaving
+from pymc_nnsteps.kernels import gaussian as gaussian_kernels
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.statistics import bonferroni_limit

@@ -11,10 +11,10 @@ import pytest
 from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import gaussian_kernels
+from pymc_nnsteps.kernels import gaussian as gaussian_kernels
 from pymc_nnsteps.steps import gibbs
 from pymc_nnsteps.steps.step_size import DualAveraging
-from tests.conditionals.test_interwoven_gates import planted
+from tests.joint.test_interwoven_gates import planted
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import LEVEL, joint_z_scores
 from tests.steps.test_bow_tie import LIGHT

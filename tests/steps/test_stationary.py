@@ -13,12 +13,7 @@ from scipy import integrate, linalg
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import crank_nicolson
-from tests.statistics import (
-    Z_LIMIT,
-    assert_chain_moments,
-    batch_means_z_scores,
-    chain_z_scores,
-)
+from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores, chain_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import COV, MEAN, PRIORS, Prior, covariance, design, one, regression
 

@@ -9,7 +9,7 @@ import pytest
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import Cholesky
 
-from pymc_nnsteps.compiling import c_by_default
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 
 RNG = np.random.default_rng(0)

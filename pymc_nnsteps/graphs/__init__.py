@@ -1,0 +1,19 @@
+"""Reading and rewriting the graph of any PyMC model.
+
+====================  ==================================================================
+module                its subject
+====================  ==================================================================
+``errors``            :class:`NotConjugate`, raised where nothing can be established
+``names``             what the parts of a graph are called
+``search``            children of a variable, and what depends on it
+``lengths``           lengths of the axes of random variables
+``shapes``            shapes at the time of compilation, and data that do not fit
+``values``            constants, data, and variables replaced by others
+``random_data``       log densities that draw random numbers of their own
+``affine``            affine form of an expression
+``linear_terms``      the linear part of an affine form
+``arrays``            operations on the axes of its arrays
+``monomial``          power form of an expression
+``piecewise_linear``  piecewise-linear form of an expression
+====================  ==================================================================
+"""

@@ -1,0 +1,368 @@
+"""Affine form: an expression as an offset plus structured linear maps of given variables.
+
+The structure is kept, not multiplied out. A :class:`Term` says which output axes carry an axis
+of the variable along entry by entry (rows of a weight matrix with their units, samples of a
+latent layer, groups of an indexed effect) and over which axes of the variable the map sums, with
+which coefficients (a design matrix). So ``X @ W.T`` reads as: axis 0 of W is carried to output
+axis 1, axis 1 is summed with coefficient X, and all rows of W share one design.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce, singledispatch
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor import config
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import (
+    Link,
+    Term,
+    add,
+    contract,
+    cut_link,
+    pad,
+    pick,
+    reshape_leading,
+    scale,
+    shuffle,
+    sum_axis,
+    take,
+    with_link,
+)
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import dependents
+
+
+@dataclass(frozen=True)
+class AffineMap:
+    """An offset (None: zero) plus at most one term per variable."""
+
+    offset: TensorVariable | None
+    terms: Mapping[TensorVariable, Term]
+
+
+def affine(
+    expression: TensorVariable,
+    rvs: Collection[TensorVariable],
+    barriers: Collection[TensorVariable] = (),
+) -> AffineMap:
+    """Read ``expression`` as an affine map of ``rvs``.
+
+    Parameters
+    ----------
+    expression : TensorVariable
+    rvs : collection of TensorVariable
+        The variables. The result is affine in all of them jointly: a product of two of them is
+        declined.
+    barriers : collection of TensorVariable
+        Random variables behind which the graph is not searched: what is given.
+
+    Returns
+    -------
+    AffineMap
+
+    Raises
+    ------
+    NotConjugate
+        If the expression is not affine in the variables, or the graph does not establish it.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     w = pm.Normal("w", shape=(2, 3))
+    >>> X = pt.matrix("X", shape=(5, 3))
+    >>> term = affine(X @ w.T + 1, {w}).terms[w]
+    >>> term.links, term.coefficient.type.shape
+    ((None, Link(axis=0, index=None)), (5, 1, 1, 3))
+    """
+    return _affine(expression, rvs, dependents(expression, rvs, barriers))
+
+
+def _affine(
+    expression: TensorVariable, rvs: Collection[TensorVariable], dependent: set[Variable]
+) -> AffineMap:
+    if expression in rvs:
+        links = tuple(Link(axis) for axis in range(expression.ndim))
+        dtype = expression.dtype if expression.dtype.startswith("float") else config.floatX
+        one = pt.ones((1,) * (2 * expression.ndim), dtype=dtype)
+        return AffineMap(None, {expression: Term(links, one)})
+    if expression not in dependent:
+        return AffineMap(expression, {})
+    node = expression.owner
+    if isinstance(node.op, MakeVector):
+        joined = pt.join(0, *(entry[None] for entry in node.inputs))
+        return _affine(joined, rvs, dependent | dependents(joined, dependent, node.inputs))
+    if isinstance(node.op, RandomVariable):
+        raise NotConjugate(f"it passes through the random variable {describe(expression)}")
+    operands = []
+    for operand in node.inputs:
+        if isinstance(operand, TensorVariable):
+            operands.append(_affine(operand, rvs, dependent))
+        elif operand in dependent:
+            raise NotConjugate("it is used as an index")
+        else:
+            operands.append(AffineMap(operand, {}))
+    return read_operation(node, operands)
+
+
+def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -> AffineMap:
+    """Broadcast the affine map of ``source`` to the axes of ``target``, which may be more."""
+    order = ["x"] * (target.ndim - source.ndim) + list(range(source.ndim))
+    offset = None if form.offset is None else form.offset.dimshuffle(order)
+    one = source.dimshuffle(order).type.broadcastable
+    terms = {}
+    for rv, term in form.terms.items():
+        term = shuffle(term, order, rv)
+        for axis, link in enumerate(term.links):
+            if link is not None and one[axis] and not target.type.broadcastable[axis]:
+                if link.index is not None:
+                    raise NotConjugate("an indexed axis of length one is broadcast")
+                term = replace(term, links=with_link(term.links, axis, None))
+        terms[rv] = term
+    return AffineMap(offset, terms)
+
+
+def full(offset: TensorVariable, source: TensorVariable) -> TensorVariable:
+    """Offset with the shape of the expression it belongs to."""
+    if offset.type.broadcastable == source.type.broadcastable:
+        return offset
+    return pt.broadcast_to(offset, source.shape)
+
+
+def _linear(
+    node: Any, operands: Sequence[AffineMap], on_term: Callable[[TensorVariable, Term], Term]
+) -> AffineMap:
+    """Result of an operation that is linear in its first input and takes the others as given."""
+    form, *others = operands
+    if any(other.terms for other in others):
+        raise NotConjugate(f"{node.op} takes it as an index, a shape or a length")
+    source, *given = node.inputs
+    offset = None
+    if form.offset is not None:
+        offset = node.op(full(form.offset, source), *given)
+    return AffineMap(offset, {rv: on_term(rv, term) for rv, term in form.terms.items()})
+
+
+def read_operation(node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    """Affine map of the output of an operation, from those of its inputs."""
+    return _read(node.op, node, operands)
+
+
+@singledispatch
+def _read(op: Op, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    raise NotConjugate(f"{describe(node.outputs[0])} is not a linear operation")
+
+
+@_read.register(ViewOp)
+@_read.register(CheckAndRaise)
+@_read.register(SpecifyShape)
+def _read_view(op: Op, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    return _linear(node, operands, lambda rv, term: term)
+
+
+@_read.register(Elemwise)
+def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    [out] = node.outputs
+    forms = [
+        _in_dtype(broadcast(form, source, out), out.dtype)
+        for form, source in zip(operands, node.inputs, strict=True)
+    ]
+    match op.scalar_op:
+        case scalar.Add() | scalar.Sub():
+            negative = isinstance(op.scalar_op, scalar.Sub)
+            signs = [1] + [-1 if negative else 1] * (len(forms) - 1)
+            offsets = [
+                form.offset if sign == 1 else -form.offset
+                for sign, form in zip(signs, forms, strict=True)
+                if form.offset is not None
+            ]
+            terms: dict[TensorVariable, Term] = {}
+            for sign, form in zip(signs, forms, strict=True):
+                for rv, term in form.terms.items():
+                    signed = term if sign == 1 else replace(term, coefficient=-term.coefficient)
+                    terms[rv] = add(rv, terms, signed)
+            return AffineMap(reduce(lambda a, b: a + b, offsets) if offsets else None, terms)
+        case scalar.Neg() | scalar.Identity() | scalar.Cast() if out.dtype.startswith(
+            "float"
+        ) or not isinstance(op.scalar_op, scalar.Cast):
+            [form] = forms
+            offset = None if form.offset is None else op(form.offset)
+            terms = {rv: Term(t.links, op(t.whole().coefficient)) for rv, t in form.terms.items()}
+            return AffineMap(offset, terms)
+        case scalar.Mul():
+            [form, *others] = sorted(forms, key=lambda form: not form.terms)
+            if any(other.terms for other in others):
+                raise NotConjugate("it is multiplied with an expression that depends on it")
+            factors: list[Any] = [other.offset for other in others]
+            return _multiply(form, reduce(lambda a, b: a * b, factors))
+        case scalar.TrueDiv() if not forms[1].terms:
+            return _multiply(forms[0], pt.reciprocal(forms[1].offset))
+    raise NotConjugate(f"{describe(out)} is not linear in it")
+
+
+def _in_dtype(form: AffineMap, dtype: str) -> AffineMap:
+    """Compute with offsets in the precision of the result: literals are stored in few bits."""
+    if not dtype.startswith("float"):
+        dtype = config.floatX
+    if form.offset is None or form.offset.dtype == dtype:
+        return form
+    return AffineMap(form.offset.astype(dtype), form.terms)
+
+
+def _multiply(form: AffineMap, factor: TensorVariable) -> AffineMap:
+    offset = None if form.offset is None else form.offset * factor
+    return AffineMap(offset, {rv: scale(term, factor) for rv, term in form.terms.items()})
+
+
+@_read.register(DimShuffle)
+def _read_dimshuffle(op: DimShuffle, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    return _linear(node, operands, lambda rv, term: shuffle(term, op.new_order, rv))
+
+
+@_read.register(Reshape)
+def _read_reshape(op: Reshape, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    order = trivial_reshape(node)
+    if order is not None:
+        return _linear(node, operands, lambda rv, term: shuffle(term, order, rv))
+    return _linear(node, operands, lambda rv, term: reshape_leading(term, node))
+
+
+def trivial_reshape(node: Any) -> list[Any] | None:
+    """The dimshuffle that a reshape amounts to if it only adds or drops axes of length one."""
+    source, [out] = node.inputs[0], node.outputs
+    long_source = [axis for axis, one in enumerate(source.type.broadcastable) if not one]
+    long_out = [axis for axis, one in enumerate(out.type.broadcastable) if not one]
+    pairs = list(zip(long_source, long_out, strict=False))
+    same = len(long_source) == len(long_out) and (
+        len(pairs) <= 1
+        or all(
+            source.type.shape[a] is not None and source.type.shape[a] == out.type.shape[b]
+            for a, b in pairs
+        )
+    )
+    if not same:
+        return None
+    order: list[Any] = ["x"] * out.ndim
+    for a, b in pairs:
+        order[b] = a
+    return order
+
+
+@_read.register(Alloc)
+def _read_alloc(op: Alloc, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    [out] = node.outputs
+    form = _linear(node, operands, lambda rv, term: term)
+    terms = broadcast(AffineMap(None, form.terms), node.inputs[0], out).terms
+    return AffineMap(form.offset, terms)
+
+
+@_read.register(Sum)
+def _read_sum(op: Sum, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    source = node.inputs[0]
+    axes = range(source.ndim) if op.axis is None else op.axis
+
+    def sum_term(rv: TensorVariable, term: Term) -> Term:
+        for axis in sorted(axes, reverse=True):
+            term = sum_axis(term, axis, source.shape[axis])
+        return term
+
+    return _linear(node, operands, sum_term)
+
+
+@_read.register(Blockwise)
+def _read_blockwise(op: Blockwise, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    if not isinstance(op.core_op, Dot):
+        raise NotConjugate(f"{describe(node.outputs[0])} is not a linear operation")
+    return _read_matmul(op, node, operands)
+
+
+@_read.register(Dot)
+def _read_matmul(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    left, right = operands
+    if left.terms and right.terms:
+        raise NotConjugate("a matrix product has it on both sides")
+    [out] = node.outputs
+    if left.terms:
+        form, source, matrix, axis = left, node.inputs[0], node.inputs[1], out.ndim - 1
+        offset = None if left.offset is None else op(full(left.offset, source), matrix)
+    else:
+        form, source, matrix, axis = right, node.inputs[1], node.inputs[0].mT, out.ndim - 2
+        offset = None if right.offset is None else op(node.inputs[0], full(right.offset, source))
+    terms = {}
+    for rv, term in form.terms.items():
+        for i in range(out.ndim - 2):
+            if source.type.broadcastable[i] and not out.type.broadcastable[i]:
+                link = term.links[i]
+                if link is not None and link.index is not None:
+                    raise NotConjugate("an indexed axis of length one is broadcast")
+                term = replace(term, links=with_link(term.links, i, None))
+        terms[rv] = contract(term, axis, matrix, rv)
+    return AffineMap(offset, terms)
+
+
+@_read.register(Subtensor)
+def _read_subtensor(op: Subtensor, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    source, *index_inputs = node.inputs
+    indices = indices_from_subtensor(index_inputs, op.idx_list)
+
+    def index_term(rv: TensorVariable, term: Term) -> Term:
+        for axis, index in reversed(list(enumerate(indices))):
+            if not isinstance(index, slice):
+                term = pick(term, axis, index, rv)
+            elif index != slice(None):
+                term = take(term, axis, pt.arange(source.shape[axis])[index])
+        return term
+
+    return _linear(node, operands, index_term)
+
+
+@_read.register(AdvancedSubtensor)
+def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    source, *index_inputs = node.inputs
+    indices: tuple[Any, ...] = indices_from_subtensor(index_inputs, op.idx_list)
+    others = [i for i in indices if isinstance(i, slice) and i != slice(None)]
+    vectors: list[tuple[int, Any]] = [
+        (axis, i) for axis, i in enumerate(indices) if not isinstance(i, slice)
+    ]
+    [(axis, index), *more] = vectors
+    if index.ndim == 1 and index.dtype == "bool" and isinstance(index, Constant):
+        index = pt.constant(np.flatnonzero(index.data))
+    if others or more or index.ndim != 1 or index.dtype == "bool":
+        raise NotConjugate("it is indexed by something else than one integer vector")
+    if not (isinstance(index, Constant) and (index.data >= 0).all()):
+        index = pt.switch(pt.lt(index, 0), index + source.shape[axis], index)
+    return _linear(node, operands, lambda rv, term: take(term, axis, index))
+
+
+@_read.register(Join)
+def _read_join(op: Join, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    axis = op.axis
+    offsets = [
+        pt.zeros_like(tensor) if part.offset is None else full(part.offset, tensor)
+        for part, tensor in zip(operands, node.inputs, strict=True)
+    ]
+    terms: dict[TensorVariable, Term] = {}
+    for position, part in enumerate(operands):
+        for rv, term in part.terms.items():
+            if term.links[axis] is not None:
+                term = cut_link(term, axis, rv)
+            lengths = [tensor.shape[axis] for tensor in node.inputs]
+            terms[rv] = add(rv, terms, pad(term, axis, lengths, position))
+    return AffineMap(pt.concatenate(offsets, axis=axis), terms)

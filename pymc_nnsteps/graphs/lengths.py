@@ -1,0 +1,35 @@
+"""Lengths of the axes of random variables, as far as they are known before any value."""
+
+import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.type_other import NoneTypeT
+from pytensor.tensor.variable import TensorVariable
+
+
+def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
+    """Lengths of the axes of a random variable, as far as its type or the model's dims tell."""
+    size = rv.owner.op.size_param(rv.owner)
+    lengths = list(rv.type.shape)
+    if size.owner is not None and isinstance(size.owner.op, MakeVector):
+        dim_lengths = [n for n in model.dim_lengths.values() if isinstance(n, SharedVariable)]
+        for axis, length in enumerate(size.owner.inputs):
+            if lengths[axis] is None and length in dim_lengths:
+                lengths[axis] = int(length.get_value())
+    return tuple(lengths)
+
+
+def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
+    """Lengths of the axes of a random variable, where its type or its size states them."""
+    size = rv.owner.op.size_param(rv.owner)
+    sizes = [None] * rv.ndim if isinstance(size.type, NoneTypeT) else list(size)
+    return [
+        length if static is None else static
+        for length, static in zip(sizes, rv.type.shape, strict=True)
+    ]
+
+
+def lengths(rv: TensorVariable) -> list[TensorVariable | int]:
+    """Lengths of the axes of a random variable, stated without its value where possible."""
+    stated = stated_lengths(rv)
+    return [rv.shape[axis] if n is None else n for axis, n in enumerate(stated)]

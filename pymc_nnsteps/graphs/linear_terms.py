@@ -1,0 +1,267 @@
+"""The linear part of an affine form: which axes carry a variable along, and which sum over it.
+
+A :class:`Term` keeps the structure of a linear map. The functions here say what indexing,
+summing, multiplying, stacking and reshaping the output do to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.values import scalar_constant
+
+Length = TensorVariable | int
+
+
+@dataclass(frozen=True)
+class Link:
+    """An output axis that carries axis ``axis`` of a variable, entry by entry.
+
+    With ``index`` (an integer vector), entry ``i`` of the output axis carries entry ``index[i]``.
+    """
+
+    axis: int
+    index: TensorVariable | None = None
+
+
+Links = tuple[Link | None, ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One variable's part of an affine map.
+
+    ``out[o] = factor[o] * sum_a coefficient[o, a] * v[a]``, where an output axis with a
+    :class:`Link` fixes an axis of the variable instead of leaving it to the sum.
+
+    Attributes
+    ----------
+    links : tuple of (Link or None)
+        One per output axis.
+    coefficient : TensorVariable
+        Axes of the output, then axes of the variable. Of length one on the variable's linked
+        axes, and wherever it does not vary.
+    factor : TensorVariable, optional
+        What the sum was multiplied with last (gates, a temperature); None: one. Apart from the
+        coefficient it leaves that as shared as it was. Axes of the output.
+    """
+
+    links: Links
+    coefficient: TensorVariable
+    factor: TensorVariable | None = None
+
+    @property
+    def out_ndim(self) -> int:
+        """Number of output axes."""
+        return len(self.links)
+
+    @property
+    def rv_ndim(self) -> int:
+        """Number of axes of the variable."""
+        return self.coefficient.ndim - self.out_ndim
+
+    @property
+    def linked_axes(self) -> set[int]:
+        """Axes of the variable that are carried to an output axis."""
+        return {link.axis for link in self.links if link is not None}
+
+    def varies_along(self, axis: int) -> bool:
+        """Whether the map may vary along an axis of the output."""
+        parts = [self.coefficient] if self.factor is None else [self.coefficient, self.factor]
+        return any(not part.type.broadcastable[axis] for part in parts)
+
+    def length_along(self, axis: int) -> TensorVariable:
+        """Length of an axis of the output along which the map varies."""
+        if self.factor is None or not self.coefficient.type.broadcastable[axis]:
+            return self.coefficient.shape[axis]
+        return self.factor.shape[axis]
+
+    def whole(self) -> "Term":
+        """The same map without a factor."""
+        if self.factor is None:
+            return self
+        lifted = self.factor.dimshuffle(*range(self.out_ndim), *["x"] * self.rv_ndim)
+        return Term(self.links, _times(self.coefficient, lifted))
+
+
+def cut_link(term: Term, out_axis: int, rv: TensorVariable) -> Term:
+    """Sum over the variable's axis that is linked to ``out_axis``, with a selection matrix."""
+    link, term = term.links[out_axis], term.whole()
+    assert link is not None
+    links = with_link(term.links, out_axis, None)
+    if rv.type.broadcastable[link.axis] and link.index is None:
+        return Term(links, term.coefficient)
+    length = rv.shape[link.axis]
+    index = pt.arange(length) if link.index is None else link.index
+    selection = pt.eq(index[:, None], pt.arange(length)[None, :]).astype(term.coefficient.dtype)
+    order: list[Any] = ["x"] * term.coefficient.ndim
+    order[out_axis], order[term.out_ndim + link.axis] = 0, 1
+    return Term(links, _times(term.coefficient, selection.dimshuffle(order)))
+
+
+def with_link(links: Links, axis: int, link: Link | None) -> Links:
+    """Links with the one of an output axis replaced."""
+    return (*links[:axis], link, *links[axis + 1 :])
+
+
+def without_link(links: Links, axis: int) -> Links:
+    """Links without an output axis."""
+    return (*links[:axis], *links[axis + 1 :])
+
+
+def shuffle(term: Term, order: Sequence[Any], rv: TensorVariable) -> Term:
+    """Permute, insert ("x") and drop output axes; a dropped one may hold a chosen entry."""
+    for axis, link in reversed(list(enumerate(term.links))):
+        if axis not in order and link is not None and link.index is not None:
+            term = pick(term, axis, 0, rv)
+            order = [i - 1 if i != "x" and i > axis else i for i in order]
+    trailing = range(term.out_ndim, term.coefficient.ndim)
+    return Term(
+        tuple(None if axis == "x" else term.links[axis] for axis in order),
+        term.coefficient.dimshuffle(*order, *trailing),
+        None if term.factor is None else term.factor.dimshuffle(order),
+    )
+
+
+def scale(term: Term, factor: TensorVariable) -> Term:
+    """Multiply by a factor that has the output's axes."""
+    return replace(term, factor=factor if term.factor is None else term.factor * factor)
+
+
+def _times(coefficient: TensorVariable, factor: TensorVariable) -> TensorVariable:
+    """Product, without the coefficient that a variable starts with: one."""
+    if all(coefficient.type.broadcastable) and scalar_constant(coefficient) == 1:
+        return factor.astype(coefficient.dtype)
+    return coefficient * factor
+
+
+def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) -> Term:
+    """Sum of a term and the one of the same variable in ``terms``, if any.
+
+    An axis that only one of them carries along is summed over in both.
+    """
+    if rv not in terms:
+        return term
+    term, other = term.whole(), terms[rv].whole()
+    for axis in range(term.out_ndim):
+        if other.links[axis] != term.links[axis]:
+            term, other = (
+                t if t.links[axis] is None else cut_link(t, axis, rv) for t in (term, other)
+            )
+    return Term(term.links, other.coefficient + term.coefficient)
+
+
+def sum_axis(term: Term, axis: int, length: Length) -> Term:
+    """Sum over output axis ``axis`` of the given length, which is dropped."""
+    term = term.whole()
+    kept = [i for i in range(term.coefficient.ndim) if i != axis]
+    link = term.links[axis]
+    if link is not None:
+        if link.index is not None:
+            raise NotConjugate("an indexed axis is summed over")
+        kept[kept.index(term.out_ndim + link.axis)] = axis
+        coefficient = term.coefficient.dimshuffle(kept)
+    elif term.varies_along(axis):
+        coefficient = term.coefficient.sum(axis)
+    else:
+        coefficient = term.coefficient.dimshuffle(kept) * length
+    return Term(without_link(term.links, axis), coefficient.astype(term.coefficient.dtype))
+
+
+def reshape_leading(term: Term, node: Any) -> Term:
+    """Reshape the axes before the links, which stand on equal trailing axes (as in tensordot)."""
+    source, [out], term = node.inputs[0], node.outputs, term.whole()
+    n_kept = 0
+    for a, b in zip(reversed(source.type.shape), reversed(out.type.shape), strict=False):
+        if a is None or a != b:
+            break
+        n_kept += 1
+    n_source, n_out = source.ndim - n_kept, out.ndim - n_kept
+    if any(link is not None for link in term.links[:n_source]):
+        raise NotConjugate("a reshape mixes its axes (use transposes, indexing or tensordot)")
+    links = (*(None,) * n_out, *term.links[n_source:])
+    trailing = list(range(n_source, term.coefficient.ndim))
+    if not any(term.varies_along(axis) for axis in range(n_source)):
+        return Term(links, term.coefficient.dimshuffle(*["x"] * n_out, *trailing))
+    kept = [term.coefficient.shape[i] for i in trailing]
+    spread = pt.broadcast_to(term.coefficient, (*list(source.shape)[:n_source], *kept))
+    static = [1 if term.coefficient.type.broadcastable[i] else None for i in trailing]
+    reshaped = spread.reshape((*list(out.shape)[:n_out], *kept))
+    return Term(links, pt.specify_shape(reshaped, [*[None] * n_out, *static]))
+
+
+def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) -> Term:
+    """Sum output axis ``axis`` against the second last axis of a matrix; its last takes its place.
+
+    Batch axes of the matrix align with the output's.
+    """
+    link, term = term.links[axis], term.whole()
+    if link is not None and link.index is not None:
+        term, link = cut_link(term, axis, rv), None
+    n_out, batch = term.out_ndim, list(range(term.out_ndim - 2))
+    summed, replacing = n_out - 2, n_out - 1
+    links = with_link(term.links, axis, None)
+    order: list[Any]
+    if link is not None:
+        on_variable: list[Any] = list(range(term.coefficient.ndim))
+        on_variable[n_out + link.axis], on_variable[axis] = axis, "x"
+        order = [*batch, *["x"] * (2 + term.rv_ndim)]
+        order[n_out + link.axis], order[axis] = summed, replacing
+        return Term(
+            links, _times(term.coefficient.dimshuffle(on_variable), matrix.dimshuffle(order))
+        )
+    if not term.varies_along(axis):
+        order = [*batch, *["x"] * (2 + term.rv_ndim)]
+        order[axis] = summed
+        return Term(links, _times(term.coefficient, matrix.sum(-2).dimshuffle(order)))
+    if all(matrix.type.broadcastable[:-2]):
+        core = matrix.dimshuffle(summed, replacing)
+        product = pt.tensordot(term.coefficient, core, [[axis], [0]])
+        return Term(links, pt.moveaxis(product, -1, axis))
+    order = [*batch, *["x"] * (3 + term.rv_ndim)]
+    order[axis], order[axis + 1] = summed, replacing
+    spread = pt.expand_dims(term.coefficient, axis + 1)
+    return Term(links, (spread * matrix.dimshuffle(order)).sum(axis))
+
+
+def take(term: Term, axis: int, index: TensorVariable) -> Term:
+    """Entries ``index`` of output axis ``axis``."""
+    term = term.whole()
+    coefficient, link = term.coefficient, term.links[axis]
+    if term.varies_along(axis):
+        coefficient = pt.take(coefficient, index, axis=axis)
+    if link is None:
+        return Term(term.links, coefficient)
+    composed = index if link.index is None else link.index[index]
+    return Term(with_link(term.links, axis, Link(link.axis, composed)), coefficient)
+
+
+def pick(term: Term, axis: int, index: Any, rv: TensorVariable) -> Term:
+    """Entry ``index`` of output axis ``axis``, which is dropped."""
+    term = term.whole()
+    if term.links[axis] is not None:
+        term = cut_link(term, axis, rv)
+    links = without_link(term.links, axis)
+    if term.varies_along(axis):
+        return Term(links, pt.take(term.coefficient, index, axis=axis))
+    kept = [i for i in range(term.coefficient.ndim) if i != axis]
+    return Term(links, term.coefficient.dimshuffle(kept))
+
+
+def pad(term: Term, axis: int, lengths: Sequence[Length], position: int) -> Term:
+    """Embed output axis ``axis`` as the ``position``-th of parts with the given lengths."""
+    term = term.whole()
+    shape: list[Any] = list(term.coefficient.shape)
+    blocks = []
+    for i, length in enumerate(lengths):
+        shape[axis] = length
+        zero = pt.zeros((), dtype=term.coefficient.dtype)
+        part = term.coefficient if i == position else zero
+        blocks.append(pt.broadcast_to(part, shape))
+    static: list[Any] = [1 if one else None for one in term.coefficient.type.broadcastable]
+    static[axis] = None
+    return Term(term.links, pt.specify_shape(pt.concatenate(blocks, axis=axis), static))

@@ -1,0 +1,315 @@
+"""Piecewise-linear functions of one variable, read off a graph.
+
+A function is a tuple of knots, and on each piece between them a slope and an intercept; jumps
+are allowed, values at the knots (a null set) are not kept. Comparisons are functions with values
+0 and 1, so ``switch``, ``maximum``, ``abs``, ``sign``, ``clip`` and products with indicators all
+reduce to arithmetic on common pieces.
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import reduce, singledispatch
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.affine import full, trivial_reshape
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import dependents
+from pymc_nnsteps.graphs.values import scalar_constant
+
+Line = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """``slope * z + intercept`` on each piece; ``lines[k]`` holds between knots k-1 and k."""
+
+    knots: tuple[float, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """Slope of each piece."""
+        return tuple(slope for slope, _ in self.lines)
+
+    @property
+    def intercepts(self) -> tuple[float, ...]:
+        """Intercept of each piece."""
+        return tuple(intercept for _, intercept in self.lines)
+
+    def line_at(self, z: float) -> Line:
+        """Line of the piece that holds ``z``, which is not a knot."""
+        return self.lines[sum(knot < z for knot in self.knots)]
+
+
+@dataclass(frozen=True)
+class PiecewiseForm:
+    """``function(z) + offset``, entry by entry; the offset does not depend on ``z``."""
+
+    function: Pieces
+    offset: TensorVariable | None = None
+
+
+IDENTITY = Pieces((), ((1.0, 0.0),))
+
+
+def constant(value: float) -> Pieces:
+    """The function that is ``value`` everywhere."""
+    return Pieces((), ((0.0, value),))
+
+
+def combine(
+    operation: Callable[..., Line], *functions: Pieces, cuts: Collection[float] = ()
+) -> Pieces:
+    """Apply an operation on lines piece by piece, and merge equal neighbours.
+
+    ``cuts`` are further knots, where the operation changes from one line to another.
+    """
+    knots = sorted({*cuts, *(knot for f in functions for knot in f.knots)})
+    lines = [operation(z, *(f.line_at(z) for f in functions)) for z in _inner_points(knots)]
+    kept = [k for k, (left, right) in enumerate(pairwise(lines)) if left != right]
+    return Pieces(tuple(knots[k] for k in kept), (lines[0], *(lines[k + 1] for k in kept)))
+
+
+def _inner_points(knots: list[float]) -> list[float]:
+    """One point inside each piece."""
+    if not knots:
+        return [0.0]
+    middle = [(left + right) / 2 for left, right in pairwise(knots)]
+    return [knots[0] - 1.0 - abs(knots[0]), *middle, knots[-1] + 1.0 + abs(knots[-1])]
+
+
+def add(f: Pieces, g: Pieces) -> Pieces:
+    """``f + g``."""
+    return combine(lambda z, a, b: (a[0] + b[0], a[1] + b[1]), f, g)
+
+
+def multiply(f: Pieces, g: Pieces) -> Pieces:
+    """``f * g``, where at most one of them has a slope on each piece."""
+
+    def product(z: float, a: Line, b: Line) -> Line:
+        if a[0] != 0 and b[0] != 0:
+            raise NotConjugate("it is multiplied with itself")
+        return (a[0] * b[1] + b[0] * a[1], a[1] * b[1])
+
+    return combine(product, f, g)
+
+
+def scale(f: Pieces, factor: float) -> Pieces:
+    """``factor * f``."""
+    return combine(lambda z, line: (factor * line[0], factor * line[1]), f)
+
+
+def positive(f: Pieces) -> Pieces:
+    """``1[f > 0]``."""
+    roots = [-c / s for s, c in f.lines if s != 0]
+
+    def indicator(z: float, line: Line) -> Line:
+        return (0.0, 1.0 if line[0] * z + line[1] > 0 else 0.0)
+
+    return combine(indicator, f, cuts=[root for root in roots if math.isfinite(root)])
+
+
+def select(condition: Pieces, f: Pieces, g: Pieces) -> Pieces:
+    """``f`` where the condition is not zero, else ``g``."""
+    return combine(lambda z, c, a, b: a if c != (0.0, 0.0) else b, condition, f, g)
+
+
+def maximum(f: Pieces, g: Pieces) -> Pieces:
+    """``max(f, g)``."""
+    return select(positive(add(f, scale(g, -1.0))), f, g)
+
+
+def minimum(f: Pieces, g: Pieces) -> Pieces:
+    """``min(f, g)``."""
+    return select(positive(add(f, scale(g, -1.0))), g, f)
+
+
+def _greater(f: Pieces, g: Pieces) -> Pieces:
+    return positive(add(f, scale(g, -1.0)))
+
+
+def _not(f: Pieces) -> Pieces:
+    return add(constant(1.0), scale(f, -1.0))
+
+
+def _sign(f: Pieces) -> Pieces:
+    return add(positive(f), scale(positive(scale(f, -1.0)), -1.0))
+
+
+def _divide(f: Pieces, g: Pieces) -> Pieces:
+    if g.knots or g.slopes != (0.0,) or g.intercepts == (0.0,):
+        raise NotConjugate("it is in a denominator")
+    return scale(f, 1.0 / g.intercepts[0])
+
+
+OPERATIONS: dict[type, Callable[..., Pieces]] = {
+    scalar.Add: lambda *fs: reduce(add, fs),
+    scalar.Mul: lambda *fs: reduce(multiply, fs),
+    scalar.Sub: lambda f, g: add(f, scale(g, -1.0)),
+    scalar.Neg: lambda f: scale(f, -1.0),
+    scalar.TrueDiv: _divide,
+    scalar.Abs: lambda f: maximum(f, scale(f, -1.0)),
+    scalar.Sign: _sign,
+    scalar.Maximum: maximum,
+    scalar.Minimum: minimum,
+    scalar.Clip: lambda f, low, high: select(_greater(low, f), low, minimum(f, high)),
+    scalar.GT: _greater,
+    scalar.GE: lambda f, g: _not(_greater(g, f)),
+    scalar.LT: lambda f, g: _greater(g, f),
+    scalar.LE: lambda f, g: _not(_greater(f, g)),
+    scalar.Switch: select,
+    scalar.Identity: lambda f: f,
+    scalar.Cast: lambda f: f,
+}
+"""Scalar operations that keep a function piecewise linear (up to values at single points)."""
+
+
+def piecewise_linear(
+    expression: TensorVariable,
+    rv: TensorVariable,
+    barriers: Collection[TensorVariable] = (),
+    shape: Sequence[int | None] | None = None,
+) -> PiecewiseForm:
+    """Read ``expression`` as a piecewise-linear function of each entry of ``rv``, plus an offset.
+
+    Parameters
+    ----------
+    expression : TensorVariable
+        Has the entries of ``rv`` in the same order; axes of length one may come and go.
+    rv : TensorVariable
+    barriers : collection of TensorVariable
+        Random variables behind which the graph is not searched.
+    shape : sequence of (int or None), optional
+        Lengths of the axes of ``rv`` that are known beyond its type.
+
+    Raises
+    ------
+    NotConjugate
+        If it is not such a function, or the graph does not establish it.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> z = pt.matrix("z")
+    >>> piecewise_linear(pt.clip(2 * z, -1, 1), z).function
+    Pieces(knots=(-0.5, 0.5), lines=((0.0, -1.0), (2.0, 0.0), (0.0, 1.0)))
+    """
+    known = tuple(rv.type.shape if shape is None else shape)
+    return Reader(rv, known, dependents(expression, {rv}, barriers))(expression)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads an expression and its operands."""
+
+    rv: TensorVariable
+    shape: tuple[int | None, ...]
+    dependent: set[Variable]
+
+    def __call__(self, expression: TensorVariable) -> PiecewiseForm:
+        """Form of an expression."""
+        if expression is self.rv:
+            return PiecewiseForm(IDENTITY)
+        if expression not in self.dependent:
+            value = scalar_constant(expression)
+            if value is None:
+                return PiecewiseForm(constant(0.0), expression)
+            return PiecewiseForm(constant(value))
+        return _read(expression.owner.op, expression.owner, self)
+
+    def shape_of(self, operand: TensorVariable) -> tuple[int | None, ...]:
+        """Lengths of an operand's axes, as far as they are known."""
+        return self.shape if operand is self.rv else operand.type.shape
+
+
+@singledispatch
+def _read(op: Op, node: Any, read: Reader) -> PiecewiseForm:
+    raise NotConjugate(f"{describe(node.outputs[0])} is not an elementwise operation")
+
+
+@_read.register(ViewOp)
+@_read.register(CheckAndRaise)
+@_read.register(SpecifyShape)
+def _read_view(op: Op, node: Any, read: Reader) -> PiecewiseForm:
+    return read(node.inputs[0])
+
+
+@_read.register(Elemwise)
+def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
+    [out] = node.outputs
+    forms = [read(operand) for operand in node.inputs]
+    repeats = [
+        form.function.slopes != (0.0,) and operand.type.broadcastable != out.type.broadcastable
+        for form, operand in zip(forms, node.inputs, strict=True)
+    ]
+    if any(repeats):
+        raise NotConjugate(f"{describe(out)} repeats it along an axis")
+    operation = OPERATIONS.get(type(op.scalar_op))
+    if operation is None:
+        raise NotConjugate(f"{describe(out)} is not piecewise linear")
+    function = operation(*(form.function for form in forms))
+    offsets = [form.offset for form in forms]
+    if not _is_exact(function, out.dtype):
+        raise NotConjugate(f"{describe(out)} rounds it to {out.dtype}")
+    if all(offset is None for offset in offsets):
+        return PiecewiseForm(function)
+    if not out.dtype.startswith("float") or not isinstance(
+        op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast
+    ):
+        raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
+    zero = 0.0
+    offset = op(*(zero if offset is None else offset for offset in offsets))
+    return PiecewiseForm(function, offset)
+
+
+def _is_exact(function: Pieces, dtype: str) -> bool:
+    """Whether the values of a function are the same in a number type: integers are few."""
+    if dtype.startswith("float"):
+        return True
+    low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return all(s == 0 and low <= c <= high and c == round(c) for s, c in function.lines)
+
+
+@_read.register(DimShuffle)
+def _read_dimshuffle(op: Any, node: Any, read: Reader) -> PiecewiseForm:
+    kept = [axis for axis in op.new_order if axis != "x"]
+    if kept != sorted(kept):
+        raise NotConjugate("its axes are transposed")
+    return _reshaped(read(node.inputs[0]), node, op)
+
+
+@_read.register(Reshape)
+def _read_reshape(op: Any, node: Any, read: Reader) -> PiecewiseForm:
+    if trivial_reshape(node) is None:
+        raise NotConjugate("a reshape mixes its axes")
+    return _reshaped(read(node.inputs[0]), node, lambda offset: op(offset, *node.inputs[1:]))
+
+
+@_read.register(Subtensor)
+def _read_subtensor(op: Any, node: Any, read: Reader) -> PiecewiseForm:
+    source, *index_inputs = node.inputs
+    for axis, index in enumerate(indices_from_subtensor(index_inputs, op.idx_list)):
+        if index != slice(None) and read.shape_of(source)[axis] != 1:
+            raise NotConjugate("only a part of it enters")
+    return _reshaped(read(source), node, lambda offset: op(offset, *index_inputs))
+
+
+def _reshaped(
+    form: PiecewiseForm, node: Any, on_offset: Callable[[TensorVariable], TensorVariable]
+) -> PiecewiseForm:
+    offset = None if form.offset is None else on_offset(full(form.offset, node.inputs[0]))
+    return PiecewiseForm(form.function, offset)

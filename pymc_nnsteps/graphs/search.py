@@ -1,0 +1,165 @@
+"""Searching a model's graph: what depends on a variable, directly or not.
+
+Everything the Gibbs conditionals know about a model they read from the graph that the user
+wrote: this module finds the direct children of a variable, :mod:`.affine`, :mod:`.monomial` and
+:mod:`.piecewise_linear` read the form in which it enters them. A reader never guesses: what it
+cannot establish it declines by raising :class:`.NotConjugate` with the reason.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import pymc as pm
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.model import modelcontext
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.variable import TensorVariable
+
+
+def model_or_context(model: pm.Model | None) -> pm.Model:
+    """The given model, or that of the context."""
+    found = modelcontext(model)
+    if not isinstance(found, pm.Model):
+        raise ValueError(f"model must be a pm.Model; got {model!r}.")
+    return found
+
+
+def unwrapped(expression: TensorVariable) -> TensorVariable:
+    """What an expression is another name of."""
+    while expression.owner is not None and (
+        isinstance(expression.owner.op, ViewOp)
+        or (
+            isinstance(expression.owner.op, Elemwise)
+            and isinstance(expression.owner.op.scalar_op, scalar.Identity)
+        )
+    ):
+        expression = expression.owner.inputs[0]
+    return expression
+
+
+def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
+    """Distribution parameters of ``rv``."""
+    return tuple(rv.owner.op.dist_params(rv.owner))
+
+
+def dependents(
+    expression: Variable, rvs: Collection[Variable], barriers: Collection[Variable] = ()
+) -> set[Variable]:
+    """Variables in the graph of ``expression`` that the values of ``rvs`` enter.
+
+    The search stops at ``barriers``. The shape of a variable is not its value.
+    """
+    blocked = set(barriers).difference(rvs)
+    found: set[Variable] = set()
+    seen: set[Variable] = set()
+    pending: list[tuple[Variable, bool]] = [(expression, False)]
+    while pending:
+        variable, inputs_are_done = pending.pop()
+        if inputs_are_done:
+            if not found.isdisjoint(variable.owner.inputs):
+                found.add(variable)
+        elif variable in rvs:
+            found.add(variable)
+        elif variable not in seen and variable not in blocked and variable.owner is not None:
+            seen.add(variable)
+            if not isinstance(variable.owner.op, Shape | Shape_i):
+                pending.append((variable, True))
+                pending.extend((operand, False) for operand in variable.owner.inputs)
+    return found
+
+
+def depends_on(
+    expression: Variable, rvs: Collection[Variable], barriers: Collection[Variable] = ()
+) -> bool:
+    """Whether the value of any of ``rvs`` enters ``expression``, not through ``barriers``."""
+    return expression in dependents(expression, rvs, barriers)
+
+
+def depends_on_random_data(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether ``rv`` or its data depend on draws that are no variables of the model.
+
+    Each evaluation of the model draws them anew: minibatches, data augmentation, dropout. The
+    components of a mixture, which are no such data, are not looked at.
+    """
+    if not isinstance(rv.owner.op, RandomVariable):
+        return False
+    random_variables = set(model.basic_RVs)
+    expressions: list[Variable] = list(parameters(rv))
+    if rv in model.observed_RVs:
+        expressions.append(model.rvs_to_values[rv])
+    return any(
+        variable not in random_variables and draws_at_random(variable)
+        for variable in ancestors(expressions, random_variables)
+    )
+
+
+def draws_at_random(variable: Variable) -> bool:
+    """Whether the operation that makes a variable uses a random number generator."""
+    inputs = [] if variable.owner is None else variable.owner.inputs
+    return any(isinstance(operand.type, RandomGeneratorType) for operand in inputs)
+
+
+def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set[TensorVariable]:
+    """Those of ``rvs`` whose values enter expressions with no other of them between."""
+    blocked = set(rvs)
+    found: set[Any] = set()
+    seen: set[Variable] = set()
+    pending = list(expressions)
+    while pending:
+        variable = pending.pop()
+        if variable in blocked:
+            found.add(variable)
+        elif variable not in seen and variable.owner is not None:
+            seen.add(variable)
+            if not isinstance(variable.owner.op, Shape | Shape_i):
+                pending.extend(variable.owner.inputs)
+    return found
+
+
+def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:
+    """Whether the values of any of ``rvs`` enter, not through other random variables."""
+    random = {
+        variable
+        for variable in ancestors(expressions)
+        if variable.owner is not None
+        and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
+    }
+    return not stated_in(expressions, random).isdisjoint(rvs)
+
+
+def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
+    """Random variables of ``model`` in whose parameters ``rv`` appears directly.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rv : TensorVariable
+        A free random variable of ``model``.
+
+    Returns
+    -------
+    tuple of TensorVariable
+        In the model's order. Symbolic distributions (mixtures, truncated variables, ...) are
+        looked into through all of their inputs.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     a = pm.Normal("a")
+    ...     b = pm.Normal("b", a)
+    ...     c = pm.Normal("c", b)
+    >>> children(model, a)
+    (b,)
+    """
+    random_variables = model.basic_RVs
+    return tuple(
+        child for child in random_variables if rv in stated_in(child.owner.inputs, random_variables)
+    )

@@ -1,0 +1,165 @@
+"""Shapes of a model's variables, and data that do not fit their distribution.
+
+PyMC compares every number with every parameter where a column of targets meets a row of means:
+a model that nobody means, and that no reader takes.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor
+from numpy.typing import NDArray
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import stated_lengths
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import draws_at_random, parameters
+
+Shape = Sequence[int | None]
+"""Lengths of axes; None where they are not known."""
+
+
+def shapes_of(
+    model: pm.Model, initial_point: Mapping[str, NDArray] | None = None
+) -> dict[TensorVariable, tuple[int, ...]]:
+    """Shapes of the model's variables; of free ones with a transform, that of their value.
+
+    Parameters
+    ----------
+    model : pm.Model
+    initial_point : mapping from name to array, optional
+        Values of the free variables; by default the model's.
+    """
+    point = model.initial_point() if initial_point is None else initial_point
+    shapes = {rv: np.shape(point[model.rvs_to_values[rv].name]) for rv in model.free_RVs}
+    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
+    evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
+    pairs = zip(model.observed_RVs, evaluated, strict=True)
+    return {**shapes, **{rv: tuple(int(n) for n in shape) for rv, shape in pairs}}
+
+
+def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
+    """Check that an observed variable has the shape of its data, as far as types tell.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    if _is_univariate(rv):
+        data = model.rvs_to_values[rv].type.shape
+        size = [n if isinstance(n, int) else None for n in stated_lengths(rv)]
+        shapes = [parameter.type.shape for parameter in parameters(rv)]
+        if (wrong := _misfit(rv, data, size, shapes)) is not None:
+            raise NotConjugate(f"{wrong}; give both the same shape")
+
+
+def require_fitting_data(model: pm.Model) -> None:
+    """Check that observed variables have the shape of their data.
+
+    ``pm.set_data`` exchanges inputs and targets one by one, as prediction demands; to sample, they
+    have to agree again.
+
+    Raises
+    ------
+    ValueError
+        If the dimensions or the parameters of an observed variable have another shape than its
+        observations, as far as shapes follow from the model's data alone.
+    """
+    for rv in model.observed_RVs:
+        if not isinstance(rv, TensorVariable):
+            continue
+        value = model.rvs_to_values[rv]
+        given = [parameter.shape for parameter in parameters(rv)] if _is_univariate(rv) else []
+        data, size, *shapes = _evaluated([value.shape, rv.shape, *given])
+        if (wrong := _misfit(rv, data, size, shapes)) is not None:
+            used = set(ancestors([rv, value]))
+            names = [variable.name for variable in model.data_vars if variable in used]
+            remedy = "give both the same shape"
+            if len(names) > 1:
+                remedy = f"exchange {' and '.join(names)} together, by one pm.set_data"
+            raise ValueError(f"{wrong}; {remedy}.")
+
+
+def require_numbers(model: pm.Model) -> None:
+    """Check that no data or constant of a model is NaN.
+
+    Raises
+    ------
+    ValueError
+    """
+    for rv in model.basic_RVs:
+        roots = [*rv.owner.inputs, *([model.rvs_to_values[rv]] if rv in model.observed_RVs else [])]
+        for leaf in ancestors(roots, set(model.basic_RVs) - {rv}):
+            if isinstance(leaf, SharedVariable | Constant):
+                value = leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True)
+                if (
+                    isinstance(value, np.ndarray)
+                    and value.dtype.kind == "f"
+                    and np.isnan(value).any()
+                ):
+                    what = leaf.name or f"an array of shape {value.shape}"
+                    raise ValueError(f"{what}, which {describe(rv)} depends on, has NaN entries.")
+
+
+def _is_univariate(rv: TensorVariable) -> bool:
+    """Whether each entry of ``rv`` has a density of its own."""
+    op = rv.owner.op
+    return isinstance(op, RandomVariable) and op.ndim_supp == 0
+
+
+def _misfit(
+    rv: TensorVariable, data: Shape, size: Shape, parameter_shapes: Sequence[Shape]
+) -> str | None:
+    """What is wrong if observations have not the shape of their distribution."""
+    cores = rv.owner.op.ndims_params if parameter_shapes else []
+    batches = [shape[: len(shape) - n] for n, shape in zip(cores, parameter_shapes, strict=True)]
+    wrong = [shape for shape in batches if not _agree(shape, data, repeated=True)]
+    if len(size) != len(data) or not _agree(size, data, repeated=False):
+        wrong.append(size)
+    if not wrong:
+        return None
+    observed, distribution = (
+        str(tuple("?" if n is None else n for n in shape)).replace("'", "")
+        for shape in (data, wrong[0])
+    )
+    return (
+        f"{describe(rv)} is observed with shape {observed}, but its distribution has shape "
+        f"{distribution}"
+    )
+
+
+def _agree(shape: Shape, data: Shape, *, repeated: bool) -> bool:
+    """Whether lengths are equal as far as they are known; or one, where they may be repeated."""
+    pairs = zip(reversed(shape), reversed(data), strict=False)
+    return len(shape) <= len(data) and all(
+        None in (a, b) or a == b or (repeated and a == 1) for a, b in pairs
+    )
+
+
+def _evaluated(shapes: Sequence[TensorVariable]) -> list[Shape]:
+    """Values of shapes; None for each length where they do not follow from data and constants."""
+    graph = FunctionGraph(outputs=list(shapes), clone=True)
+    rewrite_graph(graph, include=("ShapeOpt", "canonicalize"))
+    known = [shape for shape in graph.outputs if _follows_from_data(shape)]
+    values = iter(pytensor.function([], known, mode="FAST_COMPILE")())
+    return [
+        next(values).tolist() if shape in known else [None] * shape.type.shape[0]
+        for shape in graph.outputs
+    ]
+
+
+def _follows_from_data(shape: Variable) -> bool:
+    return all(
+        isinstance(variable, Constant | SharedVariable)
+        if variable.owner is None
+        else not draws_at_random(variable)
+        for variable in ancestors([shape])
+    )

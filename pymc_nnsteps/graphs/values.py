@@ -1,0 +1,66 @@
+"""Values in a graph: constants, data, and variables replaced by others."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import io_toposort
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.variable import TensorVariable
+
+
+def observed_values(model: pm.Model) -> dict[Any, Any]:
+    """The data of the observed variables, from these."""
+    return {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+
+
+def typed_like(rv: TensorVariable, value: TensorVariable) -> TensorVariable:
+    """A new value of a random variable, with its dtype and static shape."""
+    return pt.specify_shape(value.astype(rv.dtype), rv.type.shape)
+
+
+def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Variable]) -> list[Any]:
+    """Expressions with variables replaced, where they occur, by others of perhaps another type.
+
+    Nothing is replaced inside the replacements.
+    """
+    wanted = list(expressions)
+    new: dict[Any, Any] = dict(replacements)
+    for node in io_toposort(list(replacements), wanted):
+        if not new.keys().isdisjoint(node.inputs):
+            inputs = [new.get(variable, variable) for variable in node.inputs]
+            same = [_dtype(old) == _dtype(i) for old, i in zip(node.inputs, inputs, strict=True)]
+            rebuilt = node.clone_with_new_inputs(inputs, strict=all(same))
+            new.update(zip(node.outputs, rebuilt.outputs, strict=True))
+    return [new.get(expression, expression) for expression in wanted]
+
+
+def _dtype(variable: Variable) -> str | None:
+    return getattr(variable.type, "dtype", None)
+
+
+def scalar_constant(variable: Variable) -> float | None:
+    """Value of a constant whose entries are all equal, seen through broadcasts and casts."""
+    dtypes = []
+    while variable.owner is not None and not isinstance(variable, Constant):
+        op = variable.owner.op
+        dtypes.append(variable.type.dtype)
+        transparent = isinstance(op, DimShuffle | Alloc | ViewOp) or (
+            isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Cast | scalar.Identity)
+        )
+        if not transparent:
+            return None
+        variable = variable.owner.inputs[0]
+    if not isinstance(variable, Constant) or np.size(variable.data) == 0:
+        return None
+    values = np.asarray(variable.data)
+    for dtype in reversed(dtypes):
+        values = values.astype(dtype)
+    first = values.flat[0]
+    return float(first) if (values == first).all() else None

@@ -1,0 +1,290 @@
+r"""Weights moved with their pre-activations, which keep their noise.
+
+Given the pre-activations Z of a layer its weights are known to within the noise, and given the
+weights so are the pre-activations: drawing each given the other moves by steps of that size,
+however little the data say. The move here changes both at once, and lets only what is seen from
+above decide (an ancillarity-sufficiency interweaving, Yu and Meng 2011). Model, for the rows
+:math:`W_a` of a layer with inputs :math:`\tilde x`, an activation that is
+:math:`\sigma(z) = s_k z + t_k` on its piece k, and activations X that are integrated out:
+
+.. math::
+
+    W_a &\sim N(\mu_a, \Lambda_a^{-1}), \qquad z_{na} = \tilde x_n \cdot W_a + e_{na}, \\
+    y_n \mid Z &\sim N(C \sigma(z_n), V_n), \qquad V_n = \text{diag}(w_n)^{-1} + C \Sigma C^T
+
+with y all that is seen of X from above (:mod:`.marginal_likelihood`). For one row, the noise e
+and the other rows kept, with :math:`c_n = C_a^T V_n^{-1} C_a` and
+:math:`g_n = C_a^T V_n^{-1} (y_n - \sum_{j \ne a} C_j \sigma(z_{nj}))`, the density is
+
+.. math::
+
+    \log p(W_a \mid e, y) = -\tfrac12 (W_a - \mu_a)^T \Lambda_a (W_a - \mu_a)
+    + \sum_n [g_n \sigma(z_n) - \tfrac12 c_n \sigma(z_n)^2] + \text{const}.
+
+On the present pieces this is :math:`N(m, P^{-1})` with
+
+.. math::
+
+    P = \Lambda_a + \sum_n c_n s_n^2 \tilde x_n \tilde x_n^T, \qquad
+    P m = \Lambda_a \mu_a + \sum_n s_n (g_n - c_n (s_n e_n + t_n)) \tilde x_n.
+
+Proposal: a Crank-Nicolson step in that Gaussian,
+
+.. math:: W_a' = m + \rho (W_a - m) + \sqrt{1 - \rho^2}\, P^{-1/2} \xi,
+
+which leaves it invariant, so that only samples which change their piece cost acceptance. It is
+accepted with the ratio of Metropolis and Hastings; the proposal back is that of the pieces at
+:math:`W_a'`, with determinants. Rows are moved in turn, in several passes.
+
+X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.blocks import (
+    Member,
+    Observation,
+    block_of,
+    dense_size,
+    evidence_of,
+    prior_of,
+    split,
+)
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, read_activation
+from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
+from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.joint.marginal_likelihood import Above, look_above
+from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
+from pymc_nnsteps.kernels.ops import move_rows
+from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random.uniform import uniform
+
+LONGEST_ROW = 128
+"""Number of a unit's weights up to which they are interwoven where that is left open."""
+
+
+@dataclass(frozen=True)
+class Interweaving(Conditional):
+    """Rows of a layer's weights with its pre-activations, its activations integrated out.
+
+    Attributes
+    ----------
+    pre_activations : TensorVariable
+        One of the draws.
+    members : tuple of Member
+        The weights, and biases: the others.
+    inputs : TensorVariable, shape (n_obs, d)
+    activation : PiecewiseForm
+        The mean of the activations as a function of the pre-activations.
+    above : Above
+    passes : int
+        How often each row is moved.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    pre_activations: TensorVariable
+    members: tuple[Member, ...]
+    inputs: TensorVariable
+    activation: PiecewiseForm
+    above: Above
+    passes: int
+    integrates_out: tuple[TensorVariable, ...]
+    tuning: TensorVariable
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Metropolis-Hastings, interwoven"
+
+    def row_length(self, shapes: Shapes) -> int:
+        """Number of weights and biases of a unit."""
+        return dense_size(self.members, shapes)
+
+    @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        return shapes[self.pre_activations][self.above.units]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        z, above, prior = self.pre_activations, self.above, prior_of(self.members)
+        units, n_obs = above.rows.design.shape[1], self.inputs.shape[0]
+
+        def by_unit(array: TensorVariable) -> TensorVariable:
+            return expand(array if prior.label_lengths else array[None], {0: units})
+
+        precision = by_unit(prior.precision)
+        pull = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
+        pieces = (
+            pt.constant(values, dtype="float64")
+            for values in (
+                self.activation.function.knots,
+                self.activation.function.slopes,
+                self.activation.function.intercepts,
+            )
+        )
+        rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
+        rng, level = uniform(rng, (self.passes, units))
+        rows, moved, acceptance = move_rows(
+            self.inputs,
+            by_unit(block_of(self.members)),
+            precision,
+            pull,
+            z.dimshuffle(above.units, above.samples),
+            *pieces,
+            above.rows.design,
+            above.weight,
+            expand(above.response(self.activation.offset), {0: n_obs}),
+            above.variance,
+            self.tuning,
+            normal,
+            level.astype("float64"),
+        )
+        order = (1, 0) if above.units == 1 else (0, 1)
+        block = rows if prior.label_lengths else rows[0]
+        values = {**split(block, self.members), z: typed_like(z, moved.dimshuffle(order))}
+        return Draw(rng, values, acceptance=acceptance)
+
+
+def propose_interwoven(
+    model: pm.Model,
+    blocks: Sequence[Conditional],
+    interweave: Choice,
+    passes: int,
+    shapes: Shapes,
+    collapsed: Collection[TensorVariable],
+) -> Proposals:
+    """Propose to move weights with their pre-activations.
+
+    Parameters
+    ----------
+    collapsed : collection of TensorVariable
+        Activations that are integrated out of other draws already.
+
+    Raises
+    ------
+    ValueError
+        If ``interweave`` is True and there is a layer behind an activation for which it cannot be.
+    """
+    if interweave is False:
+        return Proposals()
+    moves: dict[TensorVariable, Interweaving] = {}
+    replacements: list[Replacement] = []
+    declined: dict[TensorVariable, str] = {}
+    by_variable = {block.draws[0]: block for block in blocks}
+    for block in blocks:
+        [z, *others] = block.draws
+        expected = isinstance(block, PiecewiseGaussian)
+        if others or not isinstance(block, PiecewiseGaussian | Gaussian):
+            continue
+        try:
+            move = match_interweaving(model, z, blocks, passes)
+            a = move.above.activations
+            if a in moves:
+                raise NotConjugate(
+                    f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
+                )
+        except NotConjugate as reason:
+            if expected and interweave is True:
+                raise ValueError(
+                    f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
+                ) from None
+            if expected:
+                declined[z] = f"not interwoven: {reason}"
+            continue
+        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
+            if expected:
+                declined[z] = (
+                    f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
+                    f"{LONGEST_ROW} (interweave=True does it all the same)"
+                )
+            continue
+        moves[a] = move
+        if a not in collapsed:
+            puts = (*move.above.before, move, move.above.fresh, block)
+            replacements.append(Replacement(by_variable[a], (block,), puts))
+    return Proposals(tuple(replacements), tuple(moves), declined)
+
+
+def match_interweaving(
+    model: pm.Model, z: TensorVariable, conditionals: Sequence[Conditional], passes: int
+) -> Interweaving:
+    """Find the weights and the activations of pre-activations, to be moved with them.
+
+    Raises
+    ------
+    NotConjugate
+        With the reason why there is no such move.
+    """
+    a = _activations(model, z)
+    drawn = {rv: c for c in conditionals if isinstance(c, Gaussian) for rv in c.draws}
+    if a not in drawn:
+        raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
+    activation = read_activation(model, z, a)
+    if not any(activation.function.slopes):
+        raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
+    above = look_above(drawn[a])
+    if z.type.broadcastable != a.type.broadcastable:
+        raise NotConjugate(f"{describe(a)} has other axes")
+    weights = [c for c in conditionals if isinstance(c, Gaussian) and _only_child(c) is z]
+    for block in weights:
+        inputs = _inputs(model, block, above)
+        if inputs is not None:
+            break
+    else:
+        raise NotConjugate("no weights are seen by it alone, with a row for each of its units")
+    if above.depends_on([*block.draws, z]):
+        raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
+    return Interweaving(
+        (*block.draws, z),
+        z,
+        block.members,
+        inputs,
+        activation,
+        above,
+        passes,
+        (a,),
+        pt.dvector(f"rho of {describe(z)}"),
+    )
+
+
+def _activations(model: pm.Model, z: TensorVariable) -> TensorVariable:
+    direct = children(model, z)
+    if z.ndim != 2 or len(direct) != 1 or not isinstance(direct[0].owner.op, NormalRV):
+        raise NotConjugate("it is no layer of pre-activations of one layer of activations")
+    return direct[0]
+
+
+def _only_child(weights: Gaussian) -> TensorVariable | None:
+    seen = weights.observations
+    return seen[0].child if len(seen) == 1 else None
+
+
+def _inputs(model: pm.Model, weights: Gaussian, above: Above) -> TensorVariable | None:
+    """Inputs that all units share, if the pre-activations have a row of the weights for each."""
+    [seen] = weights.observations
+    one_unit = known_shape(model, seen.child)[above.units] == 1
+    units = [] if one_unit and not weights.members[0].labels else [above.units]
+    if not isinstance(seen, Observation) or seen.label_axes != units:
+        return None
+    if seen.varying_axes != [above.samples]:
+        return None
+    evidence = evidence_of(weights.members, seen)
+    design = evidence.whole_design
+    if evidence.indexed or varies(design, range(evidence.n_label_axes)):
+        return None
+    return design.dimshuffle(design.ndim - 2, design.ndim - 1)

@@ -1,0 +1,285 @@
+r"""Weights behind binary gates moved with these gates summed out.
+
+Given the gates of a unit the sign of its pre-activations is all but known, so that its kink moves
+only as fast as single gates flip. The move here changes a row of the weights whatever its own
+gates are, and draws these afresh after it. It is for gates what :mod:`.interweaving` is for
+piecewise-linear activations, where a piece is hard and an open gate has a probability. Model, for
+the rows :math:`W_a` of a layer with inputs :math:`\tilde x`, activations that are integrated out,
+and, for all samples n, :math:`t_{na} = \tilde x_n \cdot W_a`:
+
+.. math::
+
+    W_a &\sim N(\mu_a, \Lambda_a^{-1}), \qquad
+    \operatorname{logit} P(\gamma_{na} = 1) = \ell_{na} = \alpha_{na} + \beta_{na} t_{na}, \\
+    y_n \mid \gamma &\sim N(C u_n, V_n), \qquad u_{na} = \gamma_{na} m_{na}, \quad
+    m_{na} = \delta_{na} + \epsilon_{na} t_{na}
+
+with y and V as in :mod:`.collapse` (there :math:`\ell = z / T` and :math:`m = z`). For one row,
+the gates of the other units kept, with :math:`c_n = C_a^T V_n^{-1} C_a` and
+:math:`g_n = C_a^T V_n^{-1} (y_n - \sum_{j \ne a} C_j u_{nj})`, the density is
+
+.. math::
+
+    \log p(W_a \mid y) = -\tfrac12 (W_a - \mu_a)^T \Lambda_a (W_a - \mu_a)
+    + \sum_n \log[s_n e^{g_n m_n - \frac12 c_n m_n^2} + 1 - s_n] + \text{const},
+    \qquad s_n = \sigma(\ell_n).
+
+With the probability :math:`p_n = \sigma(\ell_n + g_n m_n - \tfrac12 c_n m_n^2)` of an open gate,
+
+.. math::
+
+    \nabla &= -\Lambda_a (W_a - \mu_a)
+    + \sum_n [p_n (g_n - c_n m_n) \epsilon_n + (p_n - s_n) \beta_n] \tilde x_n, \\
+    P &= \Lambda_a + \sum_n p_n c_n \epsilon_n^2 \tilde x_n \tilde x_n^T.
+
+Proposal: a Crank-Nicolson step in the local Gaussian,
+
+.. math:: W_a' = W_a + (1 - \rho) P^{-1} \nabla + \sqrt{1 - \rho^2}\, P^{-1/2} \xi,
+
+accepted with the ratio of Metropolis and Hastings, the proposal back being that of
+:math:`\nabla` and P at :math:`W_a'`, with determinants. Then the row's gates are drawn from
+Bernoulli(p). Rows are moved in turn, in several passes.
+
+The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.augmentation import with_any_precision
+from pymc_nnsteps.conditionals.blocks import (
+    Evidence,
+    block_of,
+    dense_size,
+    evidence_of,
+    prior_of,
+    split,
+)
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.conditionals.gates import Gates
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import given_any
+from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.joint.collapse import CollapsedLayer, CollapsedWeights, match_collapsed
+from pymc_nnsteps.joint.interweaving import LONGEST_ROW
+from pymc_nnsteps.joint.marginal_likelihood import Above
+from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
+from pymc_nnsteps.kernels.ops import move_gated_rows
+from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random.uniform import uniform
+
+MOST_WHITENED = 20_000_000
+"""Entries of what is seen from above, whitened for each sample, up to which rows are moved where
+that is left open."""
+
+
+@dataclass(frozen=True)
+class InterwovenGates(Conditional):
+    """Rows of a layer's weights with its gates, its activations integrated out.
+
+    Attributes
+    ----------
+    layer : CollapsedLayer
+    above : Above
+        What is seen of the activations, with Polya-Gamma variables that are held.
+    passes : int
+        How often each row is moved.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    layer: CollapsedLayer
+    above: Above
+    passes: int
+    integrates_out: tuple[TensorVariable, ...]
+    tuning: TensorVariable
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Metropolis-Hastings, interwoven"
+
+    def row_length(self, shapes: Shapes) -> int:
+        """Number of weights and biases of a unit."""
+        return dense_size(self.layer.weights.members, shapes)
+
+    def whitened(self, shapes: Shapes) -> int:
+        """Number of entries, at most, of what is seen from above, whitened."""
+        [gates], children = self.layer.gates.draws, self.above.fresh.observations
+        seen = sum(math.prod(shapes[c.child][axis] for axis in c.varying_axes) for c in children)
+        n_obs, units = (shapes[gates][axis] for axis in (self.above.samples, self.above.units))
+        alike = self.above.weight.type.broadcastable[0]
+        return seen * units * (1 if alike else n_obs)
+
+    @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        [gates] = self.layer.gates.draws
+        return shapes[gates][self.above.units]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [gates], members = self.layer.gates.draws, self.layer.weights.members
+        above, prior = self.above, prior_of(members)
+        through = {
+            seen.child: evidence_of(members, with_any_precision(seen))
+            for seen in self.layer.weights.observations
+        }
+        seen_by_activations = through[above.activations]
+        inputs = seen_by_activations.shared_design
+        assert inputs is not None
+        units, n_obs = above.rows.design.shape[1], inputs.shape[0]
+
+        def factor_of(seen: Evidence) -> TensorVariable:
+            factor = pt.ones_like(seen.weight) if seen.factor is None else seen.factor
+            return expand(factor, {0: units, 1: n_obs})
+
+        by_gates = through.get(gates)
+        logit_factor = pt.zeros((units, n_obs)) if by_gates is None else factor_of(by_gates)
+        [level_factor] = substitute([factor_of(seen_by_activations)], {gates: pt.ones_like(gates)})
+        [behind_gates] = self.layer.gates.observations
+        level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
+        precision = expand(prior.precision, {0: units})
+        mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
+        rng, normal = standard_normal(rng, (self.passes, units, inputs.shape[1]), "float64")
+        rng, refresh = uniform(rng, (self.passes, units, n_obs))
+        rng, accept = uniform(rng, (self.passes, units))
+        rows, moved, acceptance = move_gated_rows(
+            inputs,
+            block_of(members),
+            precision,
+            precision * mean,
+            gates.T.astype("float64"),
+            pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
+            logit_factor,
+            pt.broadcast_to(level, gates.shape).T,
+            level_factor,
+            above.rows.design,
+            above.weight,
+            expand(above.response(behind_gates.offset), {0: n_obs}),
+            above.variance,
+            self.tuning,
+            normal,
+            refresh,
+            accept.astype("float64"),
+        )
+        values = {**split(rows, members), gates: typed_like(gates, moved.T)}
+        return Draw(rng, values, acceptance=acceptance)
+
+
+def propose_interwoven_gates(
+    blocks: Sequence[Conditional],
+    sweep: Sequence[Conditional],
+    interweave: Choice,
+    passes: int,
+    shapes: Shapes,
+) -> Proposals:
+    """Propose to move weights with the gates behind them.
+
+    Parameters
+    ----------
+    blocks : sequence of Conditional
+        The conditionals as they were recognised.
+    sweep : sequence of Conditional
+        What has become of them: layers that are collapsed stay so.
+
+    Raises
+    ------
+    ValueError
+        If ``interweave`` is True and there is a layer behind gates for which it cannot be.
+    """
+    if interweave is False:
+        return Proposals()
+    held = {
+        draw.above.activations: draw.above for draw in sweep if isinstance(draw, CollapsedWeights)
+    }
+    activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
+    replacements, layers = [], []
+    declined: dict[TensorVariable, str] = {}
+    for block in blocks:
+        if not isinstance(block, Gates) or len(block.observations) != 1:
+            continue
+        [gates], a = block.draws, block.observations[0].child
+        if a not in activations:
+            continue
+        try:
+            move = match_interwoven_gates(activations[a], blocks, held, passes)
+        except NotConjugate as reason:
+            if interweave is True:
+                raise ValueError(
+                    f'interweave is True, but {describe(gates)} cannot be: {reason}; use "auto".'
+                ) from None
+            declined[gates] = f"not interwoven: {reason}"
+            continue
+        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
+            declined[gates] = (
+                f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
+                f"{LONGEST_ROW} (interweave=True does it all the same)"
+            )
+            continue
+        if interweave == "auto" and move.whitened(shapes) > MOST_WHITENED:
+            declined[gates] = (
+                f"not interwoven: it may take an array of {move.whitened(shapes):,} numbers "
+                "(interweave=True does it all the same)"
+            )
+            continue
+        fresh = move.above.fresh
+        if a in held:
+            replacements.append(Replacement(fresh, (), (move, fresh)))
+        else:
+            puts = (*move.above.before, move, fresh)
+            replacements.append(Replacement(activations[a], (), puts))
+        layers.append(a)
+    return Proposals(tuple(replacements), tuple(layers), declined)
+
+
+def match_interwoven_gates(
+    activations: Gaussian,
+    conditionals: Sequence[Conditional],
+    held: dict[TensorVariable, Above],
+    passes: int,
+) -> InterwovenGates:
+    """Find the gates and the weights of activations, to be moved together.
+
+    Parameters
+    ----------
+    held : mapping from random variable to Above
+        What is seen of activations that are integrated out of other draws already.
+
+    Raises
+    ------
+    NotConjugate
+        With the reason why there is no such move.
+    """
+    layer = match_collapsed(activations, conditionals)
+    a = layer.above.activations
+    [gates] = layer.gates.draws
+    weights = layer.weights.draws
+    others = {seen.child for seen in layer.weights.observations} - {a, gates}
+    if others:
+        raise NotConjugate(
+            f"{describe(weights[0])} is seen by {_names(others)} beside {describe(gates)} and "
+            f"{describe(a)}"
+        )
+    closed = layer.gates.observations[0].offset
+    if closed is not None and given_any([closed], weights):
+        raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
+    return InterwovenGates(
+        (*weights, gates),
+        layer,
+        held.get(a, layer.above),
+        passes,
+        (a,),
+        pt.dvector(f"rho of {describe(gates)}"),
+    )
+
+
+def _names(rvs: Collection[TensorVariable]) -> str:
+    return ", ".join(sorted(map(describe, rvs)))

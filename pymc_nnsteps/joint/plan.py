@@ -1,0 +1,219 @@
+"""What a Gibbs sweep draws, jointly and in which order, and the table that says so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args, override
+
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
+from pymc_nnsteps.conditionals.recognition import find_conditionals, recognise
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import children, model_or_context
+from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
+from pymc_nnsteps.joint.chain import propose_chains
+from pymc_nnsteps.joint.collapse import propose_collapsed
+from pymc_nnsteps.joint.interweaving import propose_interwoven
+from pymc_nnsteps.joint.interwoven_gates import propose_interwoven_gates
+from pymc_nnsteps.joint.replacement import Choice
+from pymc_nnsteps.joint.scan import Scan, order_scan
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep is put together, see :class:`pymc_nnsteps.Gibbs`.
+
+    Raises
+    ------
+    ValueError
+        If one of them is none of its choices.
+    """
+
+    scan: Scan = "sequential"
+    collapse: Choice = "auto"
+    interweave: Choice = "auto"
+    passes: int = 5
+
+    def __post_init__(self) -> None:
+        """Check the choices."""
+        require_choice("scan", self.scan, get_args(Scan))
+        for name in ("collapse", "interweave"):
+            choice = getattr(self, name)
+            if not isinstance(choice, bool) and choice != "auto":
+                raise ValueError(f'{name} must be True, False or "auto"; got {choice!r}.')
+        positive_integer("passes", self.passes)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is drawn and how: one row per free variable, printed as a table.
+
+    Attributes
+    ----------
+    rows : tuple of (str, str or None, str)
+        Variable, conditional (None if there is none), and how or why not.
+    """
+
+    rows: tuple[tuple[str, str | None, str], ...]
+
+    @override
+    def __str__(self) -> str:
+        table = [("variable", "conditional", "")]
+        table += [(variable, found or "-", why) for variable, found, why in self.rows]
+        widths = [max(len(row[column]) for row in table) for column in range(2)]
+        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in table]
+        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self}</pre>"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep.
+
+    Attributes
+    ----------
+    sweep : tuple of Conditional
+        In the order in which they are drawn.
+    explanation : Explanation
+        The same as a table.
+    """
+
+    sweep: tuple[Conditional, ...]
+    explanation: Explanation
+
+
+def plan(
+    model: pm.Model,
+    rvs: Sequence[TensorVariable],
+    options: Options,
+    shapes: Shapes,
+    reasons: Mapping[TensorVariable, str] | None = None,
+) -> Plan:
+    """Plan the sweep that draws some variables.
+
+    Gates and weights of a layer are drawn with its activations integrated out and weights are
+    moved with their pre-activations or gates, where that is asked for and there are such; Gaussian
+    layers that follow each other are drawn jointly.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : sequence of TensorVariable
+    options : Options
+    shapes : mapping from random variable to tuple of int
+    reasons : mapping from random variable to str, optional
+        Why others, to be named in the table, are not drawn.
+
+    Raises
+    ------
+    NotConjugate
+        For the first variable that has no conditional of a known form.
+    ValueError
+        If ``collapse`` or ``interweave`` is True and there is a layer, or no layer at all, for
+        which it cannot be.
+    """
+    blocks = find_conditionals(model, rvs)
+    collapsed = propose_collapsed(blocks, options.collapse, shapes)
+    interwoven = propose_interwoven(
+        model, blocks, options.interweave, options.passes, shapes, collapsed.layers
+    )
+    sweep = blocks
+    for replacement in (*collapsed.replacements, *interwoven.replacements):
+        sweep = replacement.apply(sweep)
+    gated = propose_interwoven_gates(blocks, sweep, options.interweave, options.passes, shapes)
+    for replacement in gated.replacements:
+        sweep = replacement.apply(sweep)
+    if options.interweave is True and not (interwoven.layers or gated.layers):
+        raise ValueError(
+            "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
+            "no binary gates, are drawn together with their weights and activations; use "
+            '"auto".'
+        )
+    for replacement in propose_chains(blocks, sweep):
+        sweep = replacement.apply(sweep)
+    ordered = tuple(order_scan(sweep, options.scan, model))
+    notes = {**collapsed.declined, **interwoven.declined, **gated.declined}
+    reasons = reasons or {}
+    rows: list[tuple[str, str | None, str]] = []
+    for rv in model.free_RVs:
+        if rv in reasons:
+            rows.append((describe(rv), None, reasons[rv]))
+        elif any(rv in draw.draws for draw in ordered):
+            rows.append(_row(model, rv, ordered, notes.get(rv)))
+    return Plan(ordered, Explanation(tuple(rows)))
+
+
+def _row(
+    model: pm.Model, rv: TensorVariable, sweep: Sequence[Conditional], note: str | None
+) -> tuple[str, str, str]:
+    drawing = [draw for draw in sweep if rv in draw.draws]
+    law = [draw for draw in drawing if draw.tuning is None][-1]
+    notes = []
+    if others := _others(law, rv):
+        notes.append(f"jointly with {others}")
+    if law.integrates_out:
+        notes.append(f"{', '.join(map(describe, law.integrates_out))} integrated out")
+    notes += [f"interwoven with {_others(move, rv)}" for move in drawing if move.tuning is not None]
+    if note is not None:
+        notes.append(note)
+    notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")
+    return describe(rv), law.name, "; ".join(notes)
+
+
+def _others(draw: Conditional, rv: TensorVariable) -> str:
+    return ", ".join(describe(other) for other in draw.draws if other is not rv)
+
+
+def explain(
+    model: pm.Model | None = None,
+    *,
+    scan: Scan = "sequential",
+    collapse: Choice = "auto",
+    interweave: Choice = "auto",
+    passes: int = 5,
+) -> Explanation:
+    """Show what :class:`~pymc_nnsteps.Gibbs` draws of a model, how, and what it cannot draw.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context if not given.
+    scan, collapse, interweave, passes
+        As for :class:`~pymc_nnsteps.Gibbs`, which runs what is shown here.
+
+    Returns
+    -------
+    Explanation
+        Prints as a table: variable, conditional, and the variables it is drawn jointly with,
+        those that are integrated out and those it is moved with, or the reason why there is none.
+
+    Raises
+    ------
+    ValueError
+        If Gibbs would raise it for these options, or if data do not fit their distribution.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope")
+    ...     curve = pm.Laplace("curve", 0, 1)
+    ...     mean = slope * np.arange(3.0) + curve * np.arange(3.0) ** 2
+    ...     y = pm.Normal("y", mean, 0.1, observed=[0.1, 0.9, 2.1])
+    >>> print(nns.explain(model))
+    variable  conditional
+    -------------------------------------------------------
+    slope     Gaussian     children: y
+    curve     -            its prior is Laplace, not Normal
+    """
+    model = model_or_context(model)
+    options = Options(scan, collapse, interweave, passes)
+    require_fitting_data(model)
+    recognised, reasons = recognise(model)
+    return plan(model, recognised, options, shapes_of(model), reasons).explanation

@@ -1,0 +1,84 @@
+"""The order of a sweep, and when an order is valid."""
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import Conditional
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.joint.chain import GaussianChain
+from pymc_nnsteps.joint.marginal_likelihood import Augmentation
+
+Scan = Literal["sequential", "parallel"]
+
+LAYERWISE = (GaussianChain, Augmentation)
+
+
+def order_scan(
+    conditionals: Sequence[Conditional], scan: Scan, model: pm.Model
+) -> list[Conditional]:
+    """Order conditionals for a sweep.
+
+    "sequential" keeps the model's order, from input to output. "parallel" draws Gaussian
+    variables whose prior depends on other free variables first (post-activations), then the
+    other Gaussian ones (weights), then the rest (pre-activations and utilities); within a group
+    of a network no layer depends on another. Layers that are collapsed stay together.
+    """
+    if scan == "sequential":
+        return list(conditionals)
+
+    def group(conditional: Conditional) -> int:
+        if isinstance(conditional, LAYERWISE) or conditional.integrates_out:
+            return 0
+        if not isinstance(conditional, Gaussian):
+            return 2
+        return 0 if any(_has_parents(model, rv) for rv in conditional.draws) else 1
+
+    return sorted(conditionals, key=group)
+
+
+def _has_parents(model: pm.Model, rv: TensorVariable) -> bool:
+    others = [other for other in model.free_RVs if other is not rv]
+    return any(depends_on(parameter, others) for parameter in parameters(rv))
+
+
+def check_scan(
+    conditionals: Sequence[Conditional], given: Sequence[Collection[TensorVariable]]
+) -> None:
+    """Check that no draw uses a variable after it was integrated out and before its fresh draw.
+
+    That draw must be a part of the same sweep, whose end is what is stored.
+
+    Parameters
+    ----------
+    conditionals : sequence of Conditional
+        In the order of the sweep.
+    given : sequence of collection of TensorVariable
+        What each draw conditions on.
+
+    Raises
+    ------
+    ValueError
+        If the order would not leave the posterior invariant.
+    """
+    stale: dict[TensorVariable, Conditional] = {}
+    for conditional, conditions in zip(conditionals, given, strict=True):
+        for rv in stale.keys() & set(conditions):
+            drawn = describe(conditional.draws[0]) if conditional.draws else conditional.name
+            raise ValueError(
+                f"{drawn} is drawn given {describe(rv)}, which was "
+                f"integrated out of the draw of {describe(stale[rv].draws[0])} and has not been "
+                "drawn afresh."
+            )
+        for rv in conditional.draws:
+            stale.pop(rv, None)
+        stale.update(dict.fromkeys(conditional.integrates_out, conditional))
+    for rv, conditional in stale.items():
+        raise ValueError(
+            f"{describe(rv)} was integrated out of the draw of {describe(conditional.draws[0])} "
+            "and has not been drawn afresh when the sweep ends."
+        )

@@ -1,0 +1,12 @@
+"""Compiled loops, and how they are compiled and kept.
+
+===================  ===================================================================
+module               its subject
+===================  ===================================================================
+``jit``              Numba's compilation, on disk
+``compiling``        PyTensor's compilation to C
+``gaussian``         draws of Gaussian blocks and layers, and Metropolis-Hastings moves
+``ops``              these as PyTensor Ops
+``error_functions``  erf and erfc of whole arrays
+===================  ===================================================================
+"""

@@ -1,0 +1,191 @@
+"""How this package compiles PyTensor functions: to C by default, fast, and without false alarms.
+
+The C compiler takes half a second for each operation that a machine meets for the first time.
+Operations that only rearrange or describe arrays gain few microseconds from C: they run in
+Python, so that a first chain starts in half the time. Arithmetic stays in C, but for what the C
+library computes one number at a time: there are functions of whole matrices for that.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, override
+
+import numpy as np
+import pytensor
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pytensor.compile.mode import get_mode
+from pytensor.compile.ops import DeepCopyOp, deep_copy_op
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.raise_op import Assert
+from pytensor.scalar.basic import Exp, ScalarOp, Tanh
+from pytensor.scalar.math import Erf, Erfc
+from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.basic import ScipyRandomVariable
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.subtensor import Subtensor
+
+from pymc_nnsteps.kernels import error_functions
+
+BEFORE_FUSION, LAST = 48, 200
+"""Positions among PyTensor's rewrites."""
+
+_BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
+
+
+def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Options of :func:`pymc.pytensorf.compile` with a mode.
+
+    Parameters
+    ----------
+    compile_kwargs : dict, optional
+        A ``"mode"`` in it is kept.
+
+    Returns
+    -------
+    dict
+        With the C linker's mode, or numba's where PyTensor finds no C++ compiler.
+    """
+    if compile_kwargs is not None and "mode" in compile_kwargs:
+        return compile_kwargs
+    if not pytensor.config.cxx:
+        return resolve_backend_compile_kwargs("numba", compile_kwargs)
+    options = resolve_backend_compile_kwargs("c", compile_kwargs)
+    # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both.
+    mode = options["mode"].excluding("gemm_optimizer")
+    options["mode"] = mode.register(
+        (UseFunctionsOfMatrices(), BEFORE_FUSION), (RunViewsInPython(), LAST)
+    )
+    return options
+
+
+def drawing(options: dict[str, Any]) -> dict[str, Any]:
+    """Options to compile a function that draws random numbers with."""
+    mode = get_mode(options["mode"])
+    return options | {"mode": mode.register((CopyParametersForSciPy(), LAST))}
+
+
+class CopyParametersForSciPy(GraphRewriter):
+    """Let SciPy draw with copies of parameters.
+
+    It broadcasts them to arrays that it may write to, and fails if they are constants, or views.
+    """
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, ScipyRandomVariable):
+                for parameter in node.op.dist_params(node):
+                    position = node.inputs.index(parameter)
+                    [copy] = InPython(deep_copy_op).make_node(parameter).outputs
+                    fgraph.change_node_input(node, position, copy)
+
+
+class InPython(Op):
+    """An Op without C code that does what ``op`` does in Python."""
+
+    __props__ = ("op",)
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.view_map = op.view_map
+        self.destroy_map = op.destroy_map
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        node = self.op.make_node(*inputs)
+        return Apply(self, node.inputs, [output.type() for output in node.outputs])
+
+    @override
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        self.op.perform(node, inputs, output_storage)
+
+
+VIEWS = (
+    Alloc,
+    AllocEmpty,
+    Assert,
+    DeepCopyOp,
+    DimShuffle,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Shape_i,
+    Subtensor,
+)
+"""Operations that rearrange or describe arrays, and are about as fast in Python."""
+
+
+class RunViewsInPython(GraphRewriter):
+    """Replace the Ops of :data:`VIEWS` by ones without C code."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, VIEWS):
+                outputs = InPython(node.op).make_node(*node.inputs).outputs
+                fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
+
+
+OF_MATRICES: dict[type[ScalarOp], Callable[[np.ndarray], np.ndarray]] = {
+    Exp: np.exp,
+    Tanh: np.tanh,
+    Erf: error_functions.erf,
+    Erfc: error_functions.erfc,
+}
+"""Functions of numbers, and faster ones of arrays of them."""
+
+
+class OfMatrix(Op):
+    """A function of :data:`OF_MATRICES`, entry by entry."""
+
+    __props__ = ("scalar_op",)
+
+    def __init__(self, scalar_op: ScalarOp) -> None:
+        self.scalar_op = scalar_op
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        [x] = inputs
+        return Apply(self, [x], [x.type()])
+
+    @override
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        with np.errstate(all="ignore"):
+            output_storage[0][0] = OF_MATRICES[type(self.scalar_op)](inputs[0])
+
+
+class UseFunctionsOfMatrices(GraphRewriter):
+    """Replace functions of :data:`OF_MATRICES`, where they are applied to float64 matrices."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in OF_MATRICES:
+                [old], [x] = node.outputs, node.inputs
+                if old.type.ndim >= 2 and old.type.dtype == x.type.dtype == "float64":
+                    fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(x))
+
+
+@contextmanager
+def without_blas_notice() -> Iterator[None]:
+    """Compile without being told that PyTensor links no BLAS of its own.
+
+    Installed by pip it uses NumPy's, which is as fast.
+    """
+
+    def is_not_about_blas(record: logging.LogRecord) -> bool:
+        return "NumPy C-API based implementation for BLAS" not in record.getMessage()
+
+    _BLAS_LOGGER.addFilter(is_not_about_blas)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS")
+            yield
+    finally:
+        _BLAS_LOGGER.removeFilter(is_not_about_blas)

@@ -1,0 +1,313 @@
+"""Layers with their priors, and settings that are given once or once per layer.
+
+Scales enter the model as plain numbers, so that a reader of the graph sees that all entries
+of a variable share one variance. Weights of layer ``l`` have shape ``(fan_out, fan_in)``.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike, NDArray
+from pytensor import config
+from pytensor.tensor import TensorVariable
+
+__all__ = [
+    "dense",
+    "floating",
+    "layer_sizes",
+    "noisy",
+    "per_layer",
+    "positive_per_layer",
+    "precisions",
+    "require_resolved",
+    "require_size",
+    "standard_deviation",
+]
+
+MOST_NUMBERS = 10**9
+"""Entries of the largest array: eight gigabytes."""
+
+
+def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
+    """Check the widths of the hidden layers.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        May be empty: no hidden layer.
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    ValueError
+        If ``hidden`` is not a sequence of positive integers.
+    """
+    is_sequence = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
+    if not is_sequence or not all(
+        isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0
+        for width in hidden
+    ):
+        raise ValueError(
+            "hidden must be a sequence of positive integers, one width per hidden layer, "
+            f"such as (10,); got {hidden!r}."
+        )
+    return tuple(int(width) for width in hidden)
+
+
+def require_size(units: Sequence[int], n_obs: int) -> None:
+    """Check that a network is not larger than any computer's memory.
+
+    Parameters
+    ----------
+    units : sequence of int
+        Widths of the layers, from the inputs to the outputs.
+    n_obs : int
+
+    Raises
+    ------
+    ValueError
+        If the weights of a layer, or its values for all rows, are more than 1e9 numbers.
+    """
+    for fan_in, width in pairwise(units):
+        numbers = width * max(fan_in, n_obs)
+        if numbers > MOST_NUMBERS:
+            raise ValueError(
+                f"hidden asks for {numbers:.2g} numbers in one layer ({width} units on {fan_in} "
+                f"inputs and {n_obs} rows); take layers of at most {MOST_NUMBERS:.0g} numbers."
+            )
+
+
+def require_resolved(variance: float, name: str, given: object) -> None:
+    """Check that a noise variance is not lost in rounding beside squares of order 1.
+
+    Parameters
+    ----------
+    variance : float
+    name : str
+        The argument's name, for messages.
+    given : object
+        The argument.
+
+    Raises
+    ------
+    ValueError
+        If it is less than the precision of ``floatX``.
+    """
+    epsilon = np.finfo(config.floatX).eps
+    if variance < epsilon:
+        raise ValueError(
+            f"{name} is too small: a variance below {epsilon:.2g} is lost in the rounding of "
+            f"{config.floatX}; got {given!r}."
+        )
+
+
+def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tuple[float, ...]:
+    """Expand one number to all layers, or check that there is one per layer.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    value : float or sequence of float, length ``count``
+    count : int
+        Number of layers.
+    kind : str or None
+        What is counted, for messages, such as ``"hidden layer"``; None if there is but one.
+
+    Returns
+    -------
+    tuple of float, length ``count``
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is not numeric, not finite or of another length.
+
+    Examples
+    --------
+    >>> from pymc_nnsteps.models.parts.layers import per_layer
+    >>> per_layer("noise", 0.1, 2, "hidden layer")
+    (0.1, 0.1)
+    """
+    given = np.asarray(value, dtype=object)
+    if not all(map(_is_finite_number, given.ravel().tolist())):
+        raise ValueError(f"{name} must be a finite number or a sequence of them; got {value!r}.")
+    numbers = given.astype(float)
+    if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != count):
+        several = "" if kind is None else f" or {count}, one per {kind}"
+        raise ValueError(f"{name} must be one number{several}; got {value!r}.")
+    return tuple(np.broadcast_to(numbers, (count,)).tolist())
+
+
+def _is_finite_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return math.isfinite(value)
+
+
+def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, ...]:
+    """Expand one positive number to all layers, or check that there is one per layer.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    value : float or sequence of float, length ``count``
+    count : int
+        Number of layers.
+
+    Returns
+    -------
+    tuple of float, length ``count``
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is not positive, not finite or of another length.
+    """
+    given = per_layer(name, value, count, "layer")
+    if min(given) <= 0:
+        raise ValueError(f"{name} must be positive; got {value!r}.")
+    return given
+
+
+def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tuple[float, ...]:
+    """Prior precision of each layer.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    value : float, sequence of float (one per layer) or None
+        None is the fan-in, ``lambda^(l) = d_l``.
+    fan_in : sequence of int
+        Inputs of each layer, ``d_l``.
+
+    Returns
+    -------
+    tuple of float, one per layer
+
+    Raises
+    ------
+    ValueError
+        If a precision is not a positive number or there are too many or too few.
+    """
+    if value is None:
+        return tuple(float(width) for width in fan_in)
+    return positive_per_layer(name, value, len(fan_in))
+
+
+def floating(number: float) -> NDArray[np.floating]:
+    """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32.
+
+    Parameters
+    ----------
+    number : float
+
+    Returns
+    -------
+    ndarray, shape ()
+    """
+    return np.asarray(number, dtype=config.floatX)
+
+
+def standard_deviation(variance: float) -> NDArray[np.floating]:
+    """Square root in ``floatX``.
+
+    Parameters
+    ----------
+    variance : float
+
+    Returns
+    -------
+    ndarray, shape ()
+    """
+    return floating(variance**0.5)
+
+
+def dense(
+    layer: int,
+    inputs: TensorVariable,
+    *,
+    shape: tuple[int, int],
+    dims: tuple[str, str],
+    weight_precision: float,
+    bias_precision: float | None,
+    initval: str | None,
+) -> TensorVariable:
+    """Add the weights (and biases) of one layer and return its linear map of the inputs.
+
+    ``F = X W^T + b``, ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``.
+
+    Parameters
+    ----------
+    layer : int
+        The layer's number ``l``: the variables are called ``W{l}`` and ``b{l}``.
+    inputs : TensorVariable, shape (n_obs, fan_in)
+    shape : tuple of int
+        ``(fan_out, fan_in)``.
+    dims : tuple of str
+        Names of these two dimensions.
+    weight_precision : float
+    bias_precision : float or None
+        None: no biases.
+    initval : str or None
+        PyMC's strategy for the initial values.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs, fan_out)
+    """
+    weights = pm.Normal(
+        f"W{layer}",
+        0.0,
+        standard_deviation(1 / weight_precision),
+        shape=shape,
+        dims=dims,
+        initval=initval,
+    )
+    mean = inputs @ weights.T
+    if bias_precision is None:
+        return mean
+    bias = pm.Normal(
+        f"b{layer}",
+        0.0,
+        standard_deviation(1 / bias_precision),
+        shape=shape[:1],
+        dims=dims[0],
+        initval=initval,
+    )
+    return mean + bias
+
+
+def noisy(
+    name: str,
+    mean: TensorVariable,
+    variance: float,
+    dims: tuple[str, str],
+    initval: TensorVariable | str | None,
+) -> TensorVariable:
+    """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
+
+    Parameters
+    ----------
+    name : str
+    mean : TensorVariable, shape (n_obs, units)
+    variance : float
+        Zero makes the variable a ``pm.Deterministic``.
+    dims : tuple of str
+    initval : TensorVariable, str or None
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs, units)
+    """
+    if variance == 0:
+        return pm.Deterministic(name, mean, dims=dims)
+    return pm.Normal(name, mean, standard_deviation(variance), dims=dims, initval=initval)

@@ -1,0 +1,113 @@
+"""What is observed of a network's last pre-activations: their values, signs or argmax.
+
+Each function adds the observed ``y`` to the model of the open context. The probit likelihoods
+first add the latent ``Z{L+1}`` as a free variable; ``y`` is then a deterministic function of
+it, written as a distribution whose log density is 0 where they agree and -inf where not. Its
+initial value always agrees with the targets, because it is an expression of the data container.
+"""
+
+from typing import Literal
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor import config
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.models.parts.layers import noisy, standard_deviation
+
+__all__ = ["Start", "multinomial_probit", "normal", "probit"]
+
+Start = Literal["support_point", "prior"]
+
+
+def normal(mean: TensorVariable, variance: float, targets: TensorVariable) -> TensorVariable:
+    """Observe the last pre-activations: ``y ~ N(F, Delta)``.
+
+    Parameters
+    ----------
+    mean : TensorVariable, shape (n_obs, n_outputs)
+    variance : float
+    targets : TensorVariable, shape (n_obs,) with one output, or (n_obs, n_outputs)
+
+    Returns
+    -------
+    TensorVariable, shape of the targets
+    """
+    if targets.ndim == 1:
+        mean = mean[:, 0]
+    dims = ("obs", "output")[: targets.ndim]
+    return pm.Normal("y", mean, standard_deviation(variance), observed=targets, dims=dims)
+
+
+def probit(
+    name: str, mean: TensorVariable, variance: float, targets: TensorVariable, start: Start
+) -> TensorVariable:
+    """Observe the sign of the last pre-activation: ``y = 1[Z > 0]``, ``Z ~ N(F, Delta)``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the latent ``Z``.
+    mean : TensorVariable, shape (n_obs, 1)
+    variance : float
+    targets : TensorVariable of 0 and 1, shape (n_obs,)
+    start : {"support_point", "prior"}
+        Whether the latent starts at ``+-sqrt(Delta)`` or at random on its side of zero.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,)
+    """
+    shape = (targets.shape[0], 1)
+    side = pt.switch(targets[:, None] > 0, 1.0, -1.0)
+    size = abs(_prior_utilities(variance, shape)) if start == "prior" else variance**0.5
+    z = noisy(name, mean, variance, dims=("obs", "output"), initval=side * size)
+    return pm.Bernoulli(
+        "y", p=pt.gt(z[:, 0], 0).astype(config.floatX), observed=targets, dims="obs"
+    )
+
+
+def multinomial_probit(
+    name: str,
+    mean: TensorVariable,
+    variance: float,
+    targets: TensorVariable,
+    n_outputs: int,
+    start: Start,
+) -> TensorVariable:
+    """Observe the largest of the last pre-activations: ``y = argmax_a Z_a``, ``Z ~ N(F, Delta)``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the latent ``Z``.
+    mean : TensorVariable, shape (n_obs, n_outputs)
+    variance : float
+    targets : TensorVariable of class indices, shape (n_obs,)
+    n_outputs : int
+    start : {"support_point", "prior"}
+        Whether the latent starts at ``sqrt(Delta)`` for the class and 0 elsewhere, or at random
+        with its largest value moved to the class.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,)
+    """
+    classes = pt.arange(n_outputs)
+    is_target = pt.eq(targets[:, None], classes)
+    if start == "prior":
+        drawn = _prior_utilities(variance, (targets.shape[0], n_outputs))
+        largest = drawn.max(axis=1, keepdims=True)
+        own = drawn[pt.arange(targets.shape[0]), targets][:, None]
+        initval = pt.switch(is_target, largest, pt.switch(pt.eq(drawn, largest), own, drawn))
+    else:
+        initval = is_target * variance**0.5
+    z = noisy(name, mean, variance, dims=("obs", "output"), initval=initval)
+    is_largest = pt.eq(pt.argmax(z, axis=1, keepdims=True), classes)
+    return pm.Categorical("y", p=is_largest.astype(config.floatX), observed=targets, dims="obs")
+
+
+def _prior_utilities(variance: float, shape: tuple[TensorVariable, int]) -> TensorVariable:
+    """Utilities as widespread as those of a network whose outputs have unit variance."""
+    return pm.Normal.dist(0.0, np.sqrt(1.0 + variance), shape=shape)

@@ -1,0 +1,162 @@
+"""The last layer of a network with the targets' law integrated over it, and the way back.
+
+Given the hidden layers, a network is linear in its readout weights ``theta_c`` (one row per
+output ``c``). With ``Psi`` the last hidden layer in the scaling of the readout, and a column for
+its bias, of shape ``(n_obs, n_columns)``::
+
+    theta_c ~ N(0, I),   y_c ~ N(Psi theta_c, sigma^2 I)
+    y_c ~ N(0, K),       K = sigma^2 I + Psi Psi^T
+    theta_c | y_c ~ N(mu_c, Sigma),   Sigma = (I + Psi^T Psi / sigma^2)^-1,
+                                      mu_c = Sigma Psi^T y_c / sigma^2
+
+Hence ``theta_c = mu_c + A phi_c`` with ``phi_c ~ N(0, I)`` and any ``A A^T = Sigma`` is the
+readout layer given hidden layers and targets. There are two forms of the same law: *by rows*
+with ``K = L L^T``, for few observations, and *by columns* with ``Sigma^-1 = R R^T``, for few
+hidden units. Either factorises one matrix for all outputs.
+
+References
+----------
+Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural Networks* (2025),
+Section 2; Hron et al., *Wide Bayesian Neural Networks Have a Simple Weight Posterior* (2022).
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import rv_size_is_none
+from pytensor import config
+from pytensor.tensor import TensorConstant, TensorVariable
+
+from pymc_nnsteps.models.parts.layers import standard_deviation
+
+__all__ = ["by_columns", "by_rows"]
+
+
+def by_rows(
+    features: TensorVariable,
+    bias_var: float,
+    noise: float,
+    targets: TensorVariable,
+    phi: TensorVariable,
+) -> TensorVariable:
+    """Observe ``y_c ~ N(0, K)`` as ``pm.MvNormal`` and return the readout weights ``theta``.
+
+    ``A = I - Psi^T L^-T (L + sigma I)^-1 Psi``.
+
+    Parameters
+    ----------
+    features : TensorVariable, shape (n_obs, units)
+        Last hidden layer, in the scaling of the readout.
+    bias_var : float
+        Prior variance of the readout's bias in the outputs. Zero: no bias.
+    noise : float
+        Standard deviation ``sigma``.
+    targets : TensorVariable, shape (n_obs,) with one output, or (n_outputs, n_obs)
+    phi : TensorVariable, shape (n_outputs, n_columns)
+
+    Returns
+    -------
+    TensorVariable, shape (n_outputs, n_columns)
+        Weights, and biases in the last column.
+    """
+    sigma, identity = _constant(noise), pt.eye(features.shape[0])
+    of_bias_and_noise = _constant(bias_var) + sigma**2 * identity
+    covariance = features @ features.T + of_bias_and_noise
+    pm.MvNormal("y", 0.0, covariance, observed=targets, dims=_dims(targets))
+
+    psi, columns = _design(features, bias_var), pt.atleast_2d(targets).T
+    root = pt.linalg.cholesky(covariance)
+    whitened = _solve(root, columns) - _solve(root + sigma * identity, psi @ phi.T)
+    return phi + _solve_transposed(root, whitened).T @ psi
+
+
+def by_columns(
+    features: TensorVariable,
+    bias_var: float,
+    noise: float,
+    targets: TensorVariable,
+    phi: TensorVariable,
+) -> TensorVariable:
+    """Observe ``y_c ~ N(0, K)`` without forming ``K`` and return the readout weights ``theta``.
+
+    With ``Sigma^-1 = R R^T``, by the matrix determinant lemma and Woodbury's identity::
+
+        log det K = 2 n log sigma + 2 log det R
+        y^T K^-1 y = (y^T y - |R^-1 Psi^T y|^2 / sigma^2) / sigma^2
+
+    Forward draws of ``y_c`` are ``Psi v + sigma e`` with standard normal ``v`` and ``e``.
+    ``A = R^-T``.
+
+    Parameters
+    ----------
+    features, bias_var, noise, targets, phi
+        As for :func:`by_rows`.
+
+    Returns
+    -------
+    TensorVariable, shape (n_outputs, n_columns)
+        Weights, and biases in the last column.
+    """
+    sigma, psi = _constant(noise), _design(features, bias_var)
+    pm.CustomDist(
+        "y",
+        psi,
+        sigma,
+        dist=_linear_normal,
+        logp=_linear_normal_logp,
+        signature="(n,p),()->(n)",
+        class_name="LinearNormal",
+        observed=targets,
+        dims=_dims(targets),
+    )
+
+    root, columns = _root_of_precision(psi, sigma), pt.atleast_2d(targets).T
+    whitened = _solve(root, psi.T @ columns) / sigma**2 + phi.T
+    return _solve_transposed(root, whitened).T
+
+
+def _design(features: TensorVariable, bias_var: float) -> TensorVariable:
+    """The matrix ``Psi``."""
+    if bias_var == 0:
+        return features
+    column = pt.full((features.shape[0], 1), standard_deviation(bias_var))
+    return pt.concatenate([features, column], axis=1)
+
+
+def _constant(number: float) -> TensorConstant:
+    return pt.constant(number, dtype=config.floatX)
+
+
+def _linear_normal(
+    psi: TensorVariable, sigma: TensorVariable, size: TensorVariable
+) -> TensorVariable:
+    outputs = () if rv_size_is_none(size) else tuple(size)
+    weights = pm.Normal.dist(size=(*outputs, psi.shape[1]))
+    return weights @ psi.T + sigma * pm.Normal.dist(size=(*outputs, psi.shape[0]))
+
+
+def _linear_normal_logp(
+    value: TensorVariable, psi: TensorVariable, sigma: TensorVariable
+) -> TensorVariable:
+    root = _root_of_precision(psi, sigma)
+    explained = _solve(root, (value @ psi).T) / sigma
+    square = (value**2).sum(-1) - (explained**2).sum(0)
+    log_det = pt.log(pt.diagonal(root)).sum()
+    n_obs = value.shape[-1].astype(value.dtype)
+    return -square / (2 * sigma**2) - log_det - n_obs * pt.log(sigma * (2 * np.pi) ** 0.5)
+
+
+def _root_of_precision(psi: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+    return pt.linalg.cholesky(pt.eye(psi.shape[1]) + psi.T @ psi / sigma**2)
+
+
+def _solve(root: TensorVariable, right: TensorVariable) -> TensorVariable:
+    return pt.linalg.solve_triangular(root, right, lower=True)
+
+
+def _solve_transposed(root: TensorVariable, right: TensorVariable) -> TensorVariable:
+    return pt.linalg.solve_triangular(root.T, right, lower=False)
+
+
+def _dims(targets: TensorVariable) -> tuple[str, ...]:
+    return ("output", "obs")[-targets.ndim :]

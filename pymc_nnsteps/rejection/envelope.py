@@ -1,0 +1,252 @@
+r"""Envelopes: a prior to propose from, and a bound on what is left of the likelihood.
+
+Exact draws by rejection need a proposal q with :math:`p(\theta) L(\theta) \le C q(\theta)`. The
+probability of a discrete observation is at most one. The density of a real one with location
+:math:`\mu` and scale s is at most its value at :math:`\mu`, a constant over s. Where s is fixed
+the prior serves as q. Where it is a power :math:`a v^p` of a positive variable, :math:`1/s` would
+have no bound, so that it goes into the proposal:
+
+.. math::
+
+    q(v) \propto p(v) \prod_i s_i^{-1} \propto p(v)\, v^k, \qquad k = -\sum_i p_i,
+
+which for a Gamma or inverse Gamma prior is one again, with another shape. If the prior of v has a
+scale t of its own, integrating :math:`v^k` leaves :math:`t^k`, which in the same way goes into the
+proposal of the variables that t depends on (Neal, *Neural Network Models Implemented in the
+Flexible Bayesian Modelling Software*, eq. 69, for two levels of precisions).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.logprob.basic import conditional_logp
+from pytensor.tensor.random.basic import (
+    ExponentialRV,
+    GammaRV,
+    InvGammaRV,
+    LaplaceRV,
+    MvNormalRV,
+    NormalRV,
+    StudentTRV,
+    gamma,
+    invgamma,
+)
+from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.scales import CHILDREN, scaled_child
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import parameters, stated_in
+from pymc_nnsteps.graphs.values import observed_values, substitute
+
+LOCATION: dict[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0, MvNormalRV: 0}
+"""Position of the parameter at which a density is greatest."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A proposal and the log of the probability to accept it.
+
+    Attributes
+    ----------
+    proposals : dict from random variable to TensorVariable
+        Random variables to draw in the place of free ones.
+    log_ratio : TensorVariable
+        At most zero, in terms of the model's random variables.
+    """
+
+    proposals: Mapping[TensorVariable, TensorVariable]
+    log_ratio: TensorVariable
+
+
+def envelope(model: pm.Model) -> Envelope:
+    """Bound the likelihood of a model.
+
+    Raises
+    ------
+    NotConjugate
+        Naming the observed variable whose density has no known bound, or the free one whose
+        prior cannot take up what the scale of an observation leaves, and the reason.
+    """
+    if model.potentials:
+        raise NotConjugate(f"the potential {describe(model.potentials[0])} may have any value")
+    powers: dict[TensorVariable, NDArray[np.floating]] = {}
+    ratios = []
+    densities = log_densities(model)
+    free = set(model.free_RVs)
+    for y in model.observed_RVs:
+        log_density = densities[y]
+        if y.dtype not in discrete_dtypes:
+            if stated_in(y.owner.inputs, model.basic_RVs).isdisjoint(free):
+                continue
+            if is_partly_observed(y):
+                _require_fixed_covariance(model, y)
+                log_density -= _normal_given_siblings(model, y, at_mean=True)
+                ratios.append(log_density)
+                continue
+            mode = _mode(model, y)
+            log_density -= pm.logp(y, mode, warn_rvs=False)
+            role = CHILDREN.get(type(y.owner.op))
+            if role is not None:
+                _raise_scales(model, y, role.scale, -pt.ones_like(mode), powers)
+        ratios.append(log_density.sum())
+    proposals = {v: _tilted(model, v, powers) for v in reversed(model.free_RVs) if v in powers}
+    return Envelope(proposals, reduce(add, ratios, pt.zeros(())))
+
+
+def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
+    """Log densities of all variables, of the observed ones at their data, given the others.
+
+    Of a vector that is observed in part PyMC has one joint density. Here the entries that are
+    not observed have none, being drawn as they are, and the others theirs given these.
+
+    Raises
+    ------
+    ValueError
+        If that is not known.
+    """
+    values = {rv: rv.type() for rv in model.free_RVs}
+    values_and_data = {**values, **observed_values(model)}
+    terms = conditional_logp(values_and_data, warn_rvs=False)
+    given = {value: rv for rv, value in values.items()}
+    densities = {rv: substitute([terms[value]], given)[0] for rv, value in values_and_data.items()}
+    densities |= {y: _given_siblings(model, y) for y in model.observed_RVs if is_partly_observed(y)}
+    return densities
+
+
+def is_partly_observed(y: TensorVariable) -> bool:
+    """Whether a variable is a part of random vectors, of which others are not observed."""
+    return isinstance(y.owner.op, PartialObservedRV) and y.owner.op.ndim_supp > 0
+
+
+def _given_siblings(model: pm.Model, y: TensorVariable) -> TensorVariable:
+    """Log density of the observed part of vectors, given the part that is drawn with it.
+
+    A discrete one is estimated, without bias, by whether the draw has what was observed.
+    """
+    whole, mask = y.owner.inputs
+    if y.dtype in discrete_dtypes:
+        return pt.log(pt.all(pt.eq(whole[~mask], model.rvs_to_values[y])))
+    if isinstance(whole.owner.op, MvNormalRV):
+        return _normal_given_siblings(model, y, at_mean=False)
+    raise ValueError(
+        f"{describe(y)} is a part of vectors with the distribution {distribution(whole)}: "
+        "rejection_sample needs its law given the other part, which it knows for MvNormal and "
+        "discrete vectors only; observe whole vectors, or use pm.sample."
+    )
+
+
+def _normal_given_siblings(model: pm.Model, y: TensorVariable, *, at_mean: bool) -> TensorVariable:
+    """Log density of observed entries of normal vectors, given the others, or its maximum.
+
+    It is ``log N(r; 0, K) - log N(r_u; 0, K_uu)`` for the deviations ``r`` from the mean, of which
+    ``r_u`` are those that are not observed.
+    """
+    whole, mask = y.owner.inputs
+    [sibling] = [rv for rv in y.owner.outputs if rv is not y]
+    mean, covariance = parameters(whole)
+    mean = pt.broadcast_to(mean, mask.shape)
+    zero = pt.zeros_like(mean)
+    unobserved = zero if at_mean else pt.set_subtensor(zero[mask], sibling - mean[mask])
+    observed = model.rvs_to_values[y] - mean[~mask]
+    deviations = unobserved if at_mean else pt.set_subtensor(unobserved[~mask], observed)
+    # Independent standard normals in the place of what is observed, which take no part.
+    pairs = mask[..., :, None] & mask[..., None, :]
+    marginal = pt.switch(pairs, covariance, pt.eye(mask.shape[-1], dtype=covariance.dtype))
+    return (
+        _log_normal(deviations, covariance).sum()
+        - _log_normal(unobserved, marginal).sum()
+        - pt.log(2 * np.pi) / 2 * (~mask).sum()
+    )
+
+
+def _log_normal(deviations: TensorVariable, covariance: TensorVariable) -> TensorVariable:
+    return pm.logp(pm.MvNormal.dist(pt.zeros_like(deviations), covariance), deviations)
+
+
+def _require_fixed_covariance(model: pm.Model, y: TensorVariable) -> None:
+    unknown = stated_in([parameters(y.owner.inputs[0])[1]], model.basic_RVs) & set(model.free_RVs)
+    if unknown:
+        raise NotConjugate(
+            f"the density of {describe(y)} has no known bound: its covariance depends on "
+            f"{describe(min(unknown, key=describe))}"
+        )
+
+
+def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
+    """Where the density of ``y`` is greatest, if its height depends on its scale alone."""
+    op = type(y.owner.op)
+    if op not in LOCATION:
+        raise NotConjugate(f"the density of {describe(y)}, {distribution(y)}, has no known bound")
+    given = parameters(y)
+    role = CHILDREN.get(op)
+    free = set(model.free_RVs)
+    for position, parameter in enumerate(given):
+        is_scale = role is not None and position == role.scale
+        unknown = stated_in([parameter], model.basic_RVs) & free
+        if unknown and not is_scale and position != LOCATION[op]:
+            raise NotConjugate(
+                f"the density of {describe(y)} has no known bound: more than its location and "
+                f"scale depends on {describe(min(unknown, key=describe))}"
+            )
+    location = given[LOCATION[op]].astype(y.dtype)
+    return pt.broadcast_to(location, model.rvs_to_values[y].shape)
+
+
+def _raise_scales(
+    model: pm.Model,
+    child: TensorVariable,
+    position: int,
+    exponent: TensorVariable | NDArray[np.floating],
+    powers: dict[TensorVariable, NDArray[np.floating]],
+) -> None:
+    """Note the factor ``s**exponent`` of a child's scale with the variables s depends on."""
+    scale = parameters(child)[position]
+    for v in stated_in([scale], model.basic_RVs) & set(model.free_RVs):
+        try:
+            scaled = scaled_child(model, child, v)
+        except NotConjugate as reason:
+            raise NotConjugate(f"{describe(v)}: {reason}") from None
+        power = _evaluate(model, scaled.summed(pt.as_tensor(scaled.form.exponent * exponent), v))
+        powers[v] = powers[v] + power if v in powers else power
+
+
+def _tilted(
+    model: pm.Model, v: TensorVariable, powers: dict[TensorVariable, NDArray[np.floating]]
+) -> TensorVariable:
+    """A variable with the prior of ``v`` times a power of it."""
+    op, given, power = type(v.owner.op), parameters(v), powers[v]
+    rng, size = v.owner.inputs[0], v.owner.op.size_param(v.owner)
+    if op not in (GammaRV, ExponentialRV, InvGammaRV):
+        raise NotConjugate(
+            f"the prior of {describe(v)}, {distribution(v)}, cannot take up what the scale of an "
+            "observation leaves without a bound"
+        )
+    shape = pt.ones((), dtype=v.dtype) if op is ExponentialRV else given[0]
+    unknown = stated_in([shape], model.basic_RVs) & set(model.free_RVs)
+    if unknown:
+        raise NotConjugate(f"the shape of {describe(v)} depends on {describe(unknown.pop())}")
+    _raise_scales(model, v, len(given) - 1, power, powers)
+    raised = shape - power if op is InvGammaRV else shape + power
+    if np.any(_evaluate(model, raised) <= 0):
+        raise NotConjugate(f"under the prior of {describe(v)} an observation may have any density")
+    draw = invgamma if op is InvGammaRV else gamma
+    _, value = draw(
+        raised, scale=given[-1], rng=rng, size=size, dtype=v.dtype, return_next_rng=True
+    )
+    return value
+
+
+def _evaluate(model: pm.Model, expression: TensorVariable) -> NDArray[np.floating]:
+    """Value of an expression of constants and data."""
+    known = substitute([expression], observed_values(model))
+    return np.asarray(pytensor.function([], known, mode="FAST_COMPILE")()[0])

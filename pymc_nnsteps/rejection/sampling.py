@@ -1,0 +1,339 @@
+"""Exact posterior draws by rejection from the prior, for tiny problems and for tests."""
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import add
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from arviz_base import from_dict
+from numpy.typing import NDArray
+from pymc.backends.arviz import (
+    coords_and_dims_for_inferencedata,
+    find_constants,
+    find_observations,
+)
+from pymc.logprob.utils import CheckParameterValue, local_check_parameter_to_ninf_switch
+from pymc.progress_bar import create_simple_progress
+from pymc.pytensorf import compile
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.basic import in2out
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import finite_number, positive_integer
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.search import model_or_context, parameters
+from pymc_nnsteps.graphs.values import observed_values, substitute
+from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
+from pymc_nnsteps.rejection.envelope import Envelope, envelope, log_densities
+from pymc_nnsteps.rejection.pilot import Pilot
+
+BLOCK_ENTRIES = 2**22
+"""Numbers that a block of tries may hold."""
+
+FEWEST = 100
+"""Tries of a block: among so many there is a possible one, if these are not rare."""
+
+Tries = Callable[[int], list[NDArray[Any]]]
+
+
+def rejection_sample(
+    model: pm.Model | None = None,
+    draws: int = 1000,
+    *,
+    log_bound: float | None = None,
+    max_tries: int = 10_000_000,
+    random_seed: int | np.random.Generator | None = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    r"""Draw independently and exactly from a posterior, by rejection from the prior.
+
+    A draw from the prior is accepted with probability likelihood / bound. The expected number of
+    tries per draw is bound / marginal likelihood, which grows exponentially with the data: this
+    is for problems with a handful of informative observations, to check samplers against.
+
+    The bound is found for discrete observations (their probability is at most one) and for
+    Normal, StudentT, Laplace and MvNormal ones of fixed scale. It is found too for the first
+    three if their scale is a power of positive variables with Gamma, inverse Gamma or
+    exponential priors, at any number of levels: these are then drawn from their prior times the
+    power that the scales :math:`\prod_i s_i^{-1}` of the observations leave.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context if not given. All its priors must be proper.
+    draws : int
+        Number of exact draws.
+    log_bound : float, optional
+        Upper bound of the log-likelihood (of observed variables and potentials), for models
+        whose bound is not found.
+    max_tries : int
+        Cap on the number of draws from the prior.
+    random_seed : int or Generator, optional
+    progressbar : bool
+
+    Returns
+    -------
+    DataTree
+        Group ``posterior``, of one chain, with the free variables and deterministics;
+        ``observed_data`` and ``constant_data``. The attributes ``acceptance_rate`` and ``tries``
+        of the posterior tell what the draws cost.
+
+    Raises
+    ------
+    NotConjugate
+        If no bound is found and ``log_bound`` is not given: with the variable and the reason.
+    ValueError
+        If an argument is unusable; if the log-likelihood of a try exceeds its bound; if the log
+        density is random itself; if vectors are observed in part, unless they are MvNormal or
+        discrete.
+    RuntimeError
+        If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will, with the
+        time that it would take; if a variable has no proper prior.
+
+    Warns
+    -----
+    UserWarning
+        Once, with the time that the draws will take, if that is more than a minute. An interrupt
+        returns what has been accepted.
+
+    References
+    ----------
+    Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Software* (2022),
+    Section on rejection sampling, eq. 69.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope")
+    ...     precision = pm.Gamma("precision", 2, 1)
+    ...     y = pm.Normal("y", slope * np.arange(3.0), tau=precision, observed=[0.1, 0.9, 2.1])
+    >>> exact = nns.rejection_sample(model, 500, random_seed=0, progressbar=False)
+    >>> exact.posterior["slope"].shape
+    (1, 500)
+    >>> bool(0.7 < exact.posterior["slope"].mean() < 1.1)
+    True
+    """
+    model = model_or_context(model)
+    draws = positive_integer("draws", draws)
+    max_tries = positive_integer("max_tries", max_tries)
+    if not model.observed_RVs and not model.potentials:
+        raise ValueError("model has nothing observed; pm.sample_prior_predictive draws its prior.")
+    if not model.free_RVs:
+        raise ValueError("model has no free variables to draw.")
+    refuse_random_data(model)
+    if log_bound is None:
+        bounded = _envelope(model)
+    else:
+        bounded = _bounded_by(model, finite_number("log_bound", log_bound))
+    rng = np.random.default_rng(random_seed)
+    wanted = [*model.free_RVs, *model.deterministics]
+    try_block, entries = _compile(model, wanted, bounded, rng)
+    largest = int(np.clip(BLOCK_ENTRIES // entries, 1, 10_000))
+
+    kept: list[list[NDArray[Any]]] = []
+    accepted = tries = 0
+    start, is_told = perf_counter(), False
+    progress = create_simple_progress(progressbar=progressbar)
+    try:
+        with progress:
+            task = progress.add_task("Rejection sampling", completed=0, total=draws)
+            while accepted < draws and tries < max_tries:
+                expected = (draws - accepted) * (tries + 1) / (accepted + 1)
+                n = min(int(np.clip(2 * expected, FEWEST, largest)), max_tries - tries)
+                with np.errstate(invalid="ignore", divide="ignore"):  # impossible tries
+                    *values, log_ratio = try_block(n)
+                _require_bounded(log_ratio, log_bound)
+                # Tries are independent: those after the last draw need not have been made.
+                [hits] = np.nonzero(np.log(rng.random(n)) < log_ratio)
+                hits = hits[: draws - accepted]
+                made = int(hits[-1]) + 1 if accepted + len(hits) == draws else n
+                kept.append([value[hits] for value in values])
+                accepted, tries = accepted + len(hits), tries + made
+                pilot = Pilot(draws, accepted, tries, perf_counter() - start)
+                if pilot.is_hopeless(max_tries):
+                    break
+                if not is_told and pilot.is_long(max_tries):
+                    warnings.warn(f"{pilot}; interrupt it to have those accepted.", stacklevel=2)
+                    is_told = True
+                rate = f"Rejection sampling, {accepted / tries:.2g} of the tries accepted"
+                progress.update(task, completed=accepted, description=rate)
+    except KeyboardInterrupt:
+        if not accepted:
+            raise
+    else:
+        if accepted < draws:
+            raise RuntimeError(
+                f"{pilot}, but max_tries={max_tries}; ask for fewer draws, allow more tries, or "
+                "use pm.sample."
+            )
+    posterior = {
+        variable.name: np.concatenate(values)[None]
+        for variable, values in zip(wanted, zip(*kept, strict=True), strict=True)
+    }
+    return _as_tree(model, posterior, {"acceptance_rate": accepted / tries, "tries": tries})
+
+
+def _require_bounded(log_ratio: NDArray[np.floating], log_bound: float | None) -> None:
+    """Check that probabilities of acceptance are not above one, but for rounding."""
+    highest = np.max(log_ratio, initial=-np.inf, where=~np.isnan(log_ratio))
+    if highest <= np.sqrt(np.finfo(log_ratio.dtype).eps):
+        return
+    if log_bound is None:
+        raise ValueError(
+            f"The likelihood exceeds the bound that rejection_sample found, by {highest:g} in its "
+            "logarithm: a distribution in the model is not normalised; pass log_bound, an upper "
+            "bound of the log-likelihood."
+        )
+    raise ValueError(
+        f"log_bound must not be exceeded by the log-likelihood, which reached "
+        f"{highest + log_bound:g}; got {log_bound!r}."
+    )
+
+
+def _envelope(model: pm.Model) -> Envelope:
+    try:
+        return envelope(model)
+    except NotConjugate as reason:
+        raise NotConjugate(
+            f"The likelihood has no bound that rejection_sample finds: {reason}; pass log_bound, "
+            "an upper bound of the log-likelihood."
+        ) from None
+
+
+def _bounded_by(model: pm.Model, log_bound: float) -> Envelope:
+    """Propose from the prior; the likelihood is at most ``exp(log_bound)``."""
+    densities = log_densities(model)
+    terms = [*map(densities.get, model.observed_RVs), *model.potentials]
+    return Envelope({}, reduce(add, (term.sum() for term in terms)) - log_bound)
+
+
+def _within_prior(model: pm.Model) -> TensorVariable:
+    """Zero, or minus infinity where a variable has no density although it can be drawn.
+
+    A transform may restrict a variable (to an order, an interval): it has no density outside. Nor
+    has it any where its parameters are impossible (a uniform with its bounds in the wrong order).
+    """
+    densities = log_densities(model)
+    possible = _checks([densities[rv] for rv in model.free_RVs])
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms[rv]
+        if transform is not None:
+            value = transform.forward(rv, *rv.owner.inputs)
+            possible.append(~pt.isnan(value).any())
+    return pt.switch(pt.all(possible), 0.0, -np.inf) if possible else pt.zeros(())
+
+
+def _checks(densities: list[TensorVariable]) -> list[Any]:
+    """Conditions that parameters must meet for densities."""
+    nodes = toposort(densities)
+    checks = [node for node in nodes if isinstance(node.op, CheckParameterValue)]
+    return [condition for check in checks for condition in check.inputs[1:]]
+
+
+def _compile(
+    model: pm.Model, wanted: list[TensorVariable], bounded: Envelope, rng: np.random.Generator
+) -> tuple[Tries, int]:
+    """A function that makes n tries: values of ``wanted`` and log ratios; numbers per try."""
+    observed = observed_values(model)
+    outputs: list[Any] = [*wanted, bounded.log_ratio + _within_prior(model)]
+    places: dict[Any, Any] = {rv: rv.type() for rv in bounded.proposals}
+    known = {**observed, **places}
+    outputs = substitute(outputs, known)
+    for rv, proposal in bounded.proposals.items():  # children before parents
+        outputs = substitute(outputs, {places[rv]: substitute([proposal], known)[0]})
+    # What is impossible rejects a try: of the tries of a block each by itself.
+    rejecting = in2out(local_check_parameter_to_ninf_switch)
+    checked = FunctionGraph(outputs=outputs, copy_inputs=False)
+    rejecting.rewrite(checked)
+    outputs = checked.outputs
+    options: dict[str, Any] = {"random_seed": int(rng.integers(2**31)), **drawing(c_by_default())}
+    nodes = [node for node in toposort(outputs) if any(map(_is_rng, node.inputs))]
+    drawn: list[Any] = [v for node in nodes for v in node.outputs if not _is_rng(v)]
+    with without_blas_notice():
+        lengths = compile([], [v.shape for v in (*outputs, *drawn, *observed.values())], **options)
+        shapes = [tuple(map(int, shape)) for shape in lengths()]
+        entries = sum(map(math.prod, shapes))
+        if not all(isinstance(node.op, RandomVariable) for node in nodes):
+            return partial(_repeat, compile([], outputs, **options)), entries
+        n = pt.scalar("n", dtype="int64")
+        many = compile([n], _vectorized(outputs, drawn, shapes[len(outputs) :], n), **options)
+
+    def try_block(n: int) -> list[NDArray[Any]]:
+        values = zip(many(n), shapes[: len(outputs)], strict=True)
+        return [np.broadcast_to(value, (n, *shape)) for value, shape in values]
+
+    return try_block, entries
+
+
+def _repeat(once: Callable[[], list[NDArray[Any]]], n: int) -> list[NDArray[Any]]:
+    """Values of ``n`` calls."""
+    return [np.stack(values) for values in zip(*(once() for _ in range(n)), strict=True)]
+
+
+def _is_rng(variable: Variable) -> bool:
+    return isinstance(variable.type, RandomGeneratorType)
+
+
+def _vectorized(
+    outputs: list[Any],
+    drawn: list[TensorVariable],
+    shapes: list[tuple[int, ...]],
+    n: TensorVariable,
+) -> list[Any]:
+    """``n`` independent copies of ``outputs``, along a first axis."""
+    copies: dict[Variable, Any] = {}
+    for rv, shape in zip(drawn, shapes, strict=False):
+        op, rng = rv.owner.op, rv.owner.inputs[0]
+        batch = shape[: rv.ndim - op.ndim_supp]
+        given = _possible(n, rv, copies) if copies else parameters(rv)
+        # A copy, since PyTensor vectorises some Ops by the node of their input.
+        copies[rv] = pt.tensor_copy(op.make_node(rng, pt.stack([n, *batch]), *given).outputs[1])
+    return list(vectorize_graph(outputs, copies))
+
+
+def _possible(n: TensorVariable, rv: TensorVariable, copies: dict[Variable, Any]) -> list[Any]:
+    """Parameters for the copies of a variable, those of another try where they are impossible.
+
+    With impossible ones NumPy would not draw at all. Such a try is rejected anyway.
+    """
+    given, value = list(parameters(rv)), rv.type()
+    density = pm.logp(rv, value, warn_rvs=False)
+    checks = [check for check in _checks([density]) if value not in ancestors([check])]
+    copied: Any = vectorize_graph([*given, pt.all([np.array(True), *checks])], copies)
+    *batched, possible = copied
+    if not possible.ndim:
+        return batched
+    tries = pt.switch(possible, pt.arange(n), pt.argmax(possible))
+    return [
+        new[tries] if new.ndim > old.ndim else new for old, new in zip(given, batched, strict=True)
+    ]
+
+
+def _as_tree(
+    model: pm.Model, posterior: dict[str, NDArray[Any]], attrs: dict[str, Any]
+) -> xr.DataTree:
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    groups = {
+        "posterior": posterior,
+        "observed_data": find_observations(model),
+        "constant_data": find_constants(model),
+    }
+    tree: xr.DataTree = from_dict(
+        {name: group for name, group in groups.items() if group}, coords=coords, dims=dims
+    )
+    tree["posterior"].attrs.update(attrs)
+    return tree

@@ -1,0 +1,156 @@
+"""Networks in a model's graph: which variables the Gibbs step takes by itself.
+
+These are the variables for which NUTS is wrong or poor:
+
+- of a network with latent layers (pre-activations under a kinked activation or behind a decision,
+  or binary gates, and the activations that see them): these layers, the variables whose children
+  they are, and the variables that share a child with an activation or are one;
+- scale hyperparameters of that network, and of one whose hidden layers are functions of their
+  inputs: precisions of weights, biases and observations, and what controls them, at every level.
+"""
+
+from collections.abc import Collection
+from weakref import WeakKeyDictionary
+
+import pymc as pm
+from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.math import Dot
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.gates import match_gates
+from pymc_nnsteps.conditionals.gaussian import match_gaussian
+from pymc_nnsteps.conditionals.piecewise import match_piecewise
+from pymc_nnsteps.conditionals.probit import match_probit
+from pymc_nnsteps.conditionals.scales import PRIORS
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.search import children, parameters, stated_in
+
+_found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], frozenset[TensorVariable]]] = (
+    WeakKeyDictionary()
+)
+"""What was found in the models seen last, with the numbers of variables they had then."""
+
+
+def needs_gibbs(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether ``rv`` is one of the variables of a network that NUTS draws wrongly or poorly."""
+    size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
+    if model not in _found or _found[model][0] != size:
+        networks = _latent_networks(model)
+        layers = networks | _functional_networks(model)
+        _found[model] = (size, frozenset(networks | _scales_of(model, layers)))
+    return rv in _found[model][1]
+
+
+def _latent_networks(model: pm.Model) -> set[TensorVariable]:
+    """Variables of networks with latent layers, the observed ones included."""
+    layers = _latent_layers(model)
+    free = set(model.free_RVs)
+    variables = set(layers)
+    for child in model.basic_RVs:
+        parents = stated_in(child.owner.inputs, model.basic_RVs) & free
+        if child in layers or not parents.isdisjoint(layers):
+            variables |= parents | {child}
+    return variables
+
+
+def _latent_layers(model: pm.Model) -> set[TensorVariable]:
+    """Pre-activations and gates that only their own conditionals draw well; their children."""
+    layers: set[TensorVariable] = set()
+    for z in model.free_RVs:
+        direct = children(model, z)
+        if len(direct) != 1 or not isinstance(z.owner.op, NormalRV | BernoulliRV):
+            continue
+        [child] = direct
+        try:
+            if isinstance(z.owner.op, BernoulliRV):
+                match_gates(model, z)
+                if child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child):
+                    layers.update({z, child})
+            elif isinstance(child.owner.op, BernoulliRV | CategoricalRV):
+                match_probit(model, z)
+                layers.add(z)
+            elif match_piecewise(model, z).activation.knots or (
+                child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child)
+            ):
+                layers.update({z, child}.intersection(model.free_RVs))
+        except NotConjugate:
+            continue
+    return layers
+
+
+def _sums_weights(model: pm.Model, z: TensorVariable) -> bool:
+    """Whether the mean of ``z`` sums over an axis of a free Normal variable, as a layer does."""
+    return any(
+        z in children(model, weights) and _is_summed(model, weights) for weights in model.free_RVs
+    )
+
+
+def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether some child's mean sums over an axis of a Normal variable."""
+    try:
+        return bool(match_gaussian(model, [rv]).members[0].dense)
+    except NotConjugate:
+        return False
+
+
+def _functional_networks(model: pm.Model) -> set[TensorVariable]:
+    """Outputs of networks whose hidden layers are functions, and what these outputs depend on."""
+    variables: set[TensorVariable] = set()
+    for output in model.basic_RVs:
+        given = parameters(output)
+        if _has_hidden_layer(given, model.basic_RVs, _unconstrained(model)):
+            variables |= {output} | stated_in(given, model.basic_RVs)
+    return variables
+
+
+def _has_hidden_layer(
+    expressions: Collection[TensorVariable],
+    barriers: Collection[TensorVariable],
+    weights: Collection[TensorVariable],
+) -> bool:
+    """Whether weights multiply a matrix that is itself a function of a product with weights."""
+    products = _products(expressions, barriers)
+    inner = {
+        product.outputs[0]
+        for product in products
+        if not stated_in(product.inputs, barriers).isdisjoint(weights)
+    }
+    for product in products:
+        for layer, others in (product.inputs, product.inputs[::-1]):
+            known = stated_in([layer], barriers)
+            new = stated_in([others], barriers).difference(known)
+            deep = not inner.isdisjoint(ancestors([layer], barriers))
+            if deep and not new.isdisjoint(weights):
+                return True
+    return False
+
+
+def _products(
+    expressions: Collection[TensorVariable], barriers: Collection[TensorVariable]
+) -> list[Apply]:
+    """Matrix products in expressions, not behind ``barriers``."""
+    nodes = [v.owner for v in ancestors(expressions, barriers) if v.owner is not None]
+    return [node for node in nodes if isinstance(getattr(node.op, "core_op", node.op), Dot)]
+
+
+def _unconstrained(model: pm.Model) -> list[TensorVariable]:
+    """Free variables that may be weights."""
+    return [
+        rv
+        for rv in model.free_RVs
+        if isinstance(rv, TensorVariable)
+        and rv.dtype.startswith("float")
+        and model.rvs_to_transforms[rv] is None
+    ]
+
+
+def _scales_of(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
+    """Positive free variables that control ``variables``, at every level."""
+    scales: set[TensorVariable] = set()
+    positive = [rv for rv in model.free_RVs if type(rv.owner.op) in PRIORS]
+    for rv in reversed(positive):
+        if not (variables | scales).isdisjoint(children(model, rv)):
+            scales.add(rv)
+    return scales

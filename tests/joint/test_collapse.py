@@ -1,0 +1,538 @@
+"""Gates and weights with the activations integrated out, against the model's own density.
+
+Given the precisions of logits above, the model's log density is an exact quadratic in a layer's
+activations, so that differences of it at unit steps give its gradient and its curvature, and with
+these the log density of all else with the activations integrated out. The gates' probabilities
+and the weights' law are compared with that. The activations' own values are NaN meanwhile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import linalg, special
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals.augmentation import BinaryObservation
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.recognition import find_conditionals
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.joint.collapse import (
+    LARGEST_COLLAPSED,
+    CollapsedGates,
+    CollapsedLayer,
+    CollapsedWeights,
+    match_collapsed,
+)
+from pymc_nnsteps.joint.marginal_likelihood import Augmentation
+from pymc_nnsteps.steps.sweep import chain_draws
+from tests.conditionals import graphs
+from tests.conditionals.graphs import (
+    FAST,
+    gate_draw,
+    gaussian_law,
+    integrand_of,
+    point_of,
+    put,
+    shapes_of,
+)
+
+RNG = np.random.default_rng(6)
+N = 3
+X = RNG.normal(size=(N, 2))
+Y = RNG.normal(size=(N, 3))
+SPREAD = np.exp(RNG.normal(size=(N, 3)) / 2)
+
+
+FIXED = {"shrinkage": "gaussian", "weight_var": 0.8, "bias_var": 1.2, "noise_beta": 0.5}
+"""Hyperparameters that do not depend on the data."""
+
+
+def bow_tie(*hidden, y=Y, X=X, **options):
+    options = options or FIXED
+    return nns.bow_tie(X, y, hidden=hidden, temperature=0.9, start="prior", **options)
+
+
+def gated(z, sigma, index=1, **options):
+    gamma = pm.Bernoulli(f"gamma{index}", logit_p=z / 1.2, **options)
+    return pm.Normal(f"a{index}", gamma * z, sigma, **options)
+
+
+def no_biases():
+    """Weights with a prior mean, noise of each sample, and gates by their probability."""
+    z = X @ pm.Normal("W1", [[0.3, -0.2], [1.0, 0.5]], [[1.0, 0.6], [0.8, 2.0]])
+    gamma = pm.Bernoulli("gamma1", p=pm.math.sigmoid(1.5 * z))
+    a = pm.Normal("a1", z * gamma, 0.6)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), SPREAD, observed=Y)
+
+
+def variance_of_each_unit():
+    """Offsets: before the gates, behind them, and of the outputs."""
+    z = X @ pm.Normal("W1", 0.3, 1.0, shape=(2, 2)) + pm.Normal("b1", -0.4, 0.7, shape=2) + 0.3
+    gamma = pm.Bernoulli("gamma1", logit_p=z - 0.2)
+    noise = pm.InverseGamma("eta_sq1", 3, 1, shape=2)
+    a = pm.Normal("a1", 0.5 + gamma * (2 * z - 0.7), noise**0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)) + Y[::-1], 0.8, observed=Y)
+
+
+def seen_twice():
+    """Activations that are also seen one by one, and by binary outputs beside others."""
+    z = X @ pm.Normal("W1", shape=(2, 2)) + pm.Normal("b1", shape=2)
+    a = gated(z, [0.5, 0.9])
+    w = pm.Normal("w2", shape=2)
+    pm.Normal("u", 0.1 + 2 * a, SPREAD[:, :2], observed=Y[:, :2])
+    pm.Bernoulli("v", logit_p=a @ w - 0.2, observed=[1, 0, 1])
+    pm.Normal("y", a @ w, 0.7, observed=Y[:, 0])
+
+
+def weights_with_other_children():
+    """Whose inputs are the same for all children, and gates of a fixed probability."""
+    z = X @ pm.Normal("W1", shape=(2, 2))
+    gamma = pm.Bernoulli("gamma1", p=[[0.2, 0.7]] * N)
+    a = pm.Normal("a1", gamma * z, 0.5)
+    pm.Normal("u", 0.4 + z, 1.3, observed=Y[:, :2])
+    pm.Normal("y", a @ pm.Normal("w2", shape=2), 0.7, observed=Y[:, 0])
+
+
+def closed_gates_above():
+    """Of a fixed probability, so that some of the rows above have no weight at all."""
+    a = gated(X @ pm.Normal("W1", shape=(2, 2)), 0.5)
+    z = a @ pm.Normal("W2", shape=(2, 2)) + 0.3
+    a2 = pm.Normal("a2", pm.Bernoulli("gamma2", p=0.5, shape=(N, 2)) * z, 0.5)
+    pm.Normal("y", a2 @ pm.Normal("w3", shape=2), 0.7, observed=Y[:, 0])
+
+
+def network(*hidden, **options):
+    def build():
+        bow_tie(*hidden, **options)
+
+    build.__name__ = "bow_tie_" + "_".join(map(str, hidden))
+    return build
+
+
+CASES = [
+    (network(3, y=Y[:, 0]), 1),
+    (network(2), 1),
+    (network(3, 2, y=Y[:, 0], shrinkage="student_t"), 1),
+    (network(2, 3), 2),
+    (network(1, 2, 2), 2),
+    (network(1), 1),
+    (network(1, 2, y=Y[:, 0]), 1),
+    (network(2, 1), 1),
+    (network(2, 1), 2),
+    (network(1, 1, y=Y[:, 0]), 2),
+    (no_biases, 1),
+    (variance_of_each_unit, 1),
+    (seen_twice, 1),
+    (weights_with_other_children, 1),
+    (closed_gates_above, 1),
+]
+ids = [f"{build.__name__}-layer{layer}" for build, layer in CASES]
+
+
+def built(build):
+    with pm.Model() as model:
+        build()
+    return model
+
+
+def named(conditionals, name):
+    """The conditional that draws a variable."""
+    [found] = [c for c in conditionals if name in [rv.name for rv in c.draws]]
+    return found
+
+
+@dataclass(frozen=True)
+class Given(Conditional):
+    """A draw at given Polya-Gamma variables of its layer, held by the draw before."""
+
+    of: Conditional
+    omegas: Mapping
+    draws: tuple = field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "draws", self.of.draws)
+
+    @property
+    def name(self):
+        return self.of.name
+
+    def draw(self, rng, shapes):
+        draw = self.of.draw(rng, shapes)
+        fixed = {omega: pt.as_tensor(value) for omega, value in self.omegas.items()}
+        new_rng, *values = substitute([draw.rng, *draw.values.values()], fixed)
+        return Draw(new_rng, dict(zip(draw.values, values, strict=True)))
+
+
+class Layer:
+    """A collapsed layer of a model at a random point, with its log density without activations."""
+
+    def __init__(self, build, index, seed=0):
+        self.model, self.a = built(build), f"a{index}"
+        rng = np.random.default_rng(seed)
+        conditionals = find_conditionals(self.model, self.model.free_RVs)
+        self.found = match_collapsed(named(conditionals, self.a), conditionals)
+        assert isinstance(self.found, CollapsedLayer)
+        shapes = shapes_of(self.model)
+        bits = [rv for rv in self.model.free_RVs if rv.dtype == "int64"]
+        given = {rv.name: rng.integers(2, size=shapes[rv]) for rv in bits}
+        self.point = point_of(self.model, rng, **given)
+        first, *_ = self.found.draws
+        held = first.held if isinstance(first, Augmentation) else {}
+        self.above = {
+            omega: rng.gamma(2.0, size=shapes[child.child]) for omega, child in held.items()
+        }
+        own = [c.child for c in self.found.weights.observations if isinstance(c, BinaryObservation)]
+        self.own = {child: rng.gamma(2.0, size=shapes[child]) for child in own}
+        self.children_above = {child.child: self.above[omega] for omega, child in held.items()}
+
+    def given(self, kind):
+        """A draw of the layer, at given precisions of the logits above."""
+        [found] = [draw for draw in self.found.draws if isinstance(draw, kind)]
+        return Given(found, self.above)
+
+    @property
+    def blind(self):
+        return self.point | {self.a: np.full_like(self.point[self.a], np.nan)}
+
+    def marginal(self, log_density):
+        """Log density with the activations integrated out, as a function of the point."""
+        shape = self.point[self.a].shape
+        n = int(np.prod(shape))
+        steps = np.vstack([np.zeros(n), np.eye(n)])
+
+        def integrated(point):
+            def at(vector):
+                return log_density(point | {self.a: vector.reshape(shape)})
+
+            start, *up = [at(step) for step in steps]
+            down = np.array([at(-step) for step in steps[1:]])
+            gradient = (np.array(up) - down) / 2
+            curvature = np.diag(np.array(up) + down - 2 * start)
+            for i in range(n):
+                for j in range(i):
+                    both = at(steps[1 + i] + steps[1 + j])
+                    curvature[i, j] = curvature[j, i] = both - up[i] - up[j] + start
+            root = linalg.cholesky(-curvature, lower=True)
+            half = linalg.solve_triangular(root, gradient, lower=True)
+            return start + half @ half / 2 - np.log(np.diag(root)).sum()
+
+        return integrated
+
+
+@pytest.mark.parametrize(("build", "index"), CASES, ids=ids)
+def test_gates_flip_at_their_probability(build, index):
+    """Gates given old gates, given activations, or given the noise of another unit or layer."""
+    layer = Layer(build, index)
+    gates = layer.given(CollapsedGates)
+    [rv] = gates.draws
+    marginal = layer.marginal(integrand_of(layer.model, layer.children_above))
+    draw = gate_draw(layer.model, gates)
+    shape = layer.point[rv.name].shape
+    targets = np.random.default_rng(1).integers(2, size=shape)
+    given, uniform = layer.point[rv.name].copy(), np.where(targets == 1, 0.0, 1.0)
+    for j in range(shape[1]):
+        chance = np.empty(N)
+        for n in range(N):
+            odds = 0.0
+            for sign, gate in [(1, 1), (-1, 0)]:
+                tried = given.copy()
+                tried[n, j] = gate
+                odds += sign * marginal(layer.point | {rv.name: tried})
+            chance[n] = special.expit(odds)
+        for factor, expected in [(1 - 1e-8, 1), (1 + 1e-8, 0)]:
+            uniform[:, j] = chance * factor
+            drawn = draw(layer.blind, uniform)
+            assert (drawn[:, j] == expected).all()
+            np.testing.assert_array_equal(drawn[:, :j], targets[:, :j])
+        uniform[:, j] = np.where(targets[:, j] == 1, 0.0, 1.0)
+        given[:, j] = targets[:, j]
+
+
+@pytest.mark.parametrize(("build", "index"), CASES, ids=ids)
+def test_law_of_the_weights(build, index):
+    """Units without covariance, a lost prior, offset or own logit, gates on one side only."""
+    layer = Layer(build, index)
+    weights = layer.given(CollapsedWeights)
+    omegas = [omega.ravel() for omega in layer.own.values()]
+    law = gaussian_law(layer.model, weights, layer.blind, held=omegas)
+    marginal = layer.marginal(integrand_of(layer.model, layer.own | layer.children_above))
+
+    def at(vector):
+        return marginal(put(layer.point, layer.model, weights.draws, vector))
+
+    rng = np.random.default_rng(2)
+    reference = at(law.mean)
+    assert np.isfinite(reference)
+    for scale in (0.3, 1.0, 1.0, 3.0):
+        other = law.mean + law.factor @ (scale * rng.normal(size=len(law.mean)))
+        np.testing.assert_allclose(
+            law.log_density(other), at(other) - reference, rtol=1e-8, atol=1e-8
+        )
+
+
+@pytest.mark.parametrize(("build", "index"), [CASES[2], CASES[12]], ids=[ids[2], ids[12]])
+def test_fresh_activations_are_given_the_same_precisions(build, index):
+    """Activations given precisions of their own, which gates and weights were not given."""
+    layer = Layer(build, index)
+    fresh = layer.given(Gaussian)
+    law = gaussian_law(layer.model, fresh, layer.point)
+    log_density = integrand_of(layer.model, layer.children_above)
+    rng = np.random.default_rng(3)
+    reference = log_density(put(layer.point, layer.model, fresh.draws, law.mean))
+    assert np.isfinite(reference)
+    for scale in (0.3, 1.0, 2.0):
+        other = law.mean + law.factor @ (scale * rng.normal(size=law.factor.shape[1]))
+        theirs = log_density(put(layer.point, layer.model, fresh.draws, other)) - reference
+        np.testing.assert_allclose(law.log_density(other), theirs, rtol=1e-9, atol=1e-9)
+
+
+# --- the order of a sweep -------------------------------------------------------------------------
+
+
+def sweep_of(model, collapse="auto", scan="sequential", without=()):
+    rvs = [rv for rv in model.free_RVs if rv.name not in without]
+    return graphs.sweep_of(model, rvs, collapse=collapse, scan=scan, interweave=False)
+
+
+def names(conditionals):
+    return [" ".join(rv.name for rv in c.draws) or c.name for c in conditionals]
+
+
+def compile_check(model, conditionals):
+    return chain_draws(model, conditionals, pt.random.rng("rng"), shapes_of(model))
+
+
+ONE = ["eta_sq1", "gamma1", "W1 b1", "a1", "W2 b2", "eta_sq2"]
+TWO = ["eta_sq1", "Polya-Gamma", "gamma1", "W1 b1", "a1", "eta_sq2", "gamma2", "W2 b2", "a1 a2",
+       "W3 b3", "eta_sq3"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hidden", "expected"), [((2,), ONE), ((3, 2), TWO)])
+def test_sequence_of_draws(hidden, expected):
+    """A layer's draws that are torn apart, and variables that are lost or drawn twice."""
+    model = bow_tie(*hidden)
+    assert names(sweep_of(model, True)) == names(sweep_of(model)) == expected
+    _, values, _ = compile_check(model, sweep_of(model))
+    assert set(values) == set(model.value_vars)
+    parallel = sweep_of(model, "auto", "parallel")
+    assert sorted(names(parallel)) == sorted(expected)
+    compile_check(model, parallel)
+
+
+def binary_outputs():
+    a1 = gated(X @ pm.Normal("W1", shape=(2, 2)), 0.5)
+    a2 = gated(a1 @ pm.Normal("W2", shape=(2, 2)), 0.5, index=2)
+    pm.Bernoulli("y", logit_p=a2 @ pm.Normal("w3", shape=2), observed=[1, 0, 1])
+
+
+def test_last_layer_that_is_given_precisions():
+    """Is drawn given these before all layers are drawn, given others, together."""
+    model = built(binary_outputs)
+    combined = sweep_of(model)
+    assert names(combined) == ["Polya-Gamma", "gamma1", "W1", "a1",
+                               "Polya-Gamma", "gamma2", "W2", "a2", "a1 a2", "w3"]  # fmt: skip
+    compile_check(model, combined)
+
+
+def test_without_collapse():
+    model = bow_tie(2, 3)
+    combined = sweep_of(model, False)
+    assert not any(c.integrates_out or isinstance(c, Augmentation) for c in combined)
+    drawn = [rv for c in combined for rv in c.draws]
+    assert sorted(rv.name for rv in drawn) == sorted(rv.name for rv in model.free_RVs)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "late", "after"),
+    [
+        ((2,), "eta_sq1", "gamma1"),
+        ((2,), "eta_sq1", "W1 b1"),
+        ((2,), "W2 b2", "gamma1"),
+        ((2, 3), "eta_sq1", "gamma1"),
+        ((2, 3), "W3 b3", "gamma2"),
+        ((2, 3), "eta_sq2", "W2 b2"),
+    ],
+)
+def test_what_is_given_stale_activations_is_refused(hidden, late, after):
+    """Noise, or weights of the next layer, between gates without activations and these."""
+    model = bow_tie(*hidden)
+    combined = sweep_of(model)
+    moved = combined.pop(names(combined).index(late))
+    combined.insert(names(combined).index(after) + 1, moved)
+    stale = f"given a{after[5] if after.startswith('gamma') else after[1]}"
+    with pytest.raises(ValueError, match=rf"{stale}, which was integrated out of the draw of"):
+        compile_check(model, combined)
+
+
+def test_precisions_drawn_anew_in_between_are_refused():
+    """They would be given the activations that gates or weights were drawn without."""
+    model = bow_tie(2, 3)
+    valid = sweep_of(model)
+    [augmentation] = [c for c in valid if isinstance(c, Augmentation)]
+    for before in ("W1 b1", "a1"):
+        combined = list(valid)
+        combined.insert(names(combined).index(before), augmentation)
+        with pytest.raises(ValueError, match=r"given a1, which was integrated out of the draw of"):
+            compile_check(model, combined)
+
+
+def test_collapsed_draws_without_fresh_activations_are_refused():
+    model = bow_tie(2)
+    combined = [c for c in sweep_of(model) if names([c]) != ["a1"]]
+    with pytest.raises(ValueError, match=r"given a1, which was integrated out of the draw of"):
+        compile_check(model, combined)
+
+
+# --- what can be collapsed ------------------------------------------------------------------------
+
+
+def no_gates():
+    a = pm.Normal("a1", X @ pm.Normal("W1", shape=(2, 2)), 0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def gates_of_two_layers():
+    """One gate for two children."""
+    z = X @ pm.Normal("W1", shape=(2, 2))
+    gamma = pm.Bernoulli("gamma1", logit_p=z)
+    a = pm.Normal("a1", gamma * z, 0.5)
+    pm.Normal("u", gamma * z, 0.5, observed=Y[:, :2])
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def noise_of_each_sample():
+    a = gated(X @ pm.Normal("W1", shape=(2, 2)), SPREAD[:, :2])
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def a_gate_for_each_unit():
+    z = X @ pm.Normal("W1", shape=(2, 2))
+    a = pm.Normal("a1", pm.Bernoulli("gamma1", p=0.4, shape=2) * z, 0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def other_inputs_of_the_gates():
+    W = pm.Normal("W1", shape=(2, 2))
+    gamma = pm.Bernoulli("gamma1", logit_p=X[::-1] @ W)
+    a = pm.Normal("a1", gamma * (X @ W), 0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def units_before_samples():
+    z = pm.Normal("W1", shape=(2, 2)) @ X.T
+    a = gated(z, 0.5)
+    pm.Normal("y", pm.Normal("W2", shape=(3, 2)) @ a, 0.5, observed=Y.T)
+
+
+def a_child_of_weights_and_activations():
+    """What it says of the activations depends on the weights."""
+    z = X @ pm.Normal("W1", shape=(2, 2))
+    a = gated(z, 0.5)
+    pm.Normal("u", z + a, 1.0, observed=Y[:, :2])
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def biases_behind_the_gates():
+    W, b = pm.Normal("W1", shape=(2, 2)), pm.Normal("b1", shape=2)
+    gamma = pm.Bernoulli("gamma1", logit_p=X @ W + b)
+    a = pm.Normal("a1", gamma * (X @ W) + b, 0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def two_gates_in_one_mean():
+    z = X @ pm.Normal("W1", shape=(2, 2))
+    gates = [pm.Bernoulli(name, logit_p=z) for name in ("gamma1", "gamma2")]
+    a = pm.Normal("a1", gates[0] * z + gates[1] * 0.4, 0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+def linear_gates():
+    """No weights of their own: the gated part is given."""
+    gamma = pm.Bernoulli("gamma1", p=0.4, shape=(N, 2))
+    a = pm.Normal("a1", gamma * X, 0.5)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.5, observed=Y)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (no_gates, "no activations behind binary gates"),
+        (gates_of_two_layers, "a1 has no gates and weights of its own"),
+        (noise_of_each_sample, "the noise of a1 varies with the sample"),
+        (a_gate_for_each_unit, "a1 has gates or weights that vary in another way"),
+        (other_inputs_of_the_gates, "a1 has gates or weights that vary in another way"),
+        (units_before_samples, "a1 is no layer with rows of samples and columns of units"),
+        (a_child_of_weights_and_activations, "a child of a1 also sees its gates or weights"),
+        (biases_behind_the_gates, "a1 has gates or weights that vary in another way"),
+        (two_gates_in_one_mean, "a1 has no gates and weights of its own"),
+        (linear_gates, "a1 has no gates and weights of its own"),
+    ],
+)
+def test_layers_that_cannot_be_collapsed(build, reason):
+    """Are left as they are, or refused with the reason if the user insists."""
+    model = built(build)
+    assert not any(c.integrates_out for c in sweep_of(model))
+    with pytest.raises(ValueError, match=rf'^collapse is True, but {reason}.*use "auto"\.$'):
+        sweep_of(model, True)
+    with pytest.raises(ValueError, match=reason), model:
+        nns.Gibbs(collapse=True)
+    compile_check(model, sweep_of(model))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "reason"),
+    [
+        ("a1", "no activations behind binary gates"),
+        ("gamma1", "no activations behind binary gates"),
+        ("W1", "a1 has no gates and weights of its own"),
+    ],
+)
+def test_variables_that_are_not_the_steps(left_out, reason):
+    model = built(no_biases)
+    assert not any(c.integrates_out for c in sweep_of(model, without=[left_out]))
+    with pytest.raises(ValueError, match=reason):
+        sweep_of(model, True, without=[left_out])
+
+
+@pytest.mark.parametrize("value", [None, "yes", 1, "AUTO"])
+def test_collapse_argument(value):
+    with bow_tie(2), pytest.raises(ValueError, match='collapse must be True, False or "auto"'):
+        nns.Gibbs(collapse=value)
+
+
+def test_only_small_layers_by_default():
+    """Counted with the biases, layer by layer."""
+    width = LARGEST_COLLAPSED // 3
+    model = bow_tie(width, 2, y=Y[:, 0])
+    assert "Polya-Gamma" in names(sweep_of(model))
+    wide = bow_tie(width + 1, 2, y=Y[:, 0])
+    found = {rv.name for c in sweep_of(wide) if c.integrates_out for rv in c.draws}
+    assert found == {"gamma2", "W2", "b2"}
+    found = {rv.name for c in sweep_of(wide, True) if c.integrates_out for rv in c.draws}
+    assert found == {"gamma1", "W1", "b1", "gamma2", "W2", "b2"}
+
+
+@pytest.mark.parametrize("hidden", [(2,), (2, 3)])
+def test_other_data(hidden):
+    """What was computed beforehand from old inputs or targets, or for their number."""
+    rng = np.random.default_rng(4)
+    many, targets = rng.normal(size=(N + 2, 2)), rng.normal(size=(N + 2, 3))
+    old, new = bow_tie(*hidden), bow_tie(*hidden, X=many, y=targets)
+    fresh, step = (nns.Gibbs(model=m, compile_kwargs={"mode": FAST}) for m in (new, old))
+    step.step(old.initial_point())
+    with old:
+        pm.set_data({"inputs": many, "targets": targets}, coords={"obs": range(N + 2)})
+    point = new.initial_point()
+    ours, theirs = point, point
+    step.setup_chain(np.random.default_rng(5), 0, 3)
+    fresh.setup_chain(np.random.default_rng(5), 0, 3)
+    for _ in range(3):
+        ours, _ = step.step(ours)
+        theirs, _ = fresh.step(theirs)
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-6, err_msg=name)

@@ -1,0 +1,54 @@
+"""What the default mode makes of a graph."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor.blas import Gemm
+
+from pymc_nnsteps.kernels.compiling import OfMatrix, c_by_default
+
+FUNCTIONS = [pt.exp, pt.tanh, pt.erf, pt.erfc]
+
+
+def ops(function):
+    return [node.op for node in function.maker.fgraph.toposort()]
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_functions_of_matrices(f):
+    x = pt.matrix("x", dtype="float64")
+    function = pytensor.function([x], 2 * f(x), **c_by_default())
+    assert any(isinstance(op, OfMatrix) for op in ops(function))
+    values = np.random.default_rng(0).normal(0, 3, size=(40, 30))
+    expected = pytensor.function([x], 2 * f(x), mode="FAST_COMPILE")(values)
+    np.testing.assert_allclose(function(values), expected, rtol=1e-14)
+    strange = np.array([[np.inf, -np.inf, np.nan, 1e3, -1e3, 0.0]])
+    expected = pytensor.function([x], 2 * f(x), mode="FAST_COMPILE")(strange)
+    np.testing.assert_array_equal(function(strange), expected)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+@pytest.mark.parametrize("x", [pt.vector("x", dtype="float64"), pt.matrix("x", dtype="float32")])
+def test_functions_of_others_stay(f, x):
+    """Another dtype out than in, or a call from Python for three numbers."""
+    function = pytensor.function([x], f(x), **c_by_default())
+    assert not any(isinstance(op, OfMatrix) for op in ops(function))
+    assert function(np.ones((1,) * x.ndim, x.dtype)).dtype == x.dtype
+
+
+def test_gradient_of_gelu():
+    """The functions are replaced after differentiation."""
+    x = pt.matrix("x", dtype="float64")
+    gelu = x * pt.erfc(-x / np.sqrt(2)) / 2
+    slope = pt.grad(gelu.sum(), x)
+    values = np.random.default_rng(0).normal(size=(5, 4))
+    expected = pytensor.function([x], slope, mode="FAST_COMPILE")(values)
+    function = pytensor.function([x], slope, **c_by_default())
+    np.testing.assert_allclose(function(values), expected, rtol=1e-13)
+
+
+def test_a_product_and_a_sum_stay_apart():
+    x, y, z = pt.matrices("x", "y", "z")
+    function = pytensor.function([x, y, z], x @ y + z, **c_by_default())
+    assert not any(isinstance(op, Gemm) for op in ops(function))

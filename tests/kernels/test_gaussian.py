@@ -1,0 +1,617 @@
+"""Kernels of Gaussian draws with a precision per label, against joint Gaussians written out.
+
+The oracle knows nothing of precisions, whitening or recursions: it writes all variables of one
+label as an affine map of independent normals, forms their joint covariance, and conditions it.
+The law of a draw is read off exactly: the noise is set to zero, then to each unit vector.
+"""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from scipy import linalg, special, stats
+
+from pymc_nnsteps.kernels import gaussian as kernels
+from pymc_nnsteps.kernels import ops as ops
+from pymc_nnsteps.kernels.gaussian import CHUNK
+
+MODES = {"C": Mode(linker="py", optimizer="fast_compile"), "NUMBA": "NUMBA"}
+
+
+def conditioned(mean, covariance, seen, values):
+    """Mean and covariance of the other entries of a normal vector, given those that are seen."""
+    rest = np.setdiff1d(np.arange(len(mean)), seen)
+    known = covariance[np.ix_(seen, seen)]
+    gain = linalg.solve(known, covariance[np.ix_(seen, rest)], assume_a="sym").T
+    return (
+        mean[rest] + gain @ (values - mean[seen]),
+        covariance[np.ix_(rest, rest)] - gain @ covariance[np.ix_(seen, rest)],
+    )
+
+
+def posterior(mean, variance, design, noise, y):
+    """Law of ``v ~ N(mean, diag(variance))`` given ``y = design v + N(0, diag(noise))``."""
+    d, m = len(mean), len(y)
+    root = np.block([[np.eye(d), np.zeros((d, m))], [design, np.eye(m)]])
+    covariance = root @ np.diag(np.r_[variance, noise]) @ root.T
+    return conditioned(root @ np.r_[mean, np.zeros(m)], covariance, d + np.arange(m), y)
+
+
+def response_law(mean, variance, design, weight):
+    """Law of a response of activations that are integrated out."""
+    covariance = design @ np.diag(variance) @ design.T + np.diag(1 / weight)
+    return stats.multivariate_normal(design @ mean, covariance)
+
+
+def units(d):
+    """No noise, and noise in each direction."""
+    return np.vstack([np.zeros(d), np.eye(d)])
+
+
+def law(drawn):
+    """Mean and covariance of a draw, from its values at the noises of :func:`units`."""
+    factor = drawn[1:] - drawn[0]
+    return drawn[0], factor.T @ factor
+
+
+def assert_same_law(found, expected, rtol=1e-9):
+    """The mean in units of the standard deviation, and the covariance in units of its diagonal."""
+    scale = np.sqrt(np.diag(expected[1]))
+    size = max(1.0, np.abs(expected[0] / scale).max())
+    np.testing.assert_allclose(found[0] / scale, expected[0] / scale, rtol=0, atol=rtol * size)
+    np.testing.assert_allclose(
+        found[1] / np.outer(scale, scale), expected[1] / np.outer(scale, scale), rtol=0, atol=rtol
+    )
+
+
+# --- factors and solves -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_factor_and_solves(n):
+    """A transposed factor, a row that is not updated, a solve in the wrong direction."""
+    rng = np.random.default_rng(n)
+    root = rng.normal(size=(n, n))
+    matrix, vector, rows = root @ root.T + np.eye(n), rng.normal(size=n), rng.normal(size=(n, 3))
+    found = matrix.copy()
+    assert kernels.factorise(found)
+    factor = np.triu(found)
+    np.testing.assert_allclose(factor.T @ factor, matrix, rtol=1e-12)
+    for kernel, inverse, array in [
+        (kernels.solve, np.linalg.inv(factor), vector),
+        (kernels.solve_transposed, np.linalg.inv(factor.T), vector),
+        (kernels.solve_rows_transposed, np.linalg.inv(factor.T), rows),
+    ]:
+        solved = array.copy()
+        kernel(found, solved)
+        np.testing.assert_allclose(solved, inverse @ array, rtol=1e-9)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 2), (1, 2), (2, 2)])
+def test_nan_is_told(place):
+    """A NaN that passes the comparison with zero, or that is taken for a matrix without root."""
+    matrix = np.eye(3)
+    matrix[place] = np.nan
+    assert not kernels.factorise(matrix)
+
+
+@pytest.mark.parametrize(
+    "matrix", [np.zeros((2, 2)), -np.eye(2), np.ones((2, 2)), np.array([[1.0, 2.0], [2.0, 1.0]])]
+)
+def test_no_root(matrix):
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        kernels.factorise(matrix.copy())
+
+
+# --- a precision matrix per label ---------------------------------------------------------------
+
+
+def label_problem(rng, labels, n, d, scale=1.0):
+    return {
+        "design": rng.normal(size=(n, d)),
+        "weight": scale * rng.gamma(1.0, size=(labels, n)),
+        "mean": rng.normal(size=(labels, d)),
+        "prior": rng.gamma(1.0, size=(labels, d)) + 0.1,
+        "y": rng.normal(size=(labels, n)),
+    }
+
+
+def draw_of_labels(p, noise, dtype="float64"):
+    """Draws of each label at each row of noise, shape (labels, rows, d)."""
+    score = p["weight"] * p["y"]
+    linear = p["prior"] * p["mean"] + score @ p["design"]
+    arrays = [
+        np.repeat(array, len(noise), 0)
+        for array in (p["weight"], score, linear, p["prior"], p["mean"])
+    ]
+    arrays = [p["design"], *arrays, np.tile(noise, (len(linear), 1))]
+    drawn = kernels.draw_labels(*(array.astype(dtype) for array in arrays))
+    assert drawn.dtype == dtype
+    return drawn.reshape(len(linear), *noise.shape)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e8])
+@pytest.mark.parametrize(("labels", "n", "d"), [(1, 1, 1), (3, 5, 2), (2, 2, 4), (4, 1, 3)])
+def test_labels(labels, n, d, scale):
+    """Weights of another label, a variance for a precision, a prior added twice."""
+    p = label_problem(np.random.default_rng(n), labels, n, d, scale)
+    drawn = draw_of_labels(p, units(d))
+    for i in range(labels):
+        prior = p["mean"][i], 1 / p["prior"][i]
+        expected = posterior(*prior, p["design"], 1 / p["weight"][i], p["y"][i])
+        assert_same_law(law(drawn[i]), expected, 1e-9 if scale < 10 else 1e-6)
+
+
+def test_labels_in_single_precision():
+    p = label_problem(np.random.default_rng(0), 2, 5, 3)
+    np.testing.assert_allclose(
+        draw_of_labels(p, units(3), "float32"), draw_of_labels(p, units(3)), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_rows_of_no_weight_say_nothing():
+    """A weight of zero that gives NaN, and a label without any observation."""
+    p = label_problem(np.random.default_rng(1), 2, 4, 2)
+    p["weight"][0] = 0
+    p["weight"][1, 2:] = 0
+    drawn = draw_of_labels(p, units(2))
+    assert_same_law(law(drawn[0]), (p["mean"][0], np.diag(1 / p["prior"][0])))
+    kept = p["design"][:2], 1 / p["weight"][1, :2], p["y"][1, :2]
+    assert_same_law(law(drawn[1]), posterior(p["mean"][1], 1 / p["prior"][1], *kept))
+
+
+def test_nan_stays_with_its_label():
+    """A NaN that spreads to other labels, is lost, or stops the sweep; no density raises."""
+    p = label_problem(np.random.default_rng(2), 4, 3, 2)
+    clean = draw_of_labels(p, units(2))
+    p["weight"][0, 1], p["prior"][1, 1], p["y"][2, 0] = np.nan, np.nan, np.nan
+    drawn = draw_of_labels(p, units(2))
+    assert np.isnan(drawn[:3]).all()
+    np.testing.assert_array_equal(drawn[3], clean[3])
+    p["prior"][3] = -100.0
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        draw_of_labels(p, units(2))
+
+
+# --- activations integrated out -----------------------------------------------------------------
+
+SIZES = [(1, 1, 1), (4, 3, 1), (3, 2, 4), (5, 3, 3), (1, 4, 2)]
+SCALES = [(1.0, 1.0), (1e-8, 1.0), (1.0, 1e8), (1e-8, 1e8), (1e4, 1e-4)]
+
+
+def collapsed_problem(seed, n_obs, d, m, shared=False, variance=1.0, weight=1.0, gates=None):
+    """A layer of ``d`` units seen through ``m`` rows, with a response that agrees with it.
+
+    Its noise has the scale of the response's, so that gates are undecided at all scales.
+    """
+    rng = np.random.default_rng(seed)
+    p = {
+        "design": rng.normal(size=(m, d)),
+        "weight": weight * (0.2 + rng.gamma(1.0, size=(1 if shared else n_obs, m))),
+        "variance": variance * (0.2 + rng.gamma(1.0, size=d)),
+        "gates": rng.integers(2, size=(n_obs, d)) * 1.0 if gates is None else gates,
+        "logit": rng.normal(size=(n_obs, d)),
+    }
+    if gates is not None:
+        p["gates"] = np.full((n_obs, d), float(gates))
+    sd = np.sqrt(variance + 1 / weight)
+    p["slope"] = sd * rng.normal(size=(n_obs, d))
+    mean = (p["gates"] * p["slope"]) @ p["design"].T
+    p["response"] = mean + sd * rng.normal(size=(n_obs, m))
+    return p
+
+
+def weight_of(p, n):
+    return p["weight"][n if len(p["weight"]) > 1 else 0]
+
+
+@pytest.mark.parametrize(("variance", "weight"), SCALES)
+@pytest.mark.parametrize(("m", "d"), [(1, 1), (1, 3), (2, 4), (3, 3), (4, 2)])
+def test_whitened_design(m, d, variance, weight):
+    """``B^T B`` is what the response says, by the covariance of activations and response."""
+    p = collapsed_problem(m, 1, d, m, True, variance, weight)
+    factor, whitened = np.empty((m, m)), np.empty((m, d))
+    kernels.whiten(p["design"], p["weight"][0], p["variance"], factor, whitened)
+    covariance = response_law(np.zeros(d), p["variance"], p["design"], p["weight"][0]).cov
+    upper = np.triu(factor)
+    scale = np.abs(covariance).max()
+    np.testing.assert_allclose(upper.T @ upper / scale, covariance / scale, atol=1e-12)
+    np.testing.assert_allclose(
+        upper.T @ whitened, p["design"], rtol=1e-9, atol=1e-9 * np.abs(p["design"]).max()
+    )
+
+
+ARGUMENTS = ("logit", "slope", "gates", "design", "weight", "response", "variance")
+
+
+def draw_gates(p, uniform, dtype="float64"):
+    return kernels.draw_collapsed_gates(*(p[k].astype(dtype) for k in ARGUMENTS), uniform)
+
+
+def gate_probability(p, gates, n, j):
+    """Of a gate given the others, by the response's density with it open and closed."""
+    odds = p["logit"][n, j]
+    for sign, gate in [(1, 1.0), (-1, 0.0)]:
+        tried = gates[n].copy()
+        tried[j] = gate
+        mean = tried * p["slope"][n]
+        seen = response_law(mean, p["variance"], p["design"], weight_of(p, n))
+        odds += sign * seen.logpdf(p["response"][n])
+    return special.expit(odds)
+
+
+def assert_gates_flip(p, targets, rtol=1e-9):
+    """Given the gates of ``targets`` before it in the sample, each flips at its probability."""
+    n_obs, d = p["gates"].shape
+    given = p["gates"].copy()
+    for j in range(d):
+        chance = np.array([gate_probability(p, given, n, j) for n in range(n_obs)])
+        uniform = np.where(targets == 1, 0.0, 1.0)
+        for below in (True, False):
+            uniform[:, j] = chance * (1 - rtol if below else 1 + rtol)
+            drawn = draw_gates(p, uniform)
+            np.testing.assert_array_equal(drawn[:, j], np.where(uniform[:, j] < 1, below, 1))
+            np.testing.assert_array_equal(drawn[:, :j], targets[:, :j])
+        given[:, j] = targets[:, j]
+
+
+@pytest.mark.parametrize("start", [None, 0, 1])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("n_obs", "d", "m"), SIZES)
+def test_collapsed_gates(n_obs, d, m, shared, start):
+    """A gate given old values of those before it, half of its own, a residual not kept up."""
+    p = collapsed_problem(n_obs + d, n_obs, d, m, shared, gates=start)
+    before = p["gates"].copy()
+    rng = np.random.default_rng(0)
+    for targets in (np.zeros((n_obs, d)), rng.integers(2, size=(n_obs, d)), np.ones((n_obs, d))):
+        assert_gates_flip(p, targets)
+    np.testing.assert_array_equal(p["gates"], before)
+
+
+@pytest.mark.parametrize(("variance", "weight"), SCALES)
+def test_collapsed_gates_at_all_scales(variance, weight):
+    """A difference of large numbers: little hidden noise, exact responses."""
+    p = collapsed_problem(3, 3, 3, 2, False, variance, weight)
+    assert_gates_flip(p, np.ones((3, 3)), 1e-6)
+
+
+def test_collapsed_gates_in_single_precision():
+    p = collapsed_problem(4, 50, 3, 2)
+    uniform = np.random.default_rng(0).random((50, 3))
+    drawn = draw_gates(p, uniform.astype("float32"), "float32")
+    assert drawn.dtype == "float32"
+    np.testing.assert_array_equal(drawn, draw_gates(p, uniform))
+
+
+def test_certain_gates():
+    """Odds beyond the range of an exponential: nothing overflows, and no draw is a NaN."""
+    p = collapsed_problem(5, 2, 2, 2)
+    p["logit"] = np.array([[1e4, -1e4], [np.inf, -np.inf]])
+    drawn = draw_gates(p, np.full((2, 2), 0.5))
+    np.testing.assert_array_equal(drawn, [[1, 0], [1, 0]])
+
+
+def layer_problem(seed, n_obs, k, d, m, shared=False, gates=None, **scales):
+    """A layer with inputs and what else is seen of its weights."""
+    p = collapsed_problem(seed, n_obs, d, m, shared, gates=gates, **scales)
+    rng = np.random.default_rng(seed + 1)
+    p |= {"inputs": rng.normal(size=(n_obs, k)), "own": rng.gamma(1.0, size=(n_obs, d))}
+    p["factor"] = p["gates"] * rng.normal(size=(n_obs, d))
+    return p
+
+
+INFORMATION = ("inputs", "factor", "own", "design", "weight", "response", "variance")
+
+
+def information_of(p, dtype="float64"):
+    return kernels.collapsed_information(*(p[name].astype(dtype) for name in INFORMATION))
+
+
+def weights_told(p, response):
+    """Information and linear part on the weights, by conditioning weights on all responses.
+
+    The weights have a standard normal prior here, whose precision is taken off again.
+    """
+    (n_obs, k), (m, d) = p["inputs"].shape, p["design"].shape
+    pre = np.einsum("nk,ab->nabk", p["inputs"], np.eye(d)).reshape(n_obs, d, d * k)
+    seen = p["design"] @ (p["factor"][:, :, None] * pre)
+    covariances = [
+        response_law(np.zeros(d), p["variance"], p["design"], weight_of(p, n)).cov
+        for n in range(n_obs)
+    ]
+    own = linalg.block_diag(*(np.diag(1 / row) for row in p["own"]))
+    noise = linalg.block_diag(*np.reshape(covariances, (n_obs, m, m)), own)
+    design = np.vstack([seen.reshape(n_obs * m, d * k), pre.reshape(n_obs * d, d * k)])
+    joint = np.block([[np.eye(d * k), design.T], [design, design @ design.T + noise]])
+    values = np.r_[response.ravel(), np.zeros(n_obs * d)]
+    index = d * k + np.arange(len(values))
+    mean, covariance = conditioned(np.zeros(len(joint)), joint, index, values)
+    precision = np.linalg.inv(covariance)
+    return precision - np.eye(d * k), precision @ mean
+
+
+@pytest.mark.parametrize("gates", [None, 0, 1])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("n_obs", "d", "m"), SIZES)
+def test_collapsed_information(n_obs, d, m, shared, gates):
+    """A transposed block, rows without covariance, own weights off the diagonal."""
+    for k in (1, 3):
+        p = layer_problem(n_obs + k, n_obs, k, d, m, shared, gates)
+        information, score = information_of(p)
+        expected, linear = weights_told(p, p["response"])
+        size = max(1.0, np.abs(expected).max())
+        np.testing.assert_allclose(information / size, expected / size, rtol=0, atol=1e-9)
+        np.testing.assert_allclose((score.T @ p["inputs"]).ravel(), linear, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_obs", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+@pytest.mark.parametrize("shared", [False, True])
+def test_chunks_add_up(n_obs, shared):
+    """A last chunk that is left out, counted whole, or read from the first one's rows."""
+    p = layer_problem(1, n_obs, 2, 2, 1, shared)
+    information, score = information_of(p)
+    rows, own = ("inputs", "factor", "own", "response"), (() if shared else ("weight",))
+    total, scores = np.zeros_like(information), []
+    for n in range(n_obs):
+        one = information_of(p | {name: p[name][[n]] for name in rows + own})
+        total += one[0]
+        scores.append(one[1][0])
+    np.testing.assert_allclose(information, total, rtol=1e-10)
+    np.testing.assert_allclose(score, scores, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("variance", "weight"), SCALES)
+def test_collapsed_information_at_all_scales(variance, weight):
+    """Little hidden noise, exact responses: in units of the information itself."""
+    p = layer_problem(2, 4, 2, 3, 2, variance=variance, weight=weight)
+    p["own"][:] = 0.0
+    information, score = information_of(p)
+    pre = np.einsum("nk,ab->nabk", p["inputs"], np.eye(3)).reshape(4, 3, 6)
+    expected, linear = np.zeros((6, 6)), np.zeros(6)
+    for n in range(4):
+        seen = p["design"] @ (p["factor"][n][:, None] * pre[n])
+        inverse = np.linalg.inv(
+            response_law(np.zeros(3), p["variance"], p["design"], p["weight"][n]).cov
+        )
+        expected += seen.T @ inverse @ seen
+        linear += seen.T @ inverse @ p["response"][n]
+    for found, wanted in [(information, expected), ((score.T @ p["inputs"]).ravel(), linear)]:
+        np.testing.assert_allclose(
+            found / np.abs(wanted).max(), wanted / np.abs(wanted).max(), rtol=0, atol=1e-7
+        )
+
+
+def test_collapsed_information_in_single_precision():
+    p = layer_problem(3, 20, 2, 3, 2)
+    for found, expected in zip(information_of(p, "float32"), information_of(p), strict=True):
+        assert found.dtype == "float32"
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["design", "weight", "variance", "response"])
+def test_collapsed_information_of_nan(name):
+    """A NaN that is lost on the way to the weights."""
+    p = layer_problem(4, 3, 2, 2, 2)
+    p["factor"] = np.ones_like(p["factor"])
+    p[name].flat[0] = np.nan
+    information, score = information_of(p)
+    assert np.isnan(score[0]).all()
+    assert name == "response" or np.isnan(information).any()
+
+
+# --- chains -------------------------------------------------------------------------------------
+
+
+def chain_problem(seed, n_obs, widths, counts, scale=1.0):
+    """Layers of a chain, sample by sample, with observations of each."""
+    rng = np.random.default_rng(seed)
+    return {
+        "widths": widths,
+        "counts": counts,
+        "prior": [0.1 + rng.gamma(1.0, size=(n_obs, d)) for d in widths],
+        "offset": [rng.normal(size=(n_obs, d)) for d in widths],
+        "design": [rng.normal(size=(m, d)) for m, d in zip(counts, widths, strict=True)],
+        "weight": [scale * rng.gamma(1.0, size=(n_obs, m)) for m in counts],
+        "y": [rng.normal(size=(n_obs, m)) for m in counts],
+        "transition": [
+            rng.normal(size=(d, below)) for d, below in zip(widths, (1, *widths), strict=False)
+        ],
+        "gain": [rng.integers(2, size=(n_obs, d)) * rng.normal(size=(n_obs, d)) for d in widths],
+    }
+
+
+def padded(arrays, rows, columns):
+    """Matrices of different sizes in one array, with NaN where nothing is to be looked at."""
+    out = np.full((len(arrays), rows, columns), np.nan)
+    for full, array in zip(out, arrays, strict=True):
+        full[: array.shape[0], : array.shape[1]] = array
+    return out
+
+
+def chain_arguments(p, noise, dtype="float64"):
+    """Arguments of the kernel with the rows of noise one after another at each sample."""
+    widths, counts = p["widths"], p["counts"]
+    n_obs, d, m = len(p["prior"][0]), max(widths), max(counts)
+    linear = [(w * y) @ c for w, y, c in zip(p["weight"], p["y"], p["design"], strict=True)]
+    rows = n_obs * len(noise)
+
+    def by_sample(arrays, columns):
+        return padded([np.repeat(array, len(noise), 0) for array in arrays], rows, columns)
+
+    noises = np.split(np.tile(noise, (n_obs, 1)), np.cumsum(widths)[:-1], axis=1)
+    transition = [np.full((widths[0], d), np.nan), *p["transition"][1:]]
+    arrays = (
+        by_sample(p["prior"], d),
+        by_sample(p["offset"], d),
+        padded(p["design"], m, d),
+        by_sample(p["weight"], m),
+        by_sample(linear, d),
+        padded(transition, d, d),
+        by_sample([np.full_like(p["gain"][0], np.nan), *p["gain"][1:]], d),
+        padded(noises, rows, d),
+    )
+    return [np.array(widths), np.array(counts), *(array.astype(dtype) for array in arrays)]
+
+
+def draw_of_chain(p, noise, dtype="float64"):
+    """Draws of all layers, one after another, shape (n_obs, rows, sum of widths)."""
+    drawn = kernels.draw_chain(*chain_arguments(p, noise, dtype))
+    assert drawn.dtype == dtype
+    joined = np.hstack([out[:, :d] for out, d in zip(drawn, p["widths"], strict=True)])
+    return joined.reshape(-1, *noise.shape)
+
+
+def chain_law(p, n):
+    """Of all layers at one sample, by the joint law of layers and observations.
+
+    All are affine in independent normals: each layer in its own and those of the layers before.
+    """
+    widths, total = p["widths"], sum(p["widths"])
+    root, mean, below = np.zeros((0, total)), np.zeros(0), (np.zeros((0, total)), np.zeros(0))
+    start = 0
+    for layer, d in enumerate(widths):
+        rows, centre = np.zeros((d, total)), p["offset"][layer][n].copy()
+        rows[:, start : start + d] = np.diag(1 / np.sqrt(p["prior"][layer][n]))
+        if layer:
+            step = np.diag(p["gain"][layer][n]) @ p["transition"][layer]
+            rows, centre = rows + step @ below[0], centre + step @ below[1]
+        root, mean, below = np.vstack([root, rows]), np.r_[mean, centre], (rows, centre)
+        start += d
+    design = linalg.block_diag(*p["design"])
+    noise = np.concatenate([1 / weight[n] for weight in p["weight"]])
+    y = np.concatenate([y[n] for y in p["y"]])
+    prior = root @ root.T
+    covariance = np.block(
+        [[prior, prior @ design.T], [design @ prior, design @ prior @ design.T + np.diag(noise)]]
+    )
+    return conditioned(np.r_[mean, design @ mean], covariance, total + np.arange(len(y)), y)
+
+
+@pytest.mark.parametrize(
+    ("widths", "counts"),
+    [
+        ((1,), (1,)),
+        ((3,), (2,)),
+        ((1, 1), (0, 1)),
+        ((2, 3), (3, 1)),
+        ((4, 1), (0, 2)),
+        ((1, 3, 2), (3, 2, 2)),
+        ((3, 2, 4), (1, 5, 0)),
+        ((2, 2, 1, 2), (2, 1, 2, 3)),
+    ],
+)
+def test_chain(widths, counts):
+    """Padding that is read, a step through the wrong layer, a gain on one side only."""
+    p = chain_problem(sum(widths), 3, widths, counts)
+    drawn = draw_of_chain(p, units(sum(widths)))
+    for n in range(3):
+        assert_same_law(law(drawn[n]), chain_law(p, n))
+
+
+@pytest.mark.parametrize("gate", [0.0, 1.0])
+def test_chain_with_gates_all_closed_or_open(gate):
+    """Closed gates part the layers: no covariance is left between them."""
+    p = chain_problem(5, 2, (2, 3), (2, 1))
+    p["gain"] = [np.full_like(gain, gate) for gain in p["gain"]]
+    drawn = draw_of_chain(p, units(5))
+    for n in range(2):
+        assert_same_law(law(drawn[n]), chain_law(p, n))
+    assert (np.abs(law(drawn[0])[1][:2, 2:]).max() < 1e-15) == (gate == 0)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_chain_at_all_scales(scale):
+    """Precisions that differ by many orders: layers of little noise, exact observations."""
+    p = chain_problem(6, 2, (2, 3, 2), (2, 3, 1), scale=scale)
+    p["prior"][1] = p["prior"][1] * 1e8
+    drawn = draw_of_chain(p, units(7))
+    for n in range(2):
+        assert_same_law(law(drawn[n]), chain_law(p, n), 1e-5)
+
+
+def test_chain_that_is_rounding_alone():
+    """A layer whose prior is lost beside the precision of the next one."""
+    p = chain_problem(6, 2, (2, 1), (0, 0))
+    p["gain"][1][:] = 1.0
+    p["prior"][1] = p["prior"][1] * 1e18
+    with pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior"):
+        draw_of_chain(p, units(3))
+
+
+def test_chain_in_single_precision():
+    p = chain_problem(7, 2, (2, 3), (2, 1))
+    np.testing.assert_allclose(
+        draw_of_chain(p, units(5), "float32"), draw_of_chain(p, units(5)), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_chain_of_nan():
+    """A NaN that spreads to other samples or leaves a layer of its own as it was."""
+    p = chain_problem(8, 4, (2, 3), (2, 1))
+    clean = draw_of_chain(p, units(5))
+    p["weight"][0][0, 0], p["prior"][1][1, 2], p["offset"][0][2, 0] = np.nan, np.nan, np.nan
+    drawn = draw_of_chain(p, units(5))
+    assert np.isnan(drawn[:2]).all()
+    assert np.isnan(drawn[2]).all()
+    np.testing.assert_array_equal(drawn[3], clean[3])
+    p["prior"][0][3] = -100.0
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        draw_of_chain(p, units(5))
+
+
+# --- in compiled graphs -------------------------------------------------------------------------
+
+
+def arguments_of(name):
+    rng = np.random.default_rng(0)
+    if name == "draw_chain":
+        p = chain_problem(9, 3, (2, 3), (2, 2))
+        # layers and observations beyond a width are zero in a graph
+        return [np.nan_to_num(a) for a in chain_arguments(p, units(5))]
+    p = layer_problem(9, 4, 2, 3, 2)
+    if name == "draw_collapsed_gates":
+        return [*(p[k] for k in ARGUMENTS), rng.random((4, 3))]
+    if name == "collapsed_information":
+        return [p[k] for k in INFORMATION]
+    q = label_problem(rng, 4, 3, 2)
+    block, noise = rng.normal(size=(2, 4, 2))
+    if name == "redraw_labels":
+        matrix, factor = np.array([np.eye(2)] * 4), np.array([np.eye(2)] * 4)
+        factor[1:3] = np.nan
+        cases = [rng.normal(size=(3, 5, 2)), *rng.gamma(1.0, size=(3, 3, 5))]
+        index = np.array([1, 0, 1])
+        return [block, matrix, factor, *cases, index, q["prior"], q["mean"], noise]
+    return [q["design"], q["weight"], q["y"], q["mean"], q["prior"], q["mean"], noise]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name",
+    ["redraw_labels", "draw_labels", "draw_collapsed_gates", "collapsed_information", "draw_chain"],
+)
+def test_ops(name, mode):
+    """Arrays that are views with the axes exchanged, and arguments in the wrong order."""
+    values = arguments_of(name)
+    inputs = [pt.tensor(dtype=value.dtype, shape=(None,) * value.ndim) for value in values]
+    transposed = [value.T.copy() for value in values]
+    outputs = getattr(ops, name)(*(variable.T for variable in inputs))
+    function = pytensor.function(inputs, outputs, mode=MODES[mode])
+    found, expected = function(*transposed), getattr(kernels, name)(*values)
+    pairs = (
+        zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    )
+    for ours, theirs in pairs:
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_ops_take_the_type_of_their_last_argument():
+    """A float64 literal that makes a float32 model's draw one of float64."""
+    *arguments, noise = arguments_of("draw_labels")
+    drawn = ops.draw_labels(*arguments, noise.astype("float32"))
+    assert drawn.dtype == "float32"
+    found = pytensor.function([], drawn, mode=MODES["C"])()
+    assert found.dtype == "float32"
+    expected = kernels.draw_labels(*arguments, noise)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
