@@ -44,6 +44,7 @@ from pymc_nnsteps.conditionals.augmentation import augmented, with_any_precision
 from pymc_nnsteps.conditionals.blocks import (
     Child,
     Observation,
+    by_label,
     evidence_of,
     prior_of,
     rows_of,
@@ -56,6 +57,7 @@ from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.joint.marginal_likelihood import Above, look_above
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
@@ -125,15 +127,18 @@ class CollapsedWeights(Conditional):
         inputs = through.shared_design
         assert inputs is not None
         prior = prior_of(members)
-        n_units, n_obs = prior.label_lengths[0], inputs.shape[0]
+        n_units, n_obs = self.above.rows.design.shape[1], inputs.shape[0]
         factor = pt.ones_like(through.weight) if through.factor is None else through.factor
-        per_case = {0: n_units, 1: n_obs}
         own = rows_of(evidence)
         zero = pt.zeros((n_units, n_obs), inputs.dtype)
+
+        def per_case(array: TensorVariable) -> TensorVariable:
+            return expand(by_label(array, prior), {0: n_units, 1: n_obs})
+
         information, score = collapsed_information(
             inputs,
-            expand(factor, per_case).T,
-            (zero if own is None else expand(own.weight, per_case)).T,
+            per_case(factor).T,
+            (zero if own is None else per_case(own.weight)).T,
             self.above.rows.design,
             self.above.weight,
             self.above.response(self.seen.offset),
@@ -141,16 +146,16 @@ class CollapsedWeights(Conditional):
         )
         total = score.T if own is None else score.T + own.score
         linear = pt.dot(total, inputs)
-        precision = expand(prior.precision, {0: n_units})
+        precision = expand(by_label(prior.precision, prior), {0: n_units})
         if prior.mean is not None:
             linear = linear + prior.precision * prior.mean
         matrix = information + pt.diag(precision.ravel())
         root = cholesky(matrix, lower=True)
         rng, noise = standard_normal(rng, prior.shape, precision.dtype)
         half = solve_triangular(root, linear.ravel(), lower=True) + noise.ravel()
-        drawn = solve_triangular(root.T, half, lower=False).reshape(prior.shape)
-        block = refuse_lost(pt.diagonal(matrix), pt.diagonal(root), drawn)
-        return Draw(rng, split(block, members))
+        drawn = solve_triangular(root.T, half, lower=False).reshape((n_units, prior.shape[-1]))
+        rows = refuse_lost(pt.diagonal(matrix), pt.diagonal(root), drawn)
+        return Draw(rng, split(rows if prior.label_lengths else rows[0], members))
 
 
 LARGEST_COLLAPSED = 1500
@@ -224,7 +229,11 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     if (above.samples, above.units) != (0, 1):
         raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
     gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
-    weights = [c for c in conditionals if isinstance(c, Gaussian) and _seen_by(a, c)]
+    weights = [
+        c
+        for c in conditionals
+        if isinstance(c, Gaussian) and _seen_by(a, c) and any(_behind(g, c) for g in gates)
+    ]
     if len(gates) != 1 or len(weights) != 1:
         raise NotConjugate(f"{describe(a)} has no gates and weights of its own to be drawn with it")
     seen = _seen_by(a, weights[0])
@@ -247,10 +256,17 @@ def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:
 
 def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:
     """What the activations say of a block that all samples share, one label for each unit."""
+    units = [] if a.type.broadcastable[1] and not weights.members[0].labels else [1]
     for child in weights.observations:
-        if child.child is a and isinstance(child, Observation) and child.label_axes == [1]:
+        if child.child is a and isinstance(child, Observation) and child.label_axes == units:
             return child
     return None
+
+
+def _behind(gates: Gates, weights: Gaussian) -> bool:
+    """Whether gates switch what depends on a block."""
+    [term] = gates.observations[0].terms
+    return given_any([term.whole().coefficient], weights.draws)
 
 
 def _fits(gates: Gates, weights: Gaussian) -> bool:
@@ -259,7 +275,7 @@ def _fits(gates: Gates, weights: Gaussian) -> bool:
     links = [link.axis if link and link.index is None else None for link in gate_term.links]
     return (
         links == [0, 1]
-        and len(weights.members[0].labels) == 1
+        and len(weights.members[0].labels) <= 1
         and _share_inputs(weights, weights.observations)
     )
 

@@ -106,6 +106,20 @@ def closed_gates_above():
     pm.Normal("y", a2 @ pm.Normal("w3", shape=2), 0.7, observed=Y[:, 0])
 
 
+def closed_gates_free():
+    """The level behind closed gates is a variable of its own, and gates know no temperature."""
+    z = X @ pm.Normal("W1", 0.3, 1.0, shape=(2, 2)) + pm.Normal("b1", -0.4, 0.7, shape=2)
+    gamma = pm.Bernoulli("gamma1", logit_p=z)
+    a = pm.Normal("a1", pm.Normal("c", shape=2) - gamma * z, 0.6)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.8, observed=Y)
+
+
+def vector_of_weights():
+    """One unit, whose weights have no axis of units."""
+    z = X @ pm.Normal("w1", 0.3, 1.0, shape=2) + pm.Normal("b1", 0.2, 0.7)
+    pm.Normal("y", gated(z[:, None], 0.5) @ pm.Normal("w2", shape=1), 0.7, observed=Y[:, 0])
+
+
 def network(*hidden, **options):
     def build():
         bow_tie(*hidden, **options)
@@ -130,6 +144,8 @@ CASES = [
     (seen_twice, 1),
     (weights_with_other_children, 1),
     (closed_gates_above, 1),
+    (closed_gates_free, 1),
+    (vector_of_weights, 1),
 ]
 ids = [f"{build.__name__}-layer{layer}" for build, layer in CASES]
 
