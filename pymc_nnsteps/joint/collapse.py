@@ -30,7 +30,7 @@ last of these nothing else is drawn, so that nothing is given an activation that
 (:mod:`.scan` checks it).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -176,8 +176,18 @@ class CollapsedLayer:
         return sum(int(np.prod(shapes[rv])) for rv in self.weights.draws)
 
 
-def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: Shapes) -> Proposals:
+def propose_collapsed(
+    blocks: Sequence[Conditional],
+    collapse: Choice,
+    shapes: Shapes,
+    moved: Collection[TensorVariable] = (),
+) -> Proposals:
     """Propose to collapse layers behind binary gates.
+
+    Parameters
+    ----------
+    moved : collection of TensorVariable
+        Activations of layers whose gates and weights have draws of another kind.
 
     Raises
     ------
@@ -194,6 +204,8 @@ def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: S
         if not isinstance(block, Gaussian) or behind_gates.isdisjoint(block.draws):
             continue
         [activations, *_] = block.draws
+        if activations in moved:
+            continue
         try:
             layer = match_collapsed(block, blocks)
         except NotConjugate as reason:
@@ -209,7 +221,7 @@ def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: S
             continue
         replacements.append(Replacement(block, (layer.gates, layer.weights), layer.draws))
         layers.append(activations)
-    if collapse is True and not replacements:
+    if collapse is True and not replacements and not moved:
         raise ValueError(
             "collapse is True, but no activations behind binary gates are drawn together with "
             'their gates and weights; use "auto".'

@@ -106,6 +106,7 @@ class Interweaving(Conditional):
     passes: int
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
+    waits: bool = True
 
     @property
     @override

@@ -70,9 +70,8 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
-from pymc_nnsteps.joint.collapse import CollapsedLayer, CollapsedWeights, match_collapsed
+from pymc_nnsteps.joint.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.joint.interweaving import LONGEST_ROW
-from pymc_nnsteps.joint.marginal_likelihood import Above
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -90,15 +89,12 @@ class InterwovenGates(Conditional):
     Attributes
     ----------
     layer : CollapsedLayer
-    above : Above
-        What is seen of the activations, with Polya-Gamma variables that are held.
     passes : int
         How often each row is moved.
     """
 
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    above: Above
     passes: int
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
@@ -114,21 +110,23 @@ class InterwovenGates(Conditional):
 
     def whitened(self, shapes: Shapes) -> int:
         """Number of entries, at most, of what is seen from above, whitened."""
-        [gates], children = self.layer.gates.draws, self.above.fresh.observations
+        [gates], children = self.layer.gates.draws, self.layer.above.fresh.observations
         seen = sum(math.prod(shapes[c.child][axis] for axis in c.varying_axes) for c in children)
-        n_obs, units = (shapes[gates][axis] for axis in (self.above.samples, self.above.units))
-        alike = self.above.weight.type.broadcastable[0]
+        n_obs, units = (
+            shapes[gates][axis] for axis in (self.layer.above.samples, self.layer.above.units)
+        )
+        alike = self.layer.above.weight.type.broadcastable[0]
         return seen * units * (1 if alike else n_obs)
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:
         [gates] = self.layer.gates.draws
-        return shapes[gates][self.above.units]
+        return shapes[gates][self.layer.above.units]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [gates], members = self.layer.gates.draws, self.layer.weights.members
-        above, prior = self.above, prior_of(members)
+        above, prior = self.layer.above, prior_of(members)
         through = {
             seen.child: evidence_of(members, with_any_precision(seen))
             for seen in self.layer.weights.observations
@@ -178,19 +176,18 @@ class InterwovenGates(Conditional):
 
 def propose_interwoven_gates(
     blocks: Sequence[Conditional],
-    sweep: Sequence[Conditional],
     interweave: Choice,
     passes: int,
     shapes: Shapes,
+    *,
+    collapse: bool,
 ) -> Proposals:
-    """Propose to move weights with the gates behind them.
+    """Propose to move weights with the gates behind them, in place of other draws of them.
 
     Parameters
     ----------
-    blocks : sequence of Conditional
-        The conditionals as they were recognised.
-    sweep : sequence of Conditional
-        What has become of them: layers that are collapsed stay so.
+    collapse : bool
+        Whether the layers are also drawn collapsed.
 
     Raises
     ------
@@ -199,9 +196,6 @@ def propose_interwoven_gates(
     """
     if interweave is False:
         return Proposals()
-    held = {
-        draw.above.activations: draw.above for draw in sweep if isinstance(draw, CollapsedWeights)
-    }
     activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
     replacements, layers = [], []
     declined: dict[TensorVariable, str] = {}
@@ -212,7 +206,7 @@ def propose_interwoven_gates(
         if a not in activations:
             continue
         try:
-            move = match_interwoven_gates(activations[a], blocks, held, passes)
+            move = match_interwoven_gates(activations[a], blocks, passes)
         except NotConjugate as reason:
             if interweave is True:
                 raise ValueError(
@@ -232,12 +226,11 @@ def propose_interwoven_gates(
                 "(interweave=True does it all the same)"
             )
             continue
-        fresh = move.above.fresh
-        if a in held:
-            replacements.append(Replacement(fresh, (), (move, fresh)))
-        else:
-            puts = (*move.above.before, move, fresh)
-            replacements.append(Replacement(activations[a], (), puts))
+        layer, above = move.layer, move.layer.above
+        before = layer.draws[:-1] if collapse else above.before
+        replacements.append(
+            Replacement(activations[a], (layer.gates, layer.weights), (*before, move, above.fresh))
+        )
         layers.append(a)
     return Proposals(tuple(replacements), tuple(layers), declined)
 
@@ -245,15 +238,9 @@ def propose_interwoven_gates(
 def match_interwoven_gates(
     activations: Gaussian,
     conditionals: Sequence[Conditional],
-    held: dict[TensorVariable, Above],
     passes: int,
 ) -> InterwovenGates:
     """Find the gates and the weights of activations, to be moved together.
-
-    Parameters
-    ----------
-    held : mapping from random variable to Above
-        What is seen of activations that are integrated out of other draws already.
 
     Raises
     ------
@@ -276,7 +263,6 @@ def match_interwoven_gates(
     return InterwovenGates(
         (*weights, gates),
         layer,
-        held.get(a, layer.above),
         passes,
         (a,),
         pt.dvector(f"rho of {describe(gates)}"),
