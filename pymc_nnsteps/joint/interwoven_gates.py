@@ -38,12 +38,13 @@ Proposal: a Crank-Nicolson step in the local Gaussian,
 
 accepted with the ratio of Metropolis and Hastings, the proposal back being that of
 :math:`\nabla` and P at :math:`W_a'`, with determinants. Then the row's gates are drawn from
-Bernoulli(p). Rows are moved in turn, in several passes.
+Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the sample (below a
+layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
+units at a time as fit into memory, and computed again in each pass.
 
 The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
 """
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import override
@@ -77,10 +78,6 @@ from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
-MOST_WHITENED = 20_000_000
-"""Entries of what is seen from above, whitened for each sample, up to which rows are moved where
-that is left open."""
-
 
 @dataclass(frozen=True)
 class InterwovenGates(Conditional):
@@ -107,16 +104,6 @@ class InterwovenGates(Conditional):
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
         return dense_size(self.layer.weights.members, shapes)
-
-    def whitened(self, shapes: Shapes) -> int:
-        """Number of entries, at most, of what is seen from above, whitened."""
-        [gates], children = self.layer.gates.draws, self.layer.above.fresh.observations
-        seen = sum(math.prod(shapes[c.child][axis] for axis in c.varying_axes) for c in children)
-        n_obs, units = (
-            shapes[gates][axis] for axis in (self.layer.above.samples, self.layer.above.units)
-        )
-        alike = self.layer.above.weight.type.broadcastable[0]
-        return seen * units * (1 if alike else n_obs)
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:
@@ -218,12 +205,6 @@ def propose_interwoven_gates(
             declined[gates] = (
                 f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
                 f"{LONGEST_ROW} (interweave=True does it all the same)"
-            )
-            continue
-        if interweave == "auto" and move.whitened(shapes) > MOST_WHITENED:
-            declined[gates] = (
-                f"not interwoven: it may take an array of {move.whitened(shapes):,} numbers "
-                "(interweave=True does it all the same)"
             )
             continue
         layer, above = move.layer, move.layer.above

@@ -95,7 +95,9 @@ def rows(model, **options):
 
 
 def test_collapsed_draws_are_shown():
-    collapsed, plain = rows(bow_tie()), rows(bow_tie(), collapse=False)
+    moved, collapsed = rows(bow_tie()), rows(bow_tie(), collapse=True)
+    plain = rows(bow_tie(), collapse=False, interweave=False)
+    assert "Metropolis-Hastings, interwoven; jointly with W1, b1; a1 int" in moved["gamma1"]
     assert "Bernoulli, collapsed; a1 integrated out" in collapsed["gamma1"]
     assert "integrated out" not in " ".join(plain.values())
 

@@ -208,10 +208,14 @@ def wrong_argument(index, wrong):
 
 def no_determinants(monkeypatch):
     """The kernel without its only logarithm, that of the determinants' ratio."""
-    exact = gaussian_kernels.move_rows.py_func
+
+    def planted(name, **wrong):
+        exact = getattr(gaussian_kernels, name).py_func
+        return types.FunctionType(exact.__code__, vars(gaussian_kernels) | wrong)
+
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
-    planted = types.FunctionType(exact.__code__, vars(gaussian_kernels) | {"math": without})
-    monkeypatch.setattr(gaussian_kernels, "move_rows", planted)
+    weigh = planted("weigh_proposals", math=without)
+    monkeypatch.setattr(gaussian_kernels, "move_rows", planted("move_rows", weigh_proposals=weigh))
 
 
 def moves_after_the_fresh_draw(monkeypatch):
