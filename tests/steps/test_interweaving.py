@@ -174,10 +174,21 @@ def interwoven(model, *, rho=0.5, decide=None, **options):
     return step
 
 
-@pytest.mark.parametrize(
-    "transitions", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
+TYPICAL = (
+    "hard tanh, independent proposals",
+    "leaky relu, short proposals",
+    "2 layers",
+    "2 layers, hard tanh",
+    "probit",
+    "by hand",
+    "seen twice",
+    "logistic",
 )
-@pytest.mark.parametrize("case", JOINT)
+RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
+RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in JOINT]
+
+
+@pytest.mark.parametrize(("case", "transitions"), RUNS)
 def test_joint_distribution(case, transitions):
     """A move that does not leave the posterior invariant, or that uses what it integrated out."""
     build, options, how = JOINT[case]
