@@ -20,8 +20,9 @@ from pymc_nnsteps.kernels import gaussian as gaussian_kernels
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.statistics import bonferroni_limit
-from tests.steps.cases import assert_same, deep_network, regression, relu_network, run
+from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint
+from tests.zoo import deep_network, regression, relu_network
 
 X = np.random.default_rng(8).normal(size=(4, 2))
 SHORT, LONG, RESTART = 5_000, 40_000, 50

@@ -13,17 +13,8 @@ from pymc.step_methods import Metropolis
 from pymc.step_methods.compound import BlockedStep
 
 import pymc_nnsteps as nns
-from tests.steps.cases import (
-    CASES,
-    PRECISIONS,
-    X,
-    assert_same,
-    hierarchical_network,
-    probit_network,
-    regression,
-    relu_network,
-    run,
-)
+from tests.steps.cases import CASES, PRECISIONS, assert_same, run
+from tests.zoo import X, hierarchical_network, probit_network, regression, relu_network
 
 WEIGHTS = ["W1", "b1", "W2", "b2"]
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
