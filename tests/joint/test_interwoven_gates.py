@@ -7,7 +7,6 @@ slowly: open gates by all patterns and the normal law of what is seen, gradients
 the target, proposals with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
-import inspect
 import types
 from dataclasses import replace
 from functools import cache
@@ -33,41 +32,26 @@ from pymc_nnsteps.steps.sweep import chain_draws
 from pymc_nnsteps.steps.variables import natural_values
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, integrand_of, random_nodes, shapes_of
-from tests.joint import test_collapse
-from tests.joint.test_collapse import SPREAD, N, X, Y, bow_tie, built, named, names, network
+from tests.joint import gated_layers
+from tests.joint.gated_layers import SPREAD, N, X, Y, bow_tie, built, named, names, network
+from tests.joint.planted import PLANTS, planted
 
 PASSES = 2
 
 
-def signs_turned():
-    """Open gates let less through, and are open where z is small."""
-    z = X @ pm.Normal("W1", 0.3, 1.0, shape=(2, 2)) + pm.Normal("b1", -0.4, 0.7, shape=2)
-    gamma = pm.Bernoulli("gamma1", logit_p=0.4 - 1.5 * z)
-    a = pm.Normal("a1", 0.5 - gamma * z, 0.6)
-    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.8, observed=Y)
-
-
-def factors_of_each_entry():
-    z = X @ pm.Normal("W1", 0.3, 1.0, shape=(2, 2)) + pm.Normal("b1", -0.4, 0.7, shape=2)
-    gamma = pm.Bernoulli("gamma1", logit_p=z * [0.7, 2.0])
-    a = pm.Normal("a1", gamma * (SPREAD[:, :2] * z), 0.6)
-    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.8, observed=Y)
-
-
-def gates_by_chance():
-    """Of a fixed probability, not by the weights."""
-    z = X @ pm.Normal("W1", shape=(2, 2))
-    a = pm.Normal("a1", pm.Bernoulli("gamma1", p=[[0.2, 0.7]] * N) * z, 0.5)
-    pm.Normal("y", a @ pm.Normal("w2", shape=2), 0.7, observed=Y[:, 0])
-
-
-CASES = [case for case in test_collapse.CASES if case[0].__name__ != "weights_with_other_children"]
-CASES += [(signs_turned, 1), (factors_of_each_entry, 1), (gates_by_chance, 1)]
+CASES = [
+    case for case in gated_layers.COLLAPSED if case[0].__name__ != "weights_with_other_children"
+]
+CASES += [
+    (gated_layers.signs_turned, 1),
+    (gated_layers.factors_of_each_entry, 1),
+    (gated_layers.gates_by_chance, 1),
+]
 CASES += [(network(2, y=Y[:, 0], shrinkage="gaussian", hidden_beta=1e-4), 1)]
 ids = [f"{build.__name__}-layer{layer}" for build, layer in CASES]
 
 
-class Layer(test_collapse.Layer):
+class Layer(gated_layers.Layer):
     """A layer whose rows can be moved."""
 
     def __init__(self, build, index):
@@ -368,30 +352,6 @@ def test_kernel(size):
     assert_as_slow(kernels.move_gated_rows, size)
 
 
-PLANTS = {
-    "p for s": ("(p - s) * logit_factor[n]", "(p - p) * logit_factor[n]"),
-    "no determinants": ("total += math.log(new_factor[i, i] / factor[i, i])", "pass"),
-    "gates not redrawn": ("1.0 if refresh[p, a, n] < chance[n] else 0.0", "gates[a, n]"),
-    "gates of the old row": ("chance[:] = new_chance", "pass"),
-    "gates of the old level": ("shift[n] = gates[a, n] * level[a, n]", "shift[n] = mean[n]"),
-    "one way": ("back[j] = -change[j] - drift * step[j]", "back[j] = -change[j]"),
-    "own activations not removed": ("gradient[n] += curvature[n] * level[n]", "pass"),
-}
-"""Code of the kernel, and what it is exchanged for."""
-
-
-def planted(plant):
-    """The kernel, not compiled, with an error in it."""
-    namespace = dict(vars(kernels))
-    names = ("leave_out", "weigh_gates", "find_step", "weigh_proposals", "move_gated_rows")
-    sources = [inspect.getsource(namespace[name].py_func) for name in names]
-    source = "".join(sources).replace("@jit", "").replace("@inline", "")
-    right, wrong = PLANTS[plant]
-    assert source.count(right) == 1
-    exec(source.replace(right, wrong), namespace)
-    return namespace["move_gated_rows"]
-
-
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant):
     with pytest.raises(AssertionError):
@@ -468,7 +428,7 @@ def noise_of_each_entry():
 
 
 REFUSED = [
-    (test_collapse.weights_with_other_children, "W1 is seen by u beside gamma1 and a1"),
+    (gated_layers.weights_with_other_children, "W1 is seen by u beside gamma1 and a1"),
     (seen_behind_closed_gates, "a1 depends on W1 behind closed gates"),
     (noise_of_each_entry, "the noise of a1 varies with the sample"),
 ]
