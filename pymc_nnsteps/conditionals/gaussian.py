@@ -37,7 +37,7 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
@@ -67,6 +67,7 @@ from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_elementwise,
     draw_shared,
 )
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import Term, cut_link
@@ -154,6 +155,28 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
         for rv in rvs
     )
     return Gaussian(tuple(rvs), members, observations)
+
+
+def decides(child: TensorVariable) -> bool:
+    """Whether a child may be a function of utilities: a class, or a side of a threshold."""
+    if isinstance(child.owner.op, BernoulliRV):
+        return logit_of(child) is None
+    return isinstance(child.owner.op, CategoricalRV)
+
+
+def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
+    return not any(decides(child) for child in children(model, rv))
+
+
+@recognises({NormalRV}, {NormalRV, BernoulliRV}, when=_decides_nothing)
+def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
+    """Recognise the full conditional of one variable as Gaussian.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    return match_gaussian(model, [rv])
 
 
 def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Child:

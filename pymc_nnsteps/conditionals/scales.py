@@ -57,6 +57,7 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free, value_of
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import AffineMap, broadcast
 from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -257,6 +258,18 @@ def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, Te
     return generalized_inverse_gaussian(rng, nu, exponents.delta2, exponents.lambda2)
 
 
+def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether the scale of a child depends on ``rv``."""
+    barriers = model.basic_RVs
+    roles = [(child, CHILDREN.get(type(child.owner.op))) for child in children(model, rv)]
+    return any(
+        role is not None and depends_on(parameters(child)[role.scale], {rv}, barriers)
+        for child, role in roles
+    )
+
+
+@recognises(SQUARES.keys(), CHILDREN.keys(), when=is_scale)
+@recognises(PRIORS.keys(), CHILDREN.keys())
 def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     """Recognise a positive variable that scales its children.
 
@@ -284,16 +297,6 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
                 f"{seen.form.exponent:g}"
             )
     return Scale((rv,), root, prior, scaled)
-
-
-def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether the scale of a child depends on ``rv``."""
-    barriers = model.basic_RVs
-    roles = [(child, CHILDREN.get(type(child.owner.op))) for child in children(model, rv)]
-    return any(
-        role is not None and depends_on(parameters(child)[role.scale], {rv}, barriers)
-        for child, role in roles
-    )
 
 
 def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
