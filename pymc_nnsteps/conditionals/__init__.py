@@ -18,6 +18,8 @@ module              its subject
 ``scales``          precisions, variances and what controls them
 ``table``           the table that each law is entered in by its own module
 ``recognition``     match, find_conditionals
+``densities``       densities of the random draws that laws end with
+``verification``    whether the laws are those of a model
 ==================  ====================================================================
 """
 

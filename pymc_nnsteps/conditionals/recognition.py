@@ -56,7 +56,7 @@ def _first(recognisers: Sequence[Recogniser], model: pm.Model, rv: TensorVariabl
             return recogniser(model, rv)
         except NotConjugate as reason:
             reasons.append(str(reason))
-    raise NotConjugate("; ".join(reasons) or _unknown(model, rv))
+    raise NotConjugate("; ".join(dict.fromkeys(reasons)) or _unknown(model, rv))
 
 
 def _unknown(model: pm.Model, rv: TensorVariable) -> str:

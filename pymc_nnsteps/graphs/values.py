@@ -41,6 +41,19 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
     return [new.get(expression, expression) for expression in wanted]
 
 
+def natural_values(model: pm.Model) -> dict[Variable, Variable]:
+    """Each random variable as a function of the model's value variables, or its data."""
+    current: dict[Variable, Variable] = observed_values(model)
+    for rv in model.free_RVs:
+        value = model.rvs_to_values[rv]
+        transform = model.rvs_to_transforms[rv]
+        if transform is not None:
+            inputs = substitute(rv.owner.inputs, current)
+            value = transform.backward(value, *inputs)
+        current[rv] = value
+    return current
+
+
 def _dtype(variable: Variable) -> str | None:
     return getattr(variable.type, "dtype", None)
 
