@@ -16,6 +16,9 @@ module              its subject
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax
 ``scales``          precisions, variances and what controls them
+``trials``          probabilities with a Beta prior
+``shares``          shares of classes with a Dirichlet prior
+``entries``         entries of a variable that a child sees, and sums over them
 ``table``           the table that each law is entered in by its own module
 ``recognition``     match, find_conditionals
 ``densities``       densities of the random draws that laws end with

@@ -36,7 +36,7 @@ local scales of shrinkage priors.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, override
 
 import pymc as pm
@@ -56,14 +56,19 @@ from pytensor.tensor.random.basic import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free, value_of
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    require_free,
+    require_transform,
+    value_of,
+)
+from pymc_nnsteps.conditionals.entries import carried, summed
 from pymc_nnsteps.conditionals.table import recognises
-from pymc_nnsteps.graphs.affine import AffineMap, broadcast
-from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
-from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.monomial import PowerForm, power
+from pymc_nnsteps.graphs.monomial import PowerForm
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.values import scalar_constant, typed_like
@@ -183,34 +188,10 @@ class Scaled:
             statistic = precision * statistic
         coefficient = _without_axes_of(rv, self.form.term.coefficient)
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
-        nu = self.summed(-self.form.exponent / root * order, rv)
-        squares = self.summed(statistic, rv)
+        nu = summed(-self.form.exponent / root * order, self.form, rv, self.value)
+        squares = summed(statistic, self.form, rv, self.value)
         zero = pt.zeros_like(squares)
         return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
-
-    def summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
-        """Sum of an array with the child's axes over all entries that share an entry of ``rv``."""
-        array = array.astype(rv.dtype)
-        if self.form.where is not None:
-            array = pt.switch(self.form.where, array, pt.zeros((), dtype=rv.dtype))
-        full = pt.broadcast_to(array, self.value.shape)
-        links = self.form.term.links
-        summed = [axis for axis, link in enumerate(links) if link is None]
-        kept: list[Link] = [link for link in links if link is not None]
-        total = full.sum(summed) if summed else full
-        for axis, link in enumerate(kept):
-            if link.index is not None:
-                front = pt.moveaxis(expand(total, {axis: link.index.shape[0]}), axis, 0)
-                zeros = pt.zeros((lengths(rv)[link.axis], *list(front.shape)[1:]), dtype=rv.dtype)
-                total = pt.moveaxis(zeros[link.index].inc(front), 0, axis)
-        axes = [link.axis for link in kept]
-        total = total.dimshuffle(
-            *(axes.index(axis) if axis in axes else "x" for axis in range(rv.ndim))
-        )
-        for axis, entry in self.form.picked:
-            only = pt.zeros(lengths(rv)[axis], dtype=rv.dtype)[entry].set(1)
-            total *= only.dimshuffle(*(0 if i == axis else "x" for i in range(rv.ndim)))
-        return total
 
 
 def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorVariable:
@@ -285,9 +266,7 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
         raise NotConjugate(f"its prior is {distribution(rv)}, not Gamma or inverse Gamma")
     if op is HalfNormalRV and scalar_constant(parameters(rv)[0]) != 0:
         raise NotConjugate("its prior does not begin at zero")
-    transform = model.rvs_to_transforms[rv]
-    if transform is not None and not isinstance(transform, LogTransform):
-        raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
+    require_transform(model, rv, LogTransform)
     prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     for seen in scaled:
@@ -318,9 +297,8 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
     if any(depends_on(other, {rv}, barriers) for other in others):
         raise NotConjugate(f"more than the scale of child {describe(child)} depends on it")
     try:
-        form = power(scale, rv, barriers)
+        form = carried(scale, rv, barriers, child)
     except NotConjugate as reason:
         message = f"the scale of child {describe(child)} is not a power of it: {reason}"
         raise NotConjugate(message) from None
-    carried = broadcast(AffineMap(None, {rv: form.term}), scale, child).terms[rv]
-    return Scaled(child, value_of(model, child), role, replace(form, term=carried))
+    return Scaled(child, value_of(model, child), role, form)
