@@ -16,6 +16,9 @@ from scipy import special, stats
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+    TruncatedGeneralizedInverseGaussianRV,
+)
 from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
 from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
 
@@ -51,6 +54,27 @@ def generalized_inverse_gaussian(
         return float(np.sum(kernel - _log_integral(nu, delta2, lambda2)))
 
     return Density(log_density, _positive(shape))
+
+
+def truncated_generalized_inverse_gaussian(
+    shape: tuple[int, ...],
+    nu: Array,
+    delta2: Array,
+    lambda2: Array,
+    lower: Array,
+    upper: Array,
+) -> Density:
+    """Between finite bounds."""
+
+    def log_density(x: Array) -> float:
+        return float(np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2))
+
+    def sample(rng: Random, scale: float) -> Array:
+        share = special.expit(min(scale, 5.0) * rng.normal(size=shape))
+        value: Array = lower + (upper - lower) * share
+        return value
+
+    return Density(log_density, sample)
 
 
 def _log_integral(nu: Array, delta2: Array, lambda2: Array) -> Array:
@@ -181,6 +205,7 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
     PiecewiseNormalRV: piecewise_normal,
     PolyaGammaRV: polya_gamma,
+    TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }
 """``DENSITIES[type(op)](shape, *parameters)``, by Op."""

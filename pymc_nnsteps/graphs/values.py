@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.pytensorf import constant_fold
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import io_toposort
@@ -56,6 +58,12 @@ def natural_values(model: pm.Model) -> dict[Variable, Variable]:
 
 def _dtype(variable: Variable) -> str | None:
     return getattr(variable.type, "dtype", None)
+
+
+def constant_or_none(variable: TensorVariable) -> NDArray[Any] | None:
+    """Value of an expression of constants."""
+    [folded] = constant_fold([variable], raise_not_constant=False)
+    return np.asarray(folded) if isinstance(folded, np.ndarray) else None
 
 
 def scalar_constant(variable: Variable) -> float | None:
