@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
+from pymc_nnsteps.conditionals.verification import verify
 from pymc_nnsteps.diagnostics import diagnose, rhat_over_time, score_statistic
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -47,6 +48,7 @@ __all__ = [
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
+    "verify",
     "wide_mlp",
 ]
 

@@ -30,6 +30,7 @@ NAMES = {
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
+    "verify",
     "wide_mlp",
 }
 

@@ -16,11 +16,23 @@ module              its subject
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax
 ``scales``          precisions, variances and what controls them
+``trials``          probabilities with a Beta prior
+``shares``          shares of classes with a Dirichlet prior
+``entries``         entries of a variable that a child sees, and sums over them
+``table``           the table that each law is entered in by its own module
 ``recognition``     match, find_conditionals
+``densities``       densities of the random draws that laws end with
+``verification``    whether the laws are those of a model
 ==================  ====================================================================
 """
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw
 from pymc_nnsteps.conditionals.recognition import find_conditionals, match
 
 __all__ = ["Conditional", "Draw", "find_conditionals", "match"]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.logprob.transforms import Transform
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
@@ -120,6 +121,18 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
             )
 
 
+def require_transform(model: pm.Model, rv: TensorVariable, *known: type[Transform]) -> None:
+    """Check that a free variable has one of these transforms, or none.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    transform = model.rvs_to_transforms[rv]
+    if transform is not None and not isinstance(transform, known):
+        raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
+
+
 def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> bool:
     transform = model.rvs_to_transforms.get(child)
     if transform is None or not isinstance(child, TensorVariable):
@@ -139,9 +152,7 @@ def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, T
     if not isinstance(rv.owner.op, NormalRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
     require_free(model, rv)
-    if model.rvs_to_transforms[rv] is not None:
-        transform = type(model.rvs_to_transforms[rv]).__name__
-        raise NotConjugate(f"it is constrained by the transform {transform}")
+    require_transform(model, rv)
     mean, sigma = parameters(rv)
     return mean, precision_of(rv, sigma)
 

@@ -23,13 +23,14 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
-from pytensor.tensor.random.basic import BernoulliRV
+from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import Child, Layout, evidence_of
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free
 from pymc_nnsteps.conditionals.gaussian import observe
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -90,6 +91,7 @@ def _decided_by(model: pm.Model, probability: TensorVariable) -> TensorVariable 
     return None
 
 
+@recognises({BernoulliRV}, {NormalRV, BernoulliRV})
 def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     """Recognise a free Bernoulli variable that its children see entry by entry.
 

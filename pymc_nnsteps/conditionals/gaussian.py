@@ -37,7 +37,7 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, LogNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
@@ -67,6 +67,7 @@ from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_elementwise,
     draw_shared,
 )
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import Term, cut_link
@@ -156,8 +157,30 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     return Gaussian(tuple(rvs), members, observations)
 
 
+def decides(child: TensorVariable) -> bool:
+    """Whether a child may be a function of utilities: a class, or a side of a threshold."""
+    if isinstance(child.owner.op, BernoulliRV):
+        return logit_of(child) is None
+    return isinstance(child.owner.op, CategoricalRV)
+
+
+def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
+    return not any(decides(child) for child in children(model, rv))
+
+
+@recognises({NormalRV}, {NormalRV, LogNormalRV, BernoulliRV}, when=_decides_nothing)
+def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
+    """Recognise the full conditional of one variable as Gaussian.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    return match_gaussian(model, [rv])
+
+
 def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Child:
-    """Read how a child sees variables: by its mean, if it is Normal, or by its logit.
+    """Read how a child sees variables: by its mean (of its logarithm), or by its logit.
 
     Raises
     ------
@@ -169,14 +192,16 @@ def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable
         logit = logit.astype(upcast(*(rv.dtype for rv in rvs), config.floatX))
         half = value_of(model, child).astype(logit.dtype) - pt.constant(0.5, dtype=logit.dtype)
         return BinaryObservation(child, offset, terms, half, logit)
-    if not isinstance(child.owner.op, NormalRV):
+    if not isinstance(child.owner.op, NormalRV | LogNormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
     for rv in rvs:
         if depends_on(sigma, {rv}, model.basic_RVs):
             raise NotConjugate(f"the scale of child {describe(child)} depends on it")
     offset, terms = _read_affine(model, child, mean, rvs, "mean")
-    return Observation(child, offset, terms, value_of(model, child), precision_of(child, sigma))
+    value = value_of(model, child)
+    value = pt.log(value) if isinstance(child.owner.op, LogNormalRV) else value
+    return Observation(child, offset, terms, value, precision_of(child, sigma))
 
 
 def _read_affine(

@@ -25,6 +25,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, normal_prior, value_of
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import known_shape, lengths
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -71,6 +72,11 @@ class PiecewiseGaussian(Conditional):
         return Draw(rng, {z: typed_like(z, value)})
 
 
+def _has_one_child(model: pm.Model, z: TensorVariable) -> bool:
+    return len(children(model, z)) == 1
+
+
+@recognises({NormalRV}, {NormalRV}, when=_has_one_child)
 def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation.
 

@@ -29,11 +29,13 @@ from pytensor.scalar.math import Erf, Erfc, Sigmoid
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Argmax, Max
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, normal_prior, value_of
+from pymc_nnsteps.conditionals.gaussian import decides
 from pymc_nnsteps.conditionals.piecewise import entries_like
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -97,6 +99,11 @@ class LargestUtility(Conditional):
         return Draw(rng, {z: typed_like(z, value.reshape(z.shape))})
 
 
+def _decides_something(model: pm.Model, z: TensorVariable) -> bool:
+    return any(decides(child) for child in children(model, z))
+
+
+@recognises({NormalRV}, {BernoulliRV, CategoricalRV}, when=_decides_something)
 def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
     """Recognise ``z`` as utilities behind a hard decision.
 

@@ -1,21 +1,16 @@
-"""Which conditional a variable has: the table of recognisers, and blocks."""
+"""Which conditional a variable has, by the table of laws, and blocks."""
 
 from collections.abc import Sequence
 
 import pymc as pm
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.augmentation import logit_of
-from pymc_nnsteps.conditionals.conditional import Conditional, normal_prior
-from pymc_nnsteps.conditionals.gates import match_gates
+from pymc_nnsteps.conditionals.conditional import Conditional
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
-from pymc_nnsteps.conditionals.piecewise import match_piecewise
-from pymc_nnsteps.conditionals.probit import match_probit
-from pymc_nnsteps.conditionals.scales import PRIORS, SQUARES, is_scale, match_scale
+from pymc_nnsteps.conditionals.scales import is_scale
+from pymc_nnsteps.conditionals.table import Recogniser, laws_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children
 
 
 def match(model: pm.Model, rv: TensorVariable) -> Conditional:
@@ -48,37 +43,30 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     pymc_nnsteps.graphs.errors.NotConjugate: mu: child y is StudentT, not Normal
     """
     try:
-        if type(rv.owner.op) in PRIORS or (type(rv.owner.op) in SQUARES and is_scale(model, rv)):
-            return match_scale(model, rv)
-        if isinstance(rv.owner.op, BernoulliRV):
-            return match_gates(model, rv)
-        if not isinstance(rv.owner.op, NormalRV) and is_scale(model, rv):
-            raise NotConjugate(
-                f"its prior is {distribution(rv)}; a scale is drawn where its own prior is "
-                "HalfNormal, that of the precision or rate Gamma, or of the variance InverseGamma"
-            )
-        normal_prior(model, rv)
-        direct = children(model, rv)
-        if any(_is_decision(child) for child in direct):
-            return match_probit(model, rv)
-        try:
-            return match_gaussian(model, [rv])
-        except NotConjugate as not_gaussian:
-            if len(direct) != 1 or not isinstance(direct[0].owner.op, NormalRV):
-                raise
-            try:
-                return match_piecewise(model, rv)
-            except NotConjugate as not_piecewise:
-                raise NotConjugate(f"{not_gaussian}; {not_piecewise}") from None
+        return _first([law.recognise for law in laws_of(model, rv)], model, rv)
     except NotConjugate as reason:
         raise NotConjugate(f"{describe(rv)}: {reason}") from None
 
 
-def _is_decision(child: TensorVariable) -> bool:
-    """Whether a child may be a function of utilities: a class, or a side of a threshold."""
-    if isinstance(child.owner.op, BernoulliRV):
-        return logit_of(child) is None
-    return isinstance(child.owner.op, CategoricalRV)
+def _first(recognisers: Sequence[Recogniser], model: pm.Model, rv: TensorVariable) -> Conditional:
+    """What the first recogniser that does not decline makes of a variable."""
+    reasons: list[str] = []
+    for recogniser in recognisers:
+        try:
+            return recogniser(model, rv)
+        except NotConjugate as reason:
+            reasons.append(str(reason))
+    raise NotConjugate("; ".join(dict.fromkeys(reasons)) or _unknown(model, rv))
+
+
+def _unknown(model: pm.Model, rv: TensorVariable) -> str:
+    """Why there is no law for a variable."""
+    if is_scale(model, rv):
+        return (
+            f"its prior is {distribution(rv)}; a scale is drawn where its own prior is "
+            "HalfNormal, that of the precision or rate Gamma, or of the variance InverseGamma"
+        )
+    return f"its prior is {distribution(rv)}, not Normal"
 
 
 def recognise(

@@ -12,7 +12,8 @@ Model, for a positive variable :math:`v` with a prior of the generalised inverse
 with :math:`m_c p_c = \pm 1`. For a Normal child :math:`s` is its standard deviation,
 :math:`k = 1`, :math:`t = (z - \mu)^2/2` and :math:`m = 2`; for a Gamma child of shape
 :math:`\alpha` it is :math:`1/\text{rate}`, :math:`k = \alpha`, :math:`t = z`, :math:`m = 1`.
-Posterior: a generalised inverse Gaussian (of a half-Normal standard deviation: its square) with
+Posterior: a generalised inverse Gaussian (of a standard deviation: its square; under a uniform
+prior: between the bounds) with
 
 .. math::
 
@@ -30,18 +31,33 @@ given :math:`v`, and forgotten afterwards:
                                         \tfrac12(\alpha + (z - \mu)^2/s^2)\right), \qquad
     t = \lambda_{ci} (z - \mu)^2/2.
 
+Priors of standard deviations that are half Student-t, half-Cauchy or exponential are mixtures,
+whose auxiliary variable :math:`a` is drawn first and forgotten as well (Wand et al., *Mean field
+variational Bayes for elaborate distributions*, 2011; Andrews and Mallows, 1974):
+
+.. math::
+
+    v^2 \mid a \sim \text{InvGamma}\left(\tfrac{\nu}{2}, \tfrac{\nu}{a}\right), \;
+    a \sim \text{InvGamma}\left(\tfrac12, \tfrac{1}{\sigma^2}\right)
+    \;\Rightarrow\; v \sim t^+_\nu(\sigma), \qquad
+    v \mid a \sim N^+(0, a), \; a \sim \text{Exp}\left(\tfrac{\lambda^2}{2}\right)
+    \;\Rightarrow\; v \sim \text{Exp}(\lambda).
+
 These are Neal's conditionals of precisions (*Neural Network Models Implemented in the Flexible
 Bayesian Modelling Software*, eqs 27-31), drawn exactly for all shapes, and those of global and
 local scales of shrinkage priors.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, override
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.transforms import LogTransform
+from pymc.distributions.continuous import HalfCauchyRV, HalfStudentTRV, WeibullBetaRV
+from pymc.distributions.transforms import Interval, LogTransform
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
     ExponentialRV,
@@ -53,22 +69,32 @@ from pytensor.tensor.random.basic import (
     NormalRV,
     PoissonRV,
     StudentTRV,
+    UniformRV,
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free, value_of
-from pymc_nnsteps.graphs.affine import AffineMap, broadcast
-from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    require_free,
+    require_transform,
+    value_of,
+)
+from pymc_nnsteps.conditionals.entries import carried, summed
+from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
-from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.monomial import PowerForm, power
+from pymc_nnsteps.graphs.monomial import PowerForm
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
-from pymc_nnsteps.graphs.values import scalar_constant, typed_like
+from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     generalized_inverse_gaussian,
+)
+from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+    truncated_generalized_inverse_gaussian,
 )
 
 
@@ -106,6 +132,48 @@ SQUARES: dict[type, Callable[..., Exponents]] = {
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """A prior whose square is generalised inverse Gaussian given an auxiliary variable.
+
+    Attributes
+    ----------
+    auxiliary : callable
+        Exponents of the auxiliary variable, given the variable and the prior's parameters.
+    square : callable
+        Exponents of the variable's square, given the auxiliary variable and the parameters.
+    """
+
+    auxiliary: Callable[..., Exponents]
+    square: Callable[..., Exponents]
+
+
+def _inverse_gamma_mixture(nu: Any, v: TensorVariable, sigma: TensorVariable) -> Exponents:
+    return _exponents(-(nu + 1) / 2, delta2=2 * (nu / pt.sqr(v) + pt.reciprocal(pt.sqr(sigma))))
+
+
+MIXTURES: dict[type, Mixture] = {
+    HalfStudentTRV: Mixture(
+        lambda v, nu, sigma: _inverse_gamma_mixture(nu, v, sigma),
+        lambda a, nu, sigma: _exponents(-nu / 2, delta2=2 * nu / a),
+    ),
+    HalfCauchyRV: Mixture(
+        lambda v, sigma: _inverse_gamma_mixture(1.0, v, sigma),
+        lambda a, sigma: _exponents(-0.5, delta2=2 / a),
+    ),
+    ExponentialRV: Mixture(
+        lambda v, scale: _exponents(0.5, pt.sqr(v), pt.reciprocal(pt.sqr(scale))),
+        lambda a, scale: _exponents(0.5, lambda2=pt.reciprocal(a)),
+    ),
+}
+"""Priors of standard deviations that are mixtures."""
+
+BOUNDED = {UniformRV}
+"""Priors that are constant between their two parameters."""
+
+STANDARD_DEVIATIONS = (*SQUARES, *MIXTURES, *BOUNDED)
+
+
+@dataclass(frozen=True)
 class Role:
     """How a child's density ``s^-k exp(-t s^-m)`` depends on its scale ``s``.
 
@@ -120,13 +188,16 @@ class Role:
     mixing : callable, optional
         Exponents of the full conditional of the child's own precision, which multiplies ``t``,
         as a function of the same.
+    shape : int, optional
+        Position of a parameter, which has to be a known constant, that ``m`` is instead.
     """
 
     scale: int
-    power: int
+    power: float
     order: Callable[..., TensorVariable]
     statistic: Callable[..., TensorVariable]
     mixing: Callable[..., Exponents] | None = None
+    shape: int | None = None
 
 
 def _ones(z: TensorVariable, *parameters: TensorVariable) -> TensorVariable:
@@ -154,6 +225,7 @@ CHILDREN: dict[type, Role] = {
     GammaRV: Role(1, 1, lambda z, shape, s: shape, lambda z, shape, s: z),
     ExponentialRV: Role(0, 1, _ones, lambda z, s: z),
     PoissonRV: Role(0, -1, lambda z, mean: -z, _ones),
+    WeibullBetaRV: Role(1, 1, lambda z, shape, s: shape, lambda z, shape, s: z**shape, shape=0),
     InvGammaRV: Role(1, -1, lambda z, shape, s: -shape, lambda z, shape, s: 1 / z),
 }
 """What a scale can be the scale of; of a Poisson variable it is the mean."""
@@ -182,34 +254,10 @@ class Scaled:
             statistic = precision * statistic
         coefficient = _without_axes_of(rv, self.form.term.coefficient)
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
-        nu = self.summed(-self.form.exponent / root * order, rv)
-        squares = self.summed(statistic, rv)
+        nu = summed(-self.form.exponent / root * order, self.form, rv, self.value)
+        squares = summed(statistic, self.form, rv, self.value)
         zero = pt.zeros_like(squares)
         return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
-
-    def summed(self, array: TensorVariable, rv: TensorVariable) -> TensorVariable:
-        """Sum of an array with the child's axes over all entries that share an entry of ``rv``."""
-        array = array.astype(rv.dtype)
-        if self.form.where is not None:
-            array = pt.switch(self.form.where, array, pt.zeros((), dtype=rv.dtype))
-        full = pt.broadcast_to(array, self.value.shape)
-        links = self.form.term.links
-        summed = [axis for axis, link in enumerate(links) if link is None]
-        kept: list[Link] = [link for link in links if link is not None]
-        total = full.sum(summed) if summed else full
-        for axis, link in enumerate(kept):
-            if link.index is not None:
-                front = pt.moveaxis(expand(total, {axis: link.index.shape[0]}), axis, 0)
-                zeros = pt.zeros((lengths(rv)[link.axis], *list(front.shape)[1:]), dtype=rv.dtype)
-                total = pt.moveaxis(zeros[link.index].inc(front), 0, axis)
-        axes = [link.axis for link in kept]
-        total = total.dimshuffle(
-            *(axes.index(axis) if axis in axes else "x" for axis in range(rv.ndim))
-        )
-        for axis, entry in self.form.picked:
-            only = pt.zeros(lengths(rv)[axis], dtype=rv.dtype)[entry].set(1)
-            total *= only.dimshuffle(*(0 if i == axis else "x" for i in range(rv.ndim)))
-        return total
 
 
 def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorVariable:
@@ -226,64 +274,55 @@ class Scale(Conditional):
     root : int
         The power of the variable that is generalised inverse Gaussian.
     prior : Exponents
-        Of that power.
+        Of that power; of a mixture, what its prior adds to what is seen beside the mixture.
+    scaled : tuple of Scaled
+    mixture : Mixture, optional
+        What the prior is a mixture of.
+    bounds : tuple of two TensorVariable, optional
+        Of the variable.
     """
 
     draws: tuple[TensorVariable, ...]
     root: int
     prior: Exponents
     scaled: tuple[Scaled, ...]
+    mixture: Mixture | None = None
+    bounds: tuple[TensorVariable, TensorVariable] | None = None
 
     @property
     @override
     def name(self) -> str:
         name = "generalised inverse Gaussian"
-        return name if self.root == 1 else f"root of a {name}"
+        name = name if self.bounds is None else f"truncated {name}"
+        name = name if self.root == 1 else f"root of a {name}"
+        return name if self.mixture is None else f"{name}, by a mixture"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [rv] = self.draws
         total = self.prior
+        if self.mixture is not None:
+            given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
+            rng, auxiliary = _draw(rng, self.mixture.auxiliary(rv, *given), rv.dtype)
+            total += self.mixture.square(auxiliary, *given)
         for seen in self.scaled:
             rng, evidence = seen.evidence(rng, rv, self.root)
             total += evidence
         nu = pt.broadcast_to(total.nu, lengths(rv)) if rv.ndim else total.nu
-        rng, value = _draw(rng, Exponents(nu, total.delta2, total.lambda2), rv.dtype)
+        total = Exponents(nu, total.delta2, total.lambda2)
+        if self.bounds is None:
+            rng, value = _draw(rng, total, rv.dtype)
+        else:
+            bounds = [bound.astype(rv.dtype) ** self.root for bound in self.bounds]
+            rng, value = truncated_generalized_inverse_gaussian(
+                rng, nu.astype(rv.dtype), total.delta2, total.lambda2, *bounds
+            )
         return Draw(rng, {rv: typed_like(rv, value if self.root == 1 else pt.sqrt(value))})
 
 
 def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, TensorVariable]:
     nu = exponents.nu.astype(dtype)
     return generalized_inverse_gaussian(rng, nu, exponents.delta2, exponents.lambda2)
-
-
-def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
-    """Recognise a positive variable that scales its children.
-
-    Raises
-    ------
-    NotConjugate
-    """
-    require_free(model, rv)
-    op = type(rv.owner.op)
-    root = 2 if op in SQUARES else 1
-    read = PRIORS.get(op) or SQUARES.get(op)
-    if read is None:
-        raise NotConjugate(f"its prior is {distribution(rv)}, not Gamma or inverse Gamma")
-    if op is HalfNormalRV and scalar_constant(parameters(rv)[0]) != 0:
-        raise NotConjugate("its prior does not begin at zero")
-    transform = model.rvs_to_transforms[rv]
-    if transform is not None and not isinstance(transform, LogTransform):
-        raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
-    prior = read(*(parameter.astype(rv.dtype) for parameter in parameters(rv)))
-    scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
-    for seen in scaled:
-        if abs(seen.form.exponent * seen.role.power) != root:
-            raise NotConjugate(
-                f"the scale of child {describe(seen.child)} is proportional to its power "
-                f"{seen.form.exponent:g}"
-            )
-    return Scale((rv,), root, prior, scaled)
 
 
 def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
@@ -293,6 +332,55 @@ def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
     return any(
         role is not None and depends_on(parameters(child)[role.scale], {rv}, barriers)
         for child, role in roles
+    )
+
+
+@recognises(STANDARD_DEVIATIONS, CHILDREN.keys(), when=is_scale)
+@recognises(PRIORS.keys(), CHILDREN.keys())
+def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
+    """Recognise a positive variable that scales its children.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    require_free(model, rv)
+    op = type(rv.owner.op)
+    given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
+    if op is HalfNormalRV and scalar_constant(given[0]) != 0:
+        raise NotConjugate("its prior does not begin at zero")
+    require_transform(model, rv, Interval if op in BOUNDED else LogTransform)
+    scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
+    root = _root(op, scaled)
+    if op in BOUNDED:
+        lower, upper = given
+        if (least := constant_or_none(lower)) is None or np.any(least < 0):
+            raise NotConjugate("its prior is Uniform and not known to be positive")
+        return Scale((rv,), root, _exponents(1 / root), scaled, bounds=(lower, upper))
+    if root == 1:
+        return Scale((rv,), root, PRIORS[op](*given), scaled)
+    if op in MIXTURES:
+        return Scale((rv,), root, _exponents(), scaled, mixture=MIXTURES[op])
+    return Scale((rv,), root, SQUARES[op](*given), scaled)
+
+
+def _root(op: type, scaled: Sequence[Scaled]) -> int:
+    """The power of a variable that its children ask for, if its prior has a law for that."""
+    known = [1] if op in PRIORS or op in BOUNDED else []
+    known += [2] if op in STANDARD_DEVIATIONS else []
+    asked = [abs(seen.form.exponent * seen.role.power) for seen in scaled]
+    for root in known:
+        if all(math.isclose(power, root, rel_tol=1e-9) for power in asked):
+            return root
+    for seen, power in zip(scaled, asked, strict=True):
+        if not any(math.isclose(power, root, rel_tol=1e-9) for root in known):
+            raise NotConjugate(
+                f"the scale of child {describe(seen.child)} is proportional to its power "
+                f"{seen.form.exponent:g}"
+            )
+    raise NotConjugate(
+        f"it is a variance or a rate in some children and its square in others: "
+        f"{', '.join(describe(seen.child) for seen in scaled)}"
     )
 
 
@@ -315,9 +403,13 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
     if any(depends_on(other, {rv}, barriers) for other in others):
         raise NotConjugate(f"more than the scale of child {describe(child)} depends on it")
     try:
-        form = power(scale, rv, barriers)
+        form = carried(scale, rv, barriers, child)
     except NotConjugate as reason:
         message = f"the scale of child {describe(child)} is not a power of it: {reason}"
         raise NotConjugate(message) from None
-    carried = broadcast(AffineMap(None, {rv: form.term}), scale, child).terms[rv]
-    return Scaled(child, value_of(model, child), role, replace(form, term=carried))
+    if role.shape is not None:
+        power = scalar_constant(given[role.shape])
+        if power is None:
+            raise NotConjugate(f"the shape of child {describe(child)} is not one known number")
+        role = replace(role, power=power)
+    return Scaled(child, value_of(model, child), role, form)

@@ -22,7 +22,9 @@ def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
 def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
     """Lengths of the axes of a random variable, where its type or its size states them."""
     size = rv.owner.op.size_param(rv.owner)
-    sizes = [None] * rv.ndim if isinstance(size.type, NoneTypeT) else list(size)
+    n_core = getattr(rv.owner.op, "ndim_supp", 0)
+    sizes = [None] * (rv.ndim - n_core) if isinstance(size.type, NoneTypeT) else list(size)
+    sizes += [None] * n_core
     return [
         length if static is None else static
         for length, static in zip(sizes, rv.type.shape, strict=True)

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
@@ -30,7 +32,7 @@ Shape = Sequence[int | None]
 def shapes_of(
     model: pm.Model, initial_point: Mapping[str, NDArray] | None = None
 ) -> dict[TensorVariable, tuple[int, ...]]:
-    """Shapes of the model's variables; of free ones with a transform, that of their value.
+    """Shapes of the model's variables.
 
     Parameters
     ----------
@@ -39,11 +41,24 @@ def shapes_of(
         Values of the free variables; by default the model's.
     """
     point = model.initial_point() if initial_point is None else initial_point
-    shapes = {rv: np.shape(point[model.rvs_to_values[rv].name]) for rv in model.free_RVs}
+    shapes = {rv: _natural_shape(model, rv, point) for rv in model.free_RVs}
     observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
     evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
     pairs = zip(model.observed_RVs, evaluated, strict=True)
     return {**shapes, **{rv: tuple(int(n) for n in shape) for rv, shape in pairs}}
+
+
+def _natural_shape(
+    model: pm.Model, rv: TensorVariable, point: Mapping[str, NDArray]
+) -> tuple[int, ...]:
+    """Shape of a free variable; a transform of vectors or matrices may change it."""
+    value, transform = model.rvs_to_values[rv], model.rvs_to_transforms[rv]
+    if transform is None or not getattr(rv.owner.op, "ndim_supp", 0):
+        return np.shape(point[value.name])
+    natural = transform.backward(value, *rv.owner.inputs)
+    graph = graph_replace([natural.shape], {value: pt.as_tensor(point[value.name])}, strict=False)
+    [shape] = pytensor.function([], graph, mode="FAST_COMPILE")()
+    return tuple(int(n) for n in shape)
 
 
 def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.pytensorf import constant_fold
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import io_toposort
@@ -41,8 +43,27 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
     return [new.get(expression, expression) for expression in wanted]
 
 
+def natural_values(model: pm.Model) -> dict[Variable, Variable]:
+    """Each random variable as a function of the model's value variables, or its data."""
+    current: dict[Variable, Variable] = observed_values(model)
+    for rv in model.free_RVs:
+        value = model.rvs_to_values[rv]
+        transform = model.rvs_to_transforms[rv]
+        if transform is not None:
+            inputs = substitute(rv.owner.inputs, current)
+            value = transform.backward(value, *inputs)
+        current[rv] = value
+    return current
+
+
 def _dtype(variable: Variable) -> str | None:
     return getattr(variable.type, "dtype", None)
+
+
+def constant_or_none(variable: TensorVariable) -> NDArray[Any] | None:
+    """Value of an expression of constants."""
+    [folded] = constant_fold([variable], raise_not_constant=False)
+    return np.asarray(folded) if isinstance(folded, np.ndarray) else None
 
 
 def scalar_constant(variable: Variable) -> float | None:

@@ -8,6 +8,7 @@ mean, cost tens of nanoseconds each, and are the same bits in C, Numba and FAST_
 - `piecewise_normal`: a normal seen through a noisy piecewise-linear activation;
 - `argmax_utilities`: normals whose largest element is known;
 - `generalized_inverse_gaussian`: a variance or precision with pulls at both ends;
+- `truncated_generalized_inverse_gaussian`: the same between two bounds;
 - `polya_gamma`: the precision that turns a logistic likelihood into a Gaussian one.
 
 `kernels` holds the numerics, `op` turns a kernel into an Op.
@@ -16,6 +17,9 @@ mean, cost tens of nanoseconds each, and are the same bits in C, Numba and FAST_
 from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian
 from pymc_nnsteps.random.piecewise_normal import piecewise_normal
 from pymc_nnsteps.random.polya_gamma import polya_gamma
+from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+    truncated_generalized_inverse_gaussian,
+)
 from pymc_nnsteps.random.truncated_normal import truncated_normal
 from pymc_nnsteps.random.utilities import argmax_utilities
 
@@ -24,5 +28,6 @@ __all__ = [
     "generalized_inverse_gaussian",
     "piecewise_normal",
     "polya_gamma",
+    "truncated_generalized_inverse_gaussian",
     "truncated_normal",
 ]

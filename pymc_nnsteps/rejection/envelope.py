@@ -42,6 +42,7 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.entries import summed
 from pymc_nnsteps.conditionals.scales import CHILDREN, scaled_child
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -216,7 +217,8 @@ def _raise_scales(
             scaled = scaled_child(model, child, v)
         except NotConjugate as reason:
             raise NotConjugate(f"{describe(v)}: {reason}") from None
-        power = _evaluate(model, scaled.summed(pt.as_tensor(scaled.form.exponent * exponent), v))
+        powers_of_entries = pt.as_tensor(scaled.form.exponent * exponent)
+        power = _evaluate(model, summed(powers_of_entries, scaled.form, v, scaled.value))
         powers[v] = powers[v] + power if v in powers else power
 
 

@@ -16,14 +16,15 @@ import pymc as pm
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Dot
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.gates import match_gates
+from pymc_nnsteps.conditionals.conditional import Conditional
+from pymc_nnsteps.conditionals.gates import Gates
 from pymc_nnsteps.conditionals.gaussian import match_gaussian
-from pymc_nnsteps.conditionals.piecewise import match_piecewise
-from pymc_nnsteps.conditionals.probit import match_probit
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
+from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
 from pymc_nnsteps.conditionals.scales import PRIORS
+from pymc_nnsteps.conditionals.table import laws_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 
@@ -60,24 +61,29 @@ def _latent_layers(model: pm.Model) -> set[TensorVariable]:
     layers: set[TensorVariable] = set()
     for z in model.free_RVs:
         direct = children(model, z)
-        if len(direct) != 1 or not isinstance(z.owner.op, NormalRV | BernoulliRV):
-            continue
-        [child] = direct
-        try:
-            if isinstance(z.owner.op, BernoulliRV):
-                match_gates(model, z)
-                if child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child):
-                    layers.update({z, child})
-            elif isinstance(child.owner.op, BernoulliRV | CategoricalRV):
-                match_probit(model, z)
-                layers.add(z)
-            elif match_piecewise(model, z).activation.knots or (
-                child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child)
-            ):
-                layers.update({z, child}.intersection(model.free_RVs))
-        except NotConjugate:
-            continue
-    return layers
+        if len(direct) == 1:
+            for law in laws_of(model, z):
+                try:
+                    found = law.recognise(model, z)
+                except NotConjugate:
+                    continue
+                layers |= _layers_of(model, found, direct[0])
+    return layers.intersection(model.free_RVs)
+
+
+def _layers_of(model: pm.Model, found: Conditional, child: TensorVariable) -> set[TensorVariable]:
+    """Latent layers that a conditional shows: those that it draws, and their child."""
+    [z, *_] = found.draws
+    match found:
+        case Threshold() | LargestUtility():
+            return {z}
+        case PiecewiseGaussian(activation=activation) if activation.knots:
+            return {z, child}
+        case PiecewiseGaussian() | Gates() if (
+            child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child)
+        ):
+            return {z, child}
+    return set()
 
 
 def _sums_weights(model: pm.Model, z: TensorVariable) -> bool:

@@ -20,12 +20,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.random_data import refuse_random_data
-from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.target import log_density
-from pymc_nnsteps.steps.variables import as_tensor, as_value, natural_values
+from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]
 

@@ -16,10 +16,9 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.graphs.search import stated_in
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.joint.scan import check_scan
 from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.variables import natural_values
 
 
 class Sweep:

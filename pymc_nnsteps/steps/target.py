@@ -16,9 +16,8 @@ from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import depends_on, parameters
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.steps.covariance import inverted, unbatched
-from pymc_nnsteps.steps.variables import natural_values
 
 
 def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:

@@ -10,7 +10,7 @@ from pytensor.xtensor.type import XTensorType, as_xtensor
 
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import stated_in
-from pymc_nnsteps.graphs.values import observed_values, substitute, typed_like
+from pymc_nnsteps.graphs.values import typed_like
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 """What a step method takes as its variables; None leaves the choice to it."""
@@ -61,19 +61,6 @@ def _problem(model: pm.Model, variable: Variable) -> str:
         names = ", ".join(rv.name for rv in model.free_RVs if rv in sources)
         return f"{name} is computed from {names}: name what it is computed from"
     return f"{name} does not belong to this model"
-
-
-def natural_values(model: pm.Model) -> dict[Variable, Variable]:
-    """Each random variable as a function of the model's value variables, or its data."""
-    current: dict[Variable, Variable] = observed_values(model)
-    for rv in model.free_RVs:
-        value = model.rvs_to_values[rv]
-        transform = model.rvs_to_transforms[rv]
-        if transform is not None:
-            inputs = substitute(rv.owner.inputs, current)
-            value = transform.backward(value, *inputs)
-        current[rv] = value
-    return current
 
 
 def as_tensor(value: Variable) -> TensorVariable:

@@ -3,7 +3,7 @@
 A case is the text of a model: a variable, an expression of it that is grown operation by operation
 from tables of what a user may write, and a child that sees the expression. The tables hold what
 the readers know and its neighbours that they do not, so that some cases are declined; each one
-that is accepted is checked against the model's own log density (:mod:`tests.conditionals.laws`).
+that is accepted is checked against the model's own log density, as ``verify`` does.
 """
 
 import re
@@ -22,10 +22,10 @@ from pytensor.tensor.random.op import RandomVariable
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
 from pymc_nnsteps.conditionals.recognition import find_conditionals, match
+from pymc_nnsteps.conditionals.verification import compare
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.steps.networks import needs_gibbs
-from tests.conditionals.graphs import FAST, logp_of, point_of, put, shapes_of
-from tests.conditionals.laws import assert_exact
+from tests.conditionals.graphs import FAST, logp_of, point_of, shapes_of
 from tests.conditionals.programs import (
     DECISIONS,
     KINK_NEIGHBOURS,
@@ -367,8 +367,9 @@ def check(source: str, *, rtol: float = 1e-7, seed: int = 0) -> set[str]:
         except nns.NotConjugate:
             continue
         found.append(rv)
+    rng = np.random.default_rng(seed)
     try:
-        point = _start(model, np.random.default_rng(seed))
+        point = _start(model, rng)
     except MISFITS:
         return set()
     if not _is_sound(model, point):
@@ -384,12 +385,11 @@ def check(source: str, *, rtol: float = 1e-7, seed: int = 0) -> set[str]:
         [z] = conditional.draws
         for child in children(model, z):
             assert child in model.observed_RVs, f"{z.name} and its free child {child} stick"
-        inside = assert_exact(model, conditional, point, rtol=rtol, seed=seed)
-        point = put(point, model, [z], inside)
+        _, point = compare(model, conditional, point, rng=rng, rtol=rtol)
     if np.isfinite(logp_of(model)(point)):
         for conditional in conditionals:
             if conditional not in decisions:
-                assert_exact(model, conditional, point, rtol=rtol, seed=seed)
+                compare(model, conditional, point, rng=rng, rtol=rtol)
     return {rv.name for conditional in conditionals for rv in conditional.draws}
 
 

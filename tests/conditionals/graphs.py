@@ -21,10 +21,10 @@ from pytensor.tensor.random.basic import UniformRV
 
 from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-from pymc_nnsteps.steps.variables import natural_values
 
 FAST = Mode(linker="py", optimizer="fast_compile")
 

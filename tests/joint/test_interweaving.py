@@ -28,13 +28,12 @@ from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import parameters
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.joint.interweaving import LONGEST_ROW, Interweaving, match_interweaving
 from pymc_nnsteps.kernels import gaussian as kernels
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.sweep import chain_draws
-from pymc_nnsteps.steps.variables import natural_values
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, flat, point_of, random_nodes, shapes_of
 

@@ -23,13 +23,12 @@ from scipy import linalg, special, stats
 
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.joint.interweaving import LONGEST_ROW
 from pymc_nnsteps.joint.interwoven_gates import InterwovenGates, match_interwoven_gates
 from pymc_nnsteps.kernels import gaussian as kernels
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.steps.sweep import chain_draws
-from pymc_nnsteps.steps.variables import natural_values
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, integrand_of, random_nodes, shapes_of
 from tests.joint import gated_layers

@@ -1,0 +1,216 @@
+"""Densities of the random draws that laws end with, each with points at which to look at it.
+
+``DENSITIES`` holds them by the Op that draws: a law whose draw ends with another Op adds it in
+its own module. They are compared with a model's log density by :mod:`.verification`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pytensor.tensor.random.basic import BetaRV, DirichletRV, GammaRV
+from scipy import special, stats
+
+from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
+from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
+from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+    TruncatedGeneralizedInverseGaussianRV,
+)
+from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
+from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+
+Array = NDArray[np.float64]
+Random = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Density:
+    """A law of an array.
+
+    Attributes
+    ----------
+    log_density : callable
+        Of an array; up to a constant that depends on the parameters alone, unless draws of its
+        Op are held while others are drawn.
+    sample : callable
+        ``sample(rng, scale)``: a point, for a larger scale farther from the bulk; at a scale of
+        one perhaps one outside the support.
+    """
+
+    log_density: Callable[[Array], float]
+    sample: Callable[[Random, float], Array]
+
+
+def generalized_inverse_gaussian(
+    shape: tuple[int, ...], nu: Array, delta2: Array, lambda2: Array
+) -> Density:
+    """Normalised where ``delta2`` or ``lambda2`` is zero, or neither is anywhere."""
+
+    def log_density(x: Array) -> float:
+        kernel = (nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2
+        return float(np.sum(kernel - _log_integral(nu, delta2, lambda2)))
+
+    return Density(log_density, _positive(shape))
+
+
+def truncated_generalized_inverse_gaussian(
+    shape: tuple[int, ...],
+    nu: Array,
+    delta2: Array,
+    lambda2: Array,
+    lower: Array,
+    upper: Array,
+) -> Density:
+    """Between finite bounds."""
+
+    def log_density(x: Array) -> float:
+        return float(np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2))
+
+    def sample(rng: Random, scale: float) -> Array:
+        share = special.expit(min(scale, 5.0) * rng.normal(size=shape))
+        value: Array = lower + (upper - lower) * share
+        return value
+
+    return Density(log_density, sample)
+
+
+def _log_integral(nu: Array, delta2: Array, lambda2: Array) -> Array:
+    order = np.abs(nu)
+    pull = np.where(nu > 0, lambda2, delta2)
+    omega = np.sqrt(delta2 * lambda2)
+    bessel = np.log(2 * special.kve(order, omega)) - omega + nu * np.log(delta2 / lambda2) / 2
+    gamma = special.gammaln(order) - order * np.log(pull / 2)
+    integral: Array = np.where(omega == 0, gamma, np.where(np.isfinite(bessel), bessel, 0.0))
+    return integral
+
+
+def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
+    return lambda rng, scale: np.exp(min(scale, 3.0) * rng.normal(size=shape))
+
+
+def polya_gamma(shape: tuple[int, ...], z: Array) -> Density:
+    """PG(1, z) up to a factor that depends on its value alone."""
+
+    def log_density(x: Array) -> float:
+        log_cosh = np.logaddexp(z / 2, -z / 2)
+        return float(np.sum(log_cosh - np.square(z) * x / 2))
+
+    return Density(log_density, _positive(shape))
+
+
+def gamma(shape: tuple[int, ...], alpha: Array, scale: Array) -> Density:
+    """Gamma, normalised."""
+    return Density(
+        lambda x: float(np.sum(stats.gamma.logpdf(x, alpha, scale=scale))), _positive(shape)
+    )
+
+
+def beta(shape: tuple[int, ...], a: Array, b: Array) -> Density:
+    """Beta."""
+
+    def log_density(p: Array) -> float:
+        return float(np.sum((a - 1) * np.log(p) + (b - 1) * np.log1p(-p)))
+
+    return Density(
+        log_density, lambda rng, scale: special.expit(min(scale, 5.0) * rng.normal(size=shape))
+    )
+
+
+def dirichlet(shape: tuple[int, ...], a: Array) -> Density:
+    """Dirichlet along the last axis."""
+
+    def log_density(p: Array) -> float:
+        return float(np.sum((a - 1) * np.log(p)))
+
+    return Density(
+        log_density,
+        lambda rng, scale: special.softmax(min(scale, 3.0) * rng.normal(size=shape), axis=-1),
+    )
+
+
+def piecewise_normal(
+    shape: tuple[int, ...],
+    mu: Array,
+    sigma: Array,
+    x: Array,
+    tau: Array,
+    knots: Array,
+    slopes: Array,
+    intercepts: Array,
+) -> Density:
+    """A normal seen through a piecewise-linear activation."""
+
+    def log_density(z: Array) -> float:
+        k = np.searchsorted(knots, z)
+        seen = (x - slopes[k] * z - intercepts[k]) / tau
+        return float(np.sum(-0.5 * np.square((z - mu) / sigma) - 0.5 * np.square(seen)))
+
+    return Density(log_density, lambda rng, scale: scale * rng.normal(size=shape))
+
+
+def truncated_normal(
+    shape: tuple[int, ...], mu: Array, sigma: Array, lower: Array, upper: Array
+) -> Density:
+    """A normal beyond one bound; at a scale of one, one entry on its other side."""
+    mu, sigma, lower, upper = (np.broadcast_to(p, shape) for p in (mu, sigma, lower, upper))
+    inside = np.where(np.isfinite(lower), 1.0, -1.0)
+    bound = np.where(np.isfinite(lower), lower, upper)
+
+    def log_density(z: Array) -> float:
+        within = np.all((z > lower) & (z < upper))
+        return float(np.sum(-0.5 * np.square((z - mu) / sigma))) if within else -np.inf
+
+    def sample(rng: Random, scale: float) -> Array:
+        away = np.abs(scale * rng.normal(size=shape))
+        if scale == 1.0 and mu.size:
+            away.reshape(-1)[rng.integers(mu.size)] *= -1
+        value: Array = bound + inside * away
+        return value
+
+    return Density(log_density, sample)
+
+
+def argmax_utilities(
+    shape: tuple[int, ...], mu: Array, sigma: Array, labels: Array, current: Array
+) -> Density:
+    """Normals whose largest is known; at a scale of one, of other labels perhaps."""
+    rows = np.arange(len(mu))
+    largest = labels.astype(int)
+
+    def log_density(z: Array) -> float:
+        if not np.array_equal(z.argmax(1), largest):
+            return -np.inf
+        return float(np.sum(-0.5 * np.square((z - mu) / sigma)))
+
+    def sample(rng: Random, scale: float) -> Array:
+        z = scale * rng.normal(size=mu.shape)
+        if scale != 1.0:
+            found = z.argmax(1)
+            swapped = z[rows, largest].copy()
+            z[rows, largest] = z[rows, found]
+            z[rows, found] = np.where(found == largest, z[rows, found], swapped)
+        return z
+
+    return Density(log_density, sample)
+
+
+DENSITIES: dict[type, Callable[..., Density]] = {
+    ArgmaxUtilitiesRV: argmax_utilities,
+    BetaRV: beta,
+    DirichletRV: dirichlet,
+    GammaRV: gamma,
+    GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
+    PiecewiseNormalRV: piecewise_normal,
+    PolyaGammaRV: polya_gamma,
+    TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
+    TruncatedNormalRV: truncated_normal,
+}
+"""``DENSITIES[type(op)](shape, *parameters)``, by Op."""
+
+
+def density(op: Any, shape: tuple[int, ...], parameters: tuple[Array, ...]) -> Density:
+    """Density of an array that an Op draws with these parameters."""
+    return DENSITIES[type(op)](shape, *parameters)

@@ -1,0 +1,111 @@
+"""``verify``: every law of a model against its density, and errors that it has to find."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor.random.basic import StudentTRV
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals import entries, gaussian, scales
+from pymc_nnsteps.conditionals.augmentation import BinaryObservation
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(6, 3))
+Y = X @ [1.0, 0.5, -0.5]
+LABELS = np.array([0, 1, 2, 2, 1, 0])
+
+NETWORKS = {
+    "ridge": lambda: nns.intermediate_noise_mlp(X, Y, hidden=(3,)),
+    "probit": lambda: nns.intermediate_noise_mlp(X, Y > 0, hidden=(2,), likelihood="probit"),
+    "classes": lambda: nns.intermediate_noise_mlp(
+        X, LABELS, hidden=(2,), likelihood="multinomial_probit"
+    ),
+    "gates": lambda: nns.bow_tie(X, Y, hidden=(2,)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name):
+    """Every variable, those that are drawn after auxiliary ones included."""
+    model = NETWORKS[name]()
+    found = nns.verify(model, random_seed=4)
+    verified = {variable for names, _, _ in found.rows for variable in names.split(", ")}
+    explained = {row[0] for row in nns.explain(model).rows if row[1] is not None}
+    assert verified == explained
+    assert all(0 < difference < 0.01 for _, _, difference in found.rows)
+    assert all(name in str(found) for name in explained)
+
+
+def several_children():
+    """Scales whose children are read in different ways."""
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", 2, 1)
+        nu = pm.Gamma("nu", 3, 1)
+        w = pm.Normal("w", 0, 1, shape=3)
+        pm.Normal("u", 0, tau=pt.concatenate([tau * pt.ones(3), [0.01]]), observed=Y[:4])
+        pm.StudentT("t", nu=4, mu=0.3, lam=tau * nu, observed=Y)
+        pm.Normal("y", X @ w + 0.7, tau=nu, observed=Y)
+        pm.Bernoulli("b", logit_p=X @ w - 0.4, observed=Y > 0)
+    return model
+
+
+def test_laws_of_a_model_with_all_kinds_of_children():
+    assert len(nns.verify(several_children(), random_seed=0).rows) == 3
+
+
+def _constant_entries_counted(patch):
+    """What joined scales were read as once."""
+    read = entries.power
+
+    def without_where(*given):
+        return replace(read(*given), where=None)
+
+    patch.setattr(entries, "power", without_where)
+
+
+def _dropped(kind):
+    def plant(patch):
+        observe = gaussian.observe
+
+        def without_offset(model, child, rvs):
+            seen = observe(model, child, rvs)
+            return replace(seen, offset=None) if isinstance(seen, kind) else seen
+
+        patch.setattr(gaussian, "observe", without_offset)
+
+    return plant
+
+
+def _degree_of_freedom_lost(patch):
+    role = scales.CHILDREN[StudentTRV]
+
+    def mixing(z, alpha, mu, s):
+        return role.mixing(z, alpha - 1, mu, s)
+
+    patch.setitem(scales.CHILDREN, StudentTRV, replace(role, mixing=mixing))
+
+
+PLANTED = {
+    "entries that do not depend on it": (_constant_entries_counted, "tau", "u"),
+    "the offset of a mean": (_dropped(gaussian.Observation), "w", "y"),
+    "the offset of a logit": (_dropped(BinaryObservation), "w", "b"),
+    "the law of an auxiliary variable": (_degree_of_freedom_lost, "tau", "t"),
+}
+
+
+@pytest.mark.parametrize("error", PLANTED)
+def test_a_wrong_law_is_named_with_its_child(error, monkeypatch):
+    plant, variable, child = PLANTED[error]
+    model = several_children()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=rf"^{variable}: .* child {child} is misread$"):
+        nns.verify(model, random_seed=0)
+
+
+def test_a_model_of_which_nothing_is_drawn():
+    with pm.Model() as model:
+        pm.Laplace("a", 0, 1)
+    assert nns.verify(model).rows == ()
