@@ -8,7 +8,13 @@ from importlib.metadata import version
 from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.diagnostics import diagnose, rhat_over_time, score_statistic
+from pymc_nnsteps.diagnostics import (
+    diagnose,
+    rhat_over_time,
+    score_statistic,
+    teacher_student,
+    thermalize,
+)
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
@@ -47,6 +53,8 @@ __all__ = [
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
+    "teacher_student",
+    "thermalize",
     "wide_mlp",
 ]
 

@@ -30,6 +30,8 @@ NAMES = {
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
+    "teacher_student",
+    "thermalize",
     "wide_mlp",
 }
 

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.posterior import posterior_of, stored_draws
@@ -113,6 +116,28 @@ def function_values(
     if labels is not None and len(labels) == values.shape[-1]:
         coords["output"] = list(labels)
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
+
+
+def function_expression(
+    argument: str, X: object, model: pm.Model, inputs: str | None
+) -> TensorVariable:
+    """What the network computes from given inputs, in terms of the model's variables.
+
+    Parameters
+    ----------
+    argument, X, model, inputs
+        As for :func:`function_values`.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+    """
+    container = _container(argument, model, inputs)
+    _, rows = _read(argument, X, model, container)
+    network = forward_pass(model, container)
+    variables = {stand_in: variable for variable, stand_in in network.weights.items()}
+    [output] = substitute([network.output], {network.inputs: pt.constant(rows), **variables})
+    return output
 
 
 def _container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
