@@ -10,6 +10,10 @@ from pymc.step_methods import STEP_METHODS
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.diagnostics import (
     diagnose,
+    plot_functions,
+    plot_predictions,
+    plot_rhat_over_time,
+    plot_thermalization,
     rhat_over_time,
     score_statistic,
     teacher_student,
@@ -48,6 +52,10 @@ __all__ = [
     "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
+    "plot_functions",
+    "plot_predictions",
+    "plot_rhat_over_time",
+    "plot_thermalization",
     "predict",
     "rejection_sample",
     "rhat_over_time",

@@ -18,8 +18,24 @@ ArviZ is imported by the functions that use it: it would make up most of the pac
 
 from pymc_nnsteps.diagnostics.blocks import rhat_over_time
 from pymc_nnsteps.diagnostics.convergence import diagnose
+from pymc_nnsteps.diagnostics.plots import (
+    plot_functions,
+    plot_predictions,
+    plot_rhat_over_time,
+    plot_thermalization,
+)
 from pymc_nnsteps.diagnostics.score import score_statistic
 from pymc_nnsteps.diagnostics.teacher import teacher_student
 from pymc_nnsteps.diagnostics.thermalization import thermalize
 
-__all__ = ["diagnose", "rhat_over_time", "score_statistic", "teacher_student", "thermalize"]
+__all__ = [
+    "diagnose",
+    "plot_functions",
+    "plot_predictions",
+    "plot_rhat_over_time",
+    "plot_thermalization",
+    "rhat_over_time",
+    "score_statistic",
+    "teacher_student",
+    "thermalize",
+]

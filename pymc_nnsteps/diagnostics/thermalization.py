@@ -65,15 +65,19 @@ class Thermalization(Tabulated):
     }
 
     @property
+    def functions(self) -> list[str]:
+        """Names of the test functions of one value each."""
+        return [
+            str(name)
+            for name, values in self.records.items()
+            if values.dims == ("chain", "sweep") and name != "seconds"
+        ]
+
+    @property
     @override
     def table(self) -> pd.DataFrame:
         """One row per start and test function of one value each; see :func:`thermalize`."""
         starts = [name for name in self.records["chain"].values if name != self.reference]
-        functions = [
-            name
-            for name, values in self.records.items()
-            if values.dims == ("chain", "sweep") and name != "seconds"
-        ]
         sweeps = self.records["sweep"].values
         rows = {
             (start, name): merging(
@@ -82,7 +86,7 @@ class Thermalization(Tabulated):
                 self.records[name].sel(chain=self.reference).values,
             )
             for start in starts
-            for name in functions
+            for name in self.functions
         }
         index = pd.MultiIndex.from_tuples(rows, names=["start", "function"])
         return pd.DataFrame(list(rows.values()), index=index, columns=list(self.formats))
@@ -122,8 +126,8 @@ def thermalize(
         Calls at the beginning during which steps adapt themselves. The chain from equilibrium is
         not exactly in equilibrium then.
     records : int or sequence of int
-        Records per doubling of the sweeps: 64 are each sweep up to the 64th, each second up to the
-        128th, and so on. Or the sweeps at which to record.
+        Records per doubling of the sweeps: 64 are each sweep up to the 128th, each second up to the
+        256th, and so on. Or the sweeps at which to record.
     reference : str
         Name of the start that is a draw from the posterior.
     model : pm.Model, optional
@@ -299,10 +303,10 @@ def _schedule(sweeps: object, records: object) -> tuple[int, NDArray[np.integer]
     """Number of sweeps, and those to record at."""
     sweeps = positive_integer("sweeps", sweeps)
     if isinstance(records, int | np.integer):
-        per_doubling = positive_integer("records", records)
-        found, spacing = [np.arange(1, min(per_doubling, sweeps) + 1)], 1
-        while found[-1][-1] + spacing <= sweeps and per_doubling * spacing < sweeps:
-            found.append(np.arange(per_doubling * spacing, 2 * per_doubling * spacing, spacing * 2))
+        first = 2 * positive_integer("records", records)
+        found, spacing = [np.arange(1, first + 1)], 2
+        while spacing // 2 * first < sweeps:
+            found.append(np.arange(spacing // 2 * first, spacing * first, spacing))
             spacing *= 2
         recorded = np.unique(np.concatenate([*found, [sweeps]]))
         return sweeps, recorded[recorded <= sweeps]

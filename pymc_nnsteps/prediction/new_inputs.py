@@ -95,7 +95,7 @@ def function_values(
     idata, X, model, inputs
         As for :func:`predict`.
     """
-    container = _container(argument, model, inputs)
+    container = input_container(argument, model, inputs)
     table, rows = _read(argument, X, model, container)
     network = forward_pass(model, container)
     posterior = posterior_of(idata)
@@ -132,7 +132,7 @@ def function_expression(
     -------
     TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
     """
-    container = _container(argument, model, inputs)
+    container = input_container(argument, model, inputs)
     _, rows = _read(argument, X, model, container)
     network = forward_pass(model, container)
     variables = {stand_in: variable for variable, stand_in in network.weights.items()}
@@ -140,7 +140,16 @@ def function_expression(
     return output
 
 
-def _container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
+def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
+    """The data container of this name, or the one that holds the network's inputs.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls the inputs, for messages.
+    model : pm.Model
+    name : str or None
+    """
     containers = {data.name: data for data in model.data_vars}
     if name is None:
         means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]
