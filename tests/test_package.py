@@ -25,12 +25,18 @@ NAMES = {
     "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
+    "plot_functions",
+    "plot_predictions",
+    "plot_rhat_over_time",
+    "plot_thermalization",
     "predict",
     "rejection_sample",
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
     "verify",
+    "teacher_student",
+    "thermalize",
     "wide_mlp",
 }
 
