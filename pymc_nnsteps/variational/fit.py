@@ -23,13 +23,17 @@ from pymc_nnsteps.variational.ascent import (
     ascend_by_batches,
     random_batches,
 )
+from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model
 from pymc_nnsteps.variational.start import Start
 from pymc_nnsteps.variational.updates import shared_law
 
-__all__ = ["fit"]
+__all__ = ["draws_to_start_from", "fit"]
 
 Method = Literal["cavi", "svi"]
+SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
+"""Of the fits that chains begin with: their number, sweeps of each, and draws from each."""
+
 Run = Callable[[Start, np.random.Generator, Report], Fitted]
 
 
@@ -164,6 +168,30 @@ def fit(
     members = tuple(Approximation(reading, fitted) for fitted in found)
     together = Ensemble(members, float(zeta))
     return together if ensemble else together.best
+
+
+def draws_to_start_from(model: pm.Model) -> list[LayerDraws]:
+    """A few draws from each of several short fits, to begin the chains of a sampler with.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    list of LayerDraws, one for each layer
+    """
+    found = fit(
+        model,
+        starts=SHORT_FITS,
+        sweeps=SHORT_SWEEPS,
+        ensemble=True,
+        zeta=0,
+        random_seed=0,
+        progressbar=False,
+    )
+    assert isinstance(found, Ensemble)
+    return found.draw_evenly(DRAWS_EACH, np.random.default_rng(0))
 
 
 def _runner(

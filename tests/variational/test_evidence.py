@@ -10,7 +10,7 @@ from pymc_nnsteps.variational.evidence import elbo
 from pymc_nnsteps.variational.rows import activations, statistics
 from tests.variational.networks import small_model, some_sweeps
 
-DRAWS = 3000
+DRAWS = 1500
 
 
 def law(q):
@@ -88,5 +88,5 @@ def test_evidence_is_that_of_draws(family, hidden, n_outputs):
     log_p = [density({name: value[i] for name, value in point.items()}) for i in range(DRAWS)]
     values = np.array(log_p) + correction - log_q
     error = values.std() / np.sqrt(DRAWS)
-    assert error < 0.3
+    assert error < 0.5
     assert abs(values.mean() - bound) < 5 * error

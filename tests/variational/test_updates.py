@@ -285,6 +285,8 @@ def test_inverses_of_badly_scaled_matrices():
     A = rng.normal(size=(5, 6, 20))
     precision = np.einsum("ni,nij,nj->nij", scale, A @ A.transpose(0, 2, 1), scale)
     cov, log_det = inverse(precision)
-    eye = np.einsum("nij,njk->nik", cov * scale[:, :, None] * scale[:, None], A @ A.transpose(0, 2, 1))
+    eye = np.einsum(
+        "nij,njk->nik", cov * scale[:, :, None] * scale[:, None], A @ A.transpose(0, 2, 1)
+    )
     np.testing.assert_allclose(eye, np.broadcast_to(np.eye(6), eye.shape), atol=1e-9)
     np.testing.assert_allclose(log_det, -np.linalg.slogdet(precision)[1])
