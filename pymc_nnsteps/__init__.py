@@ -35,6 +35,7 @@ from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
+from pymc_nnsteps.variational import fit
 
 __version__ = version("pymc_nnsteps")
 
@@ -50,6 +51,7 @@ __all__ = [
     "bow_tie",
     "diagnose",
     "explain",
+    "fit",
     "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
