@@ -27,10 +27,10 @@ from pymc_nnsteps.diagnostics.merging import merging
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.variables import as_tensor, natural_values
+from pymc_nnsteps.steps.variables import as_tensor
 
 type Step = BlockedStep | CompoundStep
 

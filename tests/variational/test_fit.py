@@ -207,7 +207,7 @@ def test_selection(several):
     assert path.index.name == "level"
     assert (np.diff(path["weights"]) >= 0).all()
     assert path.loc[0.01, "weights"] == kept.sum()
-    with pytest.raises(ValueError, match="level must be a positive number up to 0.5"):
+    with pytest.raises(ValueError, match=r"level must be a positive number up to 0\.5"):
         found.select(0.7)
 
 
@@ -231,9 +231,7 @@ def test_a_unit_without_inputs_is_folded_into_the_bias():
     error = np.sqrt((before.variance + after.variance) / 20_000)
     assert (np.abs(before.mean - after.mean) < 5 * error).all()
     gone = replace(chosen.layers[1], mean=np.where([1, 1, 0, 1], layers[1].mean, 0))
-    without = by_monte_carlo(
-        network, [chosen.layers[0], gone], x, 20_000, np.random.default_rng(2)
-    )
+    without = by_monte_carlo(network, [chosen.layers[0], gone], x, 20_000, np.random.default_rng(2))
     assert (np.abs(before.mean - without.mean) > 20 * error).all()
 
 
