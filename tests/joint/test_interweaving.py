@@ -142,9 +142,9 @@ def hierarchical():
 
 
 def one_unit_without_axis():
-    """Weights that carry no axis of the pre-activations' one unit."""
-    z = pm.Normal("Z2", X @ pm.Normal("W1", 0.3, [0.7, 1.2])[:, None], 0.6, shape=(N, 1))
-    a = pm.Normal("X2", abs(z), 0.5)
+    """Weights that carry no axis of the pre-activations' one unit, behind minus signs."""
+    z = pm.Normal("Z2", 0.2 - X @ pm.Normal("W1", 0.3, [0.7, 1.2])[:, None], 0.6, shape=(N, 1))
+    a = pm.Normal("X2", 0.4 - abs(z), 0.5)
     pm.Normal("y", a[:, 0] * pm.Normal("w2"), 0.7, observed=Y[:, 0])
 
 

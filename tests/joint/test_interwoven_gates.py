@@ -47,6 +47,8 @@ CASES += [
     (gated_layers.gates_by_chance, 1),
 ]
 CASES += [(network(2, y=Y[:, 0], shrinkage="gaussian", hidden_beta=1e-4), 1)]
+CASES += [(network(3, 1, y=Y[:, 0], shrinkage="laplace"), layer) for layer in (1, 2)]
+CASES += [(network(2, shrinkage="normal_gamma"), 1), (network(2, 2, shrinkage="nig"), 2)]
 ids = [f"{build.__name__}-layer{layer}" for build, layer in CASES]
 
 
