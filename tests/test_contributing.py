@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals import densities, table, verification
 from pymc_nnsteps.steps.compiled import Compiled
 from tests.pages import run, sections
 from tests.zoo import regression
@@ -17,7 +18,10 @@ PAGE = ROOT / "CONTRIBUTING.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_the_recipes_run_one_after_another(capsys):
+def test_the_recipes_run_one_after_another(capsys, monkeypatch):
+    monkeypatch.setattr(table, "_TABLE", [*table._TABLE])
+    monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
+    monkeypatch.setattr(verification, "DENSITIES", densities.DENSITIES, raising=False)
     found = sections(PAGE)
     assert list(found) == ["Recipe: a law", "Recipe: a step", "Recipe: a builder"]
     names = {}
