@@ -27,7 +27,8 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/prediction/test_forward.py \
 	tests/random/test_truncated_normal.py \
 	tests/rejection/test_envelope.py \
-	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py
+	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py \
+	tests/variational/test_reading.py
 
 .PHONY: quickstart test test-quick test-slow benchmarks lint
 

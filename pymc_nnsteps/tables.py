@@ -178,8 +178,6 @@ def _joined(
 
 
 def _plain(name: str, data: object, advice: str) -> NDArray[Any]:
-    if hasattr(data, "toarray"):
-        raise ValueError(f"{name} is sparse; pass {name}.toarray().")
     array = _array(name, data)
     if not _is_numeric(array):
         raise ValueError(f"{name} must be numeric; got dtype {array.dtype}; {advice}.")
@@ -196,6 +194,19 @@ def _array(name: str, data: object) -> NDArray[Any]:
         return data.to_numpy(dtype="float64", na_value=np.nan)
     if isinstance(data, np.ma.MaskedArray):
         return np.ma.filled(data.astype("float64"), np.nan)
+    return as_array(name, data)
+
+
+def as_array(name: str, data: object) -> NDArray[Any]:
+    """Return what is rectangular and not sparse as an array.
+
+    Raises
+    ------
+    ValueError
+        Naming it, if it is neither.
+    """
+    if hasattr(data, "toarray"):
+        raise ValueError(f"{name} is sparse; pass {name}.toarray().")
     try:
         return np.asarray(data)
     except ValueError:

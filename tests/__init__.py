@@ -6,7 +6,6 @@ helper                             what it is for
 ``zoo``                            models that tests share, each with what it is for
 ``statistics``                     is a sample from the law it claims: moments, uniformity, chains
 ``conditionals.graphs``            quick compilation, points, sweeps; the exact law of a draw
-``conditionals.laws``              is a conditional exact, whatever its law
 ``conditionals.exact_piecewise``   the same under a piecewise-linear activation
 ``conditionals.programs``          random programs that state models, for the fuzzer
 ``conditionals.fuzz``              random models: what is read is exact, or declined
@@ -18,6 +17,7 @@ helper                             what it is for
 ``steps.balance``                  detailed balance of a Metropolis-Hastings step
 ``steps.gaussian``                 Gaussian priors as users write them, and what they mean
 ``steps.priors``                   hyperparameters of bow-tie networks in joint distribution tests
+``variational.networks``           small networks of each family, and laws of their weights
 ``random.oracles``                 distribution functions that the package does not use
 ``diagnostics.networks``           networks of all kinds, and exact draws from their priors
 ``benchmarks``                     times beside plain NumPy, and the problems they are taken on

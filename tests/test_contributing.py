@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals import densities, table
 from pymc_nnsteps.steps.compiled import Compiled
 from tests.pages import run, sections
 from tests.zoo import regression
@@ -15,14 +17,32 @@ from tests.zoo import regression
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+LAWS = tuple(table._TABLE)
 
 
-def test_the_recipes_run_one_after_another(capsys):
+def test_the_recipes_run_one_after_another(capsys, monkeypatch):
+    monkeypatch.setattr(table, "_TABLE", [*LAWS])
+    monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
     found = sections(PAGE)
     assert list(found) == ["Recipe: a law", "Recipe: a step", "Recipe: a builder"]
     names = {}
     for blocks in found.values():
         run(PAGE, blocks, capsys, names)
+
+
+def test_the_recipe_of_a_law_sees_a_planted_error(monkeypatch):
+    """A factor of two, a prior that is left out, and a sign, by the recipe's own check."""
+    monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
+    code = "\n".join(block.code for block in sections(PAGE)["Recipe: a law"][:3])
+    for right, wrong in [
+        ("C = sum(k * pt.cos(z)", "C = sum(2 * k * pt.cos(z)"),
+        ("seen = [parameters(rv)]", "seen = []"),
+        ("k * pt.sin(z)", "-k * pt.sin(z)"),
+    ]:
+        assert right in code
+        monkeypatch.setattr(table, "_TABLE", [*LAWS])
+        with pytest.raises(AssertionError, match="mu"):
+            exec(code.replace(right, wrong), {"__name__": "recipe"})
 
 
 def test_what_it_names_is_there():

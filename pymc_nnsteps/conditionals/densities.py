@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BetaRV, DirichletRV, GammaRV
-from scipy import special, stats
+from scipy import special
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
@@ -103,9 +103,12 @@ def polya_gamma(shape: tuple[int, ...], z: Array) -> Density:
 
 def gamma(shape: tuple[int, ...], alpha: Array, scale: Array) -> Density:
     """Gamma, normalised."""
-    return Density(
-        lambda x: float(np.sum(stats.gamma.logpdf(x, alpha, scale=scale))), _positive(shape)
-    )
+
+    def log_density(x: Array) -> float:
+        kernel = (alpha - 1) * np.log(x) - x / scale
+        return float(np.sum(kernel - special.gammaln(alpha) - alpha * np.log(scale)))
+
+    return Density(log_density, _positive(shape))
 
 
 def beta(shape: tuple[int, ...], a: Array, b: Array) -> Density:

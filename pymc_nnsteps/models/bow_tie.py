@@ -31,19 +31,11 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import (
-    Dim,
-    add_dims,
-    check_dims,
-    check_names,
-    current_or_new_model,
-    layer_dims,
-)
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
+from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import Shrinkage, WeightPrior, weight_prior
 from pymc_nnsteps.models.parts.start import data_start, variational_start
-from pymc_nnsteps.tables import require_same_rows
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
 
@@ -211,12 +203,9 @@ def bow_tie(
     """
     require_choice("shrinkage", shrinkage, get_args(Shrinkage))
     require_choice("start", start, get_args(Start))
-    inputs = data.inputs(X)
-    n_obs, n_features = inputs.values.shape
-    targets = data.regression_targets(y, n_obs)
-    require_same_rows(X, y)
-    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
-    n_layers = len(units) - 1
+    network = scaffold(X, y, data.regression_targets, hidden)
+    inputs, targets = network.inputs, network.targets
+    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
     if not isinstance(marginalize_gates, bool | np.bool_):
         raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
     temperature = positive_number("temperature", temperature)
@@ -241,12 +230,8 @@ def bow_tie(
     hidden_noise = _inverse_gamma("hidden", hidden_alpha, hidden_beta)
     noise = _inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
 
-    dims = layer_dims(units, inputs.features, targets.outputs)
-    unit_dims = tuple(dims)
-    model = current_or_new_model()
-    check_names(model, _variable_names(n_layers, weights, marginalize_gates), ["obs", *dims])
-    check_dims(model, {"obs": Dim(n_obs), **dims})
-    layers.require_size(units, n_obs)
+    dims, row_dims = network.dims, network.row_dims
+    model = network.open(_variable_names(n_layers, weights, marginalize_gates))
     warn_of_scales(inputs.values, targets.values, usual_targets=USUAL_TARGETS)
 
     fitted: list[LayerDraws] = []
@@ -274,11 +259,8 @@ def bow_tie(
             )
         fitted = draws_to_start_from(alone)
 
-    row_dims = ("obs", "output")[: targets.values.ndim]
     with model:
-        add_dims(model, dims)
-        x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
-        observed = pm.Data("targets", targets.values, dims=row_dims)
+        x, observed = network.add_data(model)
         starts = data_start(x, observed, units) if start == "data" else {}
         if start == "variational":
             starts = variational_start(x, fitted)

@@ -36,21 +36,13 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import (
-    Dim,
-    add_dims,
-    check_dims,
-    check_names,
-    current_or_new_model,
-    layer_dims,
-)
+from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.groups import REAL, Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
-from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["hierarchical_mlp"]
 
@@ -182,31 +174,22 @@ def hierarchical_mlp(
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
     require_choice("start", start, get_args(Start))
-    inputs = data.inputs(X)
-    n_obs, n_features = inputs.values.shape
-    targets = _READ_TARGETS[likelihood](y, n_obs)
-    require_same_rows(X, y)
-    sizes = layers.layer_sizes(hidden)
+    network = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    units, unit_dims, row_dims = network.units, tuple(network.dims), network.row_dims
+    sizes = units[1:-1]
     n_hidden = len(sizes)
     functions = _activations(activation, sizes)
     group = groups(priors, n_hidden, likelihood)
-    units = (n_features, *sizes, targets.n_outputs)
     names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 2)]
 
-    dims = layer_dims(units, inputs.features, targets.outputs)
-    unit_dims = tuple(dims)
-    model = current_or_new_model()
-    check_names(model, _variable_names(group, names), ["obs", *dims])
-    check_dims(model, {"obs": Dim(n_obs), **dims})
-    layers.require_size(units, n_obs)
+    model = network.open(_variable_names(group, names))
     _require_precisions(group, units)
-    real = targets.values if likelihood in REAL else None
-    warn_of_scales(inputs.values, real, usual=(0.1, 10.0))
+    real = network.targets.values if likelihood in REAL else None
+    warn_of_scales(network.inputs.values, real, usual=(0.1, 10.0))
 
-    row_dims = ("obs", "output")[: targets.values.ndim]
     n_before = len(model.free_RVs)
     with model:
-        add_dims(model, dims)
+        x, observed = network.add_data(model)
         adjustments = {
             layer: _gamma(f"tau_a{names[layer]}", alpha, floating(1), unit_dims[layer])
             for layer, alpha in group.adjustments.items()
@@ -240,8 +223,6 @@ def hierarchical_mlp(
                 return values
             return values + vector("t", layer, group.offsets[layer], floating(1))
 
-        x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
-        observed = pm.Data("targets", targets.values, dims=row_dims)
         passed_on = [with_offset(0, x)]
         for layer, function in enumerate(functions, 1):
             passed_on.append(with_offset(layer, function(linear(layer))))

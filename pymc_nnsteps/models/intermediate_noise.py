@@ -25,17 +25,9 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.parts import data, layers, likelihoods
-from pymc_nnsteps.models.parts.context import (
-    Dim,
-    add_dims,
-    check_dims,
-    check_names,
-    current_or_new_model,
-    layer_dims,
-)
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["intermediate_noise_mlp"]
 
@@ -157,29 +149,19 @@ def intermediate_noise_mlp(
     require_choice("likelihood", likelihood, get_args(Likelihood))
     require_choice("start", start, get_args(Start))
     sigma = activation_function(activation)
-    inputs = data.inputs(X)
-    n_obs, n_features = inputs.values.shape
-    targets = _READ_TARGETS[likelihood](y, n_obs)
-    require_same_rows(X, y)
-    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
-    n_layers = len(units) - 1
+    network = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
     delta = _variances(noise, n_layers - 1)
     lambda_w = layers.precisions("weight_precision", weight_precision, units[:-1])
     lambda_b = _bias_precisions(bias, bias_precision, units[:-1])
 
-    dims = layer_dims(units, inputs.features, targets.outputs)
-    unit_dims = tuple(dims)
-    model = current_or_new_model()
-    check_names(model, _variable_names(n_layers, bias, likelihood), ["obs", *dims])
-    check_dims(model, {"obs": Dim(n_obs), **dims})
-    layers.require_size(units, n_obs)
-    warn_of_scales(inputs.values, targets.values if likelihood == "normal" else None)
+    model = network.open(_variable_names(n_layers, bias, likelihood))
+    real = network.targets.values if likelihood == "normal" else None
+    warn_of_scales(network.inputs.values, real)
 
     initval = "prior" if start == "prior" else None
     with model:
-        add_dims(model, dims)
-        x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
-        observed = pm.Data("targets", targets.values, dims=("obs", "output")[: targets.values.ndim])
+        x, observed = network.add_data(model)
 
         def linear_map(layer: int, x: TensorVariable) -> TensorVariable:
             return layers.dense(
@@ -206,7 +188,7 @@ def intermediate_noise_mlp(
             likelihoods.probit(latent, mean, delta.output, observed, start)
         else:
             likelihoods.multinomial_probit(
-                latent, mean, delta.output, observed, targets.n_outputs, start
+                latent, mean, delta.output, observed, network.targets.n_outputs, start
             )
     return model
 

@@ -32,18 +32,11 @@ from pymc_nnsteps.activations import (
 )
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.parts import data, layers, readout
-from pymc_nnsteps.models.parts.context import (
-    Dim,
-    add_dims,
-    check_dims,
-    check_names,
-    current_or_new_model,
-    layer_dims,
-)
+from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["wide_mlp"]
 
@@ -173,12 +166,8 @@ def wide_mlp(
     """
     require_choice("start", start, get_args(Start))
     function = activation_function(activation, ACTIVATIONS | SMOOTH_ACTIVATIONS, functions=True)
-    inputs = data.inputs(X)
-    n_obs, n_features = inputs.values.shape
-    targets = data.regression_targets(y, n_obs)
-    require_same_rows(X, y)
-    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
-    n_layers = len(units) - 1
+    network = scaffold(X, y, data.regression_targets, hidden)
+    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
     hidden_var = _positive("weight_var", weight_var)
     last_var = _positive("readout_var", readout_var)
     bias_var = _bias_variance(bias_var)
@@ -189,21 +178,13 @@ def wide_mlp(
     has_bias = bias_var > 0
     n_columns = units[-2] + has_bias
 
-    dims = layer_dims(units, inputs.features, targets.outputs)
-    unit_dims = tuple(dims)
-    if reparametrize:
-        dims["readout"] = Dim(n_columns)
-    model = current_or_new_model()
-    check_names(model, _variable_names(n_layers, has_bias, reparametrize), ["obs", *dims])
-    check_dims(model, {"obs": Dim(n_obs), **dims})
-    layers.require_size(units, n_obs)
-    warn_of_scales(inputs.values, targets.values)
+    more_dims = {"readout": Dim(n_columns)} if reparametrize else {}
+    dims, row_dims = network.dims | more_dims, network.row_dims
+    model = network.open(_variable_names(n_layers, has_bias, reparametrize), more_dims)
+    warn_of_scales(network.inputs.values, network.targets.values)
 
-    row_dims = ("obs", "output")[: targets.values.ndim]
     with model:
-        add_dims(model, dims)
-        x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
-        observed = pm.Data("targets", targets.values, dims=row_dims)
+        x, observed = network.add_data(model, more_dims)
 
         def normal(name: str, *dims_of: str) -> TensorVariable:
             shape = tuple(dims[dim].length for dim in dims_of)
@@ -225,7 +206,7 @@ def wide_mlp(
         if reparametrize:
             phi = normal("phi", "output", "readout")
             rows = observed if observed.ndim == 1 else observed.T
-            integrate_out = readout.by_rows if n_obs <= n_columns else readout.by_columns
+            integrate_out = readout.by_rows if network.n_obs <= n_columns else readout.by_columns
             theta = integrate_out(scaled, bias_var, sigma, rows, phi)
             W = pm.Deterministic(
                 f"W{n_layers}", theta[:, : units[-2]], dims=("output", unit_dims[-2])

@@ -22,7 +22,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.steps.coordinates import whitened
+from pymc_nnsteps.steps.coordinates import Coordinates, whitened
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
 from pymc_nnsteps.steps.target import dependent_factors
@@ -172,13 +172,8 @@ class PCN(MetropolisHastings):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         size = None if beta is None else positive_number("beta", beta, at_most=1)
-        model = modelcontext(model)
-        rvs = gaussian_variables(model, vars)
         super().__init__(
-            model,
-            rvs,
-            [whitened(model, rv, rvs) for rv in rvs],
-            dependent_factors(model, rvs),
+            *gaussian_block(modelcontext(model), vars),
             Proposal(pcn_move, pcn_log_ratio, uses_gradient=False),
             size=size,
             target_accept=target_accept,
@@ -268,13 +263,8 @@ class PCNL(MetropolisHastings):
             size = positive_number("beta", beta, at_most=1)
         elif delta is not None:
             size = _beta(positive_number("delta", delta, at_most=2))
-        model = modelcontext(model)
-        rvs = gaussian_variables(model, vars)
         super().__init__(
-            model,
-            rvs,
-            [whitened(model, rv, rvs) for rv in rvs],
-            dependent_factors(model, rvs),
+            *gaussian_block(modelcontext(model), vars),
             Proposal(pcnl_move, pcnl_log_ratio, uses_gradient=True),
             size=size,
             target_accept=target_accept,
@@ -283,6 +273,15 @@ class PCNL(MetropolisHastings):
             initial_point=initial_point,
             compile_kwargs=compile_kwargs,
         )
+
+
+def gaussian_block(
+    model: pm.Model, vars: Vars
+) -> tuple[pm.Model, list[TensorVariable], list[Coordinates], list[TensorVariable]]:
+    """What a step over Gaussian priors is made of: variables, coordinates, and the likelihood."""
+    rvs = gaussian_variables(model, vars)
+    coordinates = [whitened(model, rv, rvs) for rv in rvs]
+    return model, rvs, coordinates, dependent_factors(model, rvs)
 
 
 def gaussian_variables(model: pm.Model, vars: Vars) -> list[TensorVariable]:

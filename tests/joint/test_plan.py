@@ -62,10 +62,11 @@ def test_explain_is_the_plan_that_is_run(name, monkeypatch):
         table = plan.explanation.rows
         assert tuple(row for row in explained if row[1] is not None) == table
         assert {row[0] for row in table} == {rv.name for d in plan.sweep for rv in d.draws}
-        for name, _, why in table:
-            drawing = [draw for draw in plan.sweep if model[name] in draw.draws]
+        for drawn, found, why in table:
+            drawing = [draw for draw in plan.sweep if model[drawn] in draw.draws]
             moves = [draw for draw in drawing if draw.tuning is not None]
             [*_, law] = [draw for draw in drawing if draw.tuning is None] or moves
+            assert found == law.name
             assert why.count("interwoven with") == len([d for d in moves if d is not law])
             assert ("integrated out" in why) == bool(law.integrates_out)
 

@@ -434,7 +434,10 @@ BOW_TIE_CASES = {
         "got 'horseshoe'",
     ),
     "shrinkage none": ({"shrinkage": None}, "shrinkage must be one of .*; got None"),
-    "start": ({"start": "zero"}, 'start must be one of "data", "prior"; got \'zero\''),
+    "start": (
+        {"start": "zero"},
+        'start must be one of "data", "prior", "variational"; got \'zero\'',
+    ),
     "marginalize": (
         {"marginalize_gates": "yes"},
         "marginalize_gates must be True or False; got 'yes'",

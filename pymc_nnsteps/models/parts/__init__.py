@@ -3,6 +3,7 @@
 ===============  =======================================================================
 module           its subject
 ===============  =======================================================================
+``scaffold``     what every builder does first: data, dimensions, the model around
 ``context``      finding the model to add to, its names and its dimensions
 ``data``         what a builder accepts as inputs and targets
 ``layers``       layers with their priors, and settings given once or per layer

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 
-from pymc_nnsteps.tables import Table, numbers
+from pymc_nnsteps.tables import Table, as_array, numbers
 
 __all__ = [
     "Inputs",
@@ -264,15 +264,6 @@ def one_hot(
     return np.eye(n_classes, dtype=config.floatX)[codes] - np.asarray(1 / n_classes, config.floatX)
 
 
-def _array(name: str, data: object) -> NDArray[np.generic]:
-    if hasattr(data, "toarray"):
-        raise ValueError(f"{name} is a sparse matrix; pass {name}.toarray().")
-    try:
-        return np.asarray(data)
-    except ValueError:
-        raise ValueError(f"{name} must be rectangular, with rows of equal length.") from None
-
-
 def _numbers(name: str, labels: object) -> NDArray[np.floating]:
     return _floating(numbers(name, labels, ("obs",)))
 
@@ -310,7 +301,7 @@ def _require_finite(name: str, values: NDArray[np.floating]) -> None:
 def _labels(name: str, labels: object) -> NDArray[np.generic] | pd.Series | pd.Categorical:
     if isinstance(labels, pd.Series | pd.Categorical):
         return _flat(name, labels)
-    return _flat(name, _array(name, labels))
+    return _flat(name, as_array(name, labels))
 
 
 def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](

@@ -1,0 +1,121 @@
+"""What every builder does first: read data, name dimensions, look at the model around.
+
+Everything that can be wrong is said before the first variable is added.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import pymc as pm
+from numpy.typing import ArrayLike
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.models.parts import data, layers
+from pymc_nnsteps.models.parts.context import (
+    Dim,
+    add_dims,
+    check_dims,
+    check_names,
+    current_or_new_model,
+    layer_dims,
+)
+from pymc_nnsteps.tables import require_same_rows
+
+__all__ = ["Scaffold", "scaffold"]
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Data of a network, and the dimensions of its layers.
+
+    Attributes
+    ----------
+    inputs : Inputs
+    targets : Targets
+    units : tuple of int
+        Widths of the layers, from the inputs to the outputs.
+    dims : dict of str to Dim
+        ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+    """
+
+    inputs: data.Inputs
+    targets: data.Targets
+    units: tuple[int, ...]
+    dims: dict[str, Dim]
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return len(self.inputs.values)
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers of weights."""
+        return len(self.units) - 1
+
+    @property
+    def row_dims(self) -> tuple[str, ...]:
+        """Dimensions of the targets."""
+        return ("obs", "output")[: self.targets.values.ndim]
+
+    def open(
+        self, variables: Iterable[str], more_dims: Mapping[str, Dim] | None = None
+    ) -> pm.Model:
+        """Return the model to add the network to, once all of it is known to fit.
+
+        Parameters
+        ----------
+        variables : iterable of str
+            Names of all variables that will be added.
+        more_dims : mapping of str to Dim, optional
+            Dimensions beside those of the layers.
+
+        Raises
+        ------
+        ValueError
+            If names or dimensions clash with the model's, or arrays would be too large.
+        """
+        dims = {"obs": Dim(self.n_obs), **self.dims, **(more_dims or {})}
+        model = current_or_new_model()
+        check_names(model, variables, dims)
+        check_dims(model, dims)
+        layers.require_size(self.units, self.n_obs)
+        return model
+
+    def add_data(
+        self, model: pm.Model, more_dims: Mapping[str, Dim] | None = None
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """Add dimensions and containers to the model whose context is open.
+
+        Returns
+        -------
+        inputs : TensorVariable, shape (n_obs, n_features)
+        targets : TensorVariable
+        """
+        add_dims(model, {**self.dims, **(more_dims or {})})
+        return (
+            pm.Data("inputs", self.inputs.values, dims=("obs", "feature")),
+            pm.Data("targets", self.targets.values, dims=self.row_dims),
+        )
+
+
+def scaffold(
+    X: ArrayLike | pd.DataFrame,
+    y: ArrayLike | pd.Series | pd.DataFrame,
+    read_targets: Callable[..., data.Targets],
+    hidden: Sequence[int],
+) -> Scaffold:
+    """Read the data of a network with these hidden layers.
+
+    Raises
+    ------
+    ValueError
+        If ``X``, ``y`` or ``hidden`` is unusable, or their rows do not go together.
+    """
+    inputs = data.inputs(X)
+    n_obs, n_features = inputs.values.shape
+    targets = read_targets(y, n_obs)
+    require_same_rows(X, y)
+    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
+    return Scaffold(inputs, targets, units, layer_dims(units, inputs.features, targets.outputs))
