@@ -30,7 +30,7 @@ def gates_and_pieces():
 def partly():
     with pm.Model() as model:
         b = pm.Normal("b", shape=2)
-        pm.Normal("y", X @ b, pm.HalfCauchy("s", 1), observed=X[:, 0])
+        pm.Normal("y", X @ b, pm.LogNormal("s", 0, 1), observed=X[:, 0])
     return model
 
 
