@@ -8,7 +8,7 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import match, scales, shares, trials
+from pymc_nnsteps.conditionals import match, multivariate, scales, shares, trials, wishart
 from pymc_nnsteps.conditionals.entries import summed
 from tests.statistics import assert_chain_moments, assert_uniform
 from tests.steps.chains import chain
@@ -65,7 +65,32 @@ def weibull_and_log_normal():
     pm.LogNormal("c", mean + 1, 1 / pt.sqrt(tau), observed=abs(Y))
 
 
+COVARIANCE = np.array([[2, 0.5, 0], [0.5, 1, 0.3], [0, 0.3, 1.5]])
+
+
+def vectors():
+    mean = pm.MvNormal("mean", [1, 2, 3.0], cov=COVARIANCE)
+    pm.MvNormal("a", mean, chol=np.linalg.cholesky(COVARIANCE + 1), observed=Y)
+    centre = pm.Normal("centre", 0.5, 2, shape=3)
+    effects = pm.MvNormal("effects", centre, cov=COVARIANCE * pm.Gamma("s", 2, 2), shape=(6, 3))
+    pm.Normal("b", (Y * effects).sum(-1) + 1, 0.4, observed=Y[:, 0])
+    slopes = pm.MvNormal("slopes", np.zeros(3), tau=COVARIANCE)
+    pm.Normal("c", Y @ slopes + 0.3, 0.7, observed=Y[:, 1])
+    pm.MvNormal("d", slopes[:2] * 2 + 1, np.eye(2), observed=Y[:, :2])
+    level = pm.Normal("level")
+    pm.MvNormal("e", level, COVARIANCE, observed=Y)
+
+
+def precision_matrix():
+    W = pm.Wishart("W", nu=5, V=COVARIANCE)
+    mean = pm.Normal("mean", 0, 2, shape=3)
+    pm.MvNormal("a", mean, tau=W, observed=Y)
+    pm.MvNormal("b", [0.0, 1, 0], tau=W)
+
+
 MODELS = {
+    vectors: ["mean", "centre", "effects", "slopes", "level"],
+    precision_matrix: ["W", "mean", "b"],
     probabilities: ["p", "q"],
     shares_of_classes: ["p", "q"],
     standard_deviations: ["a", "b", "c", "d", "e", "z"],
@@ -104,7 +129,22 @@ def _an_auxiliary_of_another_width(patch):
     patch.setitem(scales.MIXTURES, scales.HalfCauchyRV, wrong)
 
 
+def _a_vector_less(patch):
+    right = wishart._residual
+
+    def shorter(*given):
+        return right(*given)[1:]
+
+    patch.setattr(wishart, "_residual", shorter)
+
+
+def _the_covariance_for_its_inverse(patch):
+    patch.setattr(multivariate, "inverted", lambda matrix: matrix)
+
+
 PLANTED = [
+    (vectors, _the_covariance_for_its_inverse, "mean"),
+    (precision_matrix, _a_vector_less, "W"),
     (probabilities, _successes_and_failures, "p"),
     (shares_of_classes, _a_class_too_far, "p"),
     (standard_deviations, _an_auxiliary_of_another_width, "a"),
@@ -139,6 +179,24 @@ def test_draws_of_probabilities_and_shares():
     for share, a in zip(drawn[:, 1:].T, [2, 4, 3.5], strict=True):
         assert_uniform(stats.beta(a, 9.5 - a).cdf(share))
     np.testing.assert_allclose(draws_of(model, "numba", 20), drawn[:20], rtol=1e-12)
+
+
+def test_draws_of_a_precision_matrix_and_a_vector():
+    with pm.Model() as model:
+        W = pm.Wishart("W", nu=5, V=COVARIANCE[:2, :2], default_transform=None)
+        v = pm.MvNormal("v", [1.0, 2.0], cov=COVARIANCE[:2, :2])
+        pm.MvNormal("a", np.zeros(2), tau=W, observed=Y[:, :2])
+        pm.MvNormal("b", v, cov=np.eye(2), observed=Y[:, 1:])
+    drawn = draws_of(model)
+    inverse = np.linalg.inv(COVARIANCE[:2, :2]) + Y[:, :2].T @ Y[:, :2]
+    for i in range(2):
+        row = np.eye(2)[i]
+        scale = row @ np.linalg.inv(inverse) @ row
+        assert_uniform(stats.chi2(5 + 6, scale=scale).cdf(drawn[:, 3 * i]))
+    precision = np.linalg.inv(COVARIANCE[:2, :2]) + 6 * np.eye(2)
+    linear = np.linalg.solve(COVARIANCE[:2, :2], [1, 2]) + Y[:, 1:].sum(0)
+    standard = (drawn[:, 4:] - np.linalg.solve(precision, linear)) @ np.linalg.cholesky(precision)
+    assert_uniform(stats.norm.cdf(standard.ravel()))
 
 
 PLAIN = {"default_transform": None}
@@ -204,6 +262,19 @@ def weibull_of_free_shape():
     pm.Weibull("y", pm.Gamma("shape", 2, 1), 1 / v, observed=1)
 
 
+def wishart_covariance():
+    pm.MvNormal("y", np.zeros(2), pm.Wishart("v", nu=4, V=np.eye(2)), observed=np.ones(2))
+
+
+def wishart_elsewhere():
+    pm.Normal("y", pm.Wishart("v", nu=4, V=np.eye(2)), observed=np.ones((2, 2)))
+
+
+def vector_in_a_covariance():
+    v = pm.MvNormal("v", np.zeros(2), np.eye(2))
+    pm.MvNormal("y", v, pt.diag(pt.exp(v)), observed=np.ones(2))
+
+
 def square_and_variance():
     v = pm.Exponential("v", 1)
     pm.Normal("y", 0, v, observed=1)
@@ -211,6 +282,9 @@ def square_and_variance():
 
 
 DECLINED = {
+    wishart_covariance: "it is not the precision matrix of child y",
+    wishart_elsewhere: "child y is Normal, of which it is no precision matrix",
+    vector_in_a_covariance: "the scale of child y depends on it",
     beta_of_a_sum: "the probability of child y is neither it nor one minus it",
     half_a_probability: "neither it nor one minus it: it does not enter as it is",
     trials_that_depend: "more than the probability of child y depends on it",

@@ -448,7 +448,7 @@ def student():
 
 
 def multivariate():
-    pm.MvNormal("y", w(), np.eye(3), observed=np.zeros(3))
+    pm.MvStudentT("y", nu=4, mu=w(), scale=np.eye(3), observed=np.zeros(3))
 
 
 def truncated():
@@ -498,7 +498,7 @@ def flat_prior():
 
 
 def multivariate_prior():
-    observed_normal(pm.MvNormal("w", np.zeros(3), np.eye(3)))
+    observed_normal(pm.MvStudentT("w", nu=4, mu=np.zeros(3), scale=np.eye(3)))
 
 
 def complementary_log_log():
@@ -524,7 +524,7 @@ DECLINED = {
     sigma_depends: "the scale of child y depends on it",
     another_scale_depends: "the scale of child u depends on it",
     student: "child y is StudentT, not Normal",
-    multivariate: "child y is M.*N.*, not Normal",
+    multivariate: "child y is M.*StudentT.*, not Normal",
     truncated: "child y is Trunc.*, not Normal",
     censored: "child y is Cens.*, not Normal",
     mixture: "child y is .*Mixture.*, not Normal",
@@ -535,7 +535,7 @@ DECLINED = {
     random_walk: "its prior is .*RandomWalk.*, not Normal",
     custom_walk: "the potential walk depends on it",
     flat_prior: "its prior is Flat, not Normal",
-    multivariate_prior: "its prior is M.*N.*, not Normal",
+    multivariate_prior: "its prior is M.*StudentT.*, not Normal",
     complementary_log_log: "child y is not a threshold of it|not piecewise|probability",
     poisson: "child y is Poisson, not Normal",
     product_with_itself: "the mean of child y is not affine in it: it is multiplied",
