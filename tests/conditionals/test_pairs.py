@@ -129,13 +129,9 @@ def _an_auxiliary_of_another_width(patch):
     patch.setitem(scales.MIXTURES, scales.HalfCauchyRV, wrong)
 
 
-def _a_vector_less(patch):
+def _vectors_too_long(patch):
     right = wishart._residual
-
-    def shorter(*given):
-        return right(*given)[1:]
-
-    patch.setattr(wishart, "_residual", shorter)
+    patch.setattr(wishart, "_residual", lambda *given: 1.1 * right(*given))
 
 
 def _the_covariance_for_its_inverse(patch):
@@ -144,7 +140,7 @@ def _the_covariance_for_its_inverse(patch):
 
 PLANTED = [
     (vectors, _the_covariance_for_its_inverse, "mean"),
-    (precision_matrix, _a_vector_less, "W"),
+    (precision_matrix, _vectors_too_long, "W"),
     (probabilities, _successes_and_failures, "p"),
     (shares_of_classes, _a_class_too_far, "p"),
     (standard_deviations, _an_auxiliary_of_another_width, "a"),
