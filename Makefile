@@ -1,5 +1,6 @@
 # make quickstart    install into .venv and run the example
 # make test          install into .venv, then lint, types, unit tests and doctests
+# make test-quick    two minutes of tests, some of every room
 # make test-slow     the tests that take minutes
 # make benchmarks    time per sweep beside plain NumPy
 #
@@ -14,13 +15,30 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: quickstart test test-slow benchmarks lint
+# Modules that take seconds and see most of what breaks.
+QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
+	tests/conditionals/test_recognition.py \
+	tests/diagnostics/test_blocks.py \
+	tests/distributions/test_bessel.py \
+	tests/graphs \
+	tests/joint/test_plan.py tests/joint/test_scan.py \
+	tests/kernels/test_compiling.py tests/kernels/test_error_functions.py \
+	tests/models/test_intermediate_noise.py tests/models/test_priors.py \
+	tests/prediction/test_forward.py \
+	tests/random/test_truncated_normal.py \
+	tests/rejection/test_envelope.py \
+	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py
+
+.PHONY: quickstart test test-quick test-slow benchmarks lint
 
 quickstart: .venv/examples.stamp
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python examples/quickstart.py
 
 test: lint
 	$(PYTEST)
+
+test-quick: .venv/test.stamp
+	$(PYTEST) $(QUICK)
 
 test-slow: .venv/test.stamp
 	$(PYTEST) -m slow

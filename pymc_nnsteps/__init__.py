@@ -9,7 +9,17 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.conditionals.verification import verify
-from pymc_nnsteps.diagnostics import diagnose, rhat_over_time, score_statistic
+from pymc_nnsteps.diagnostics import (
+    diagnose,
+    plot_functions,
+    plot_predictions,
+    plot_rhat_over_time,
+    plot_thermalization,
+    rhat_over_time,
+    score_statistic,
+    teacher_student,
+    thermalize,
+)
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
@@ -25,6 +35,7 @@ from pymc_nnsteps.prediction import predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
+from pymc_nnsteps.variational import fit
 
 __version__ = version("pymc_nnsteps")
 
@@ -40,14 +51,21 @@ __all__ = [
     "bow_tie",
     "diagnose",
     "explain",
+    "fit",
     "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
+    "plot_functions",
+    "plot_predictions",
+    "plot_rhat_over_time",
+    "plot_thermalization",
     "predict",
     "rejection_sample",
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
+    "teacher_student",
+    "thermalize",
     "verify",
     "wide_mlp",
 ]

@@ -1,0 +1,27 @@
+"""Tests, room by room as the package, and what they share.
+
+=================================  ============================================================
+helper                             what it is for
+=================================  ============================================================
+``zoo``                            models that tests share, each with what it is for
+``statistics``                     is a sample from the law it claims: moments, uniformity, chains
+``conditionals.graphs``            quick compilation, points, sweeps; the exact law of a draw
+``conditionals.laws``              is a conditional exact, whatever its law
+``conditionals.exact_piecewise``   the same under a piecewise-linear activation
+``conditionals.programs``          random programs that state models, for the fuzzer
+``conditionals.fuzz``              random models: what is read is exact, or declined
+``joint.gated_layers``             layers of gates, and one without its activations
+``joint.planted``                  the kernel of gated rows, with errors in it
+``steps.cases``                    each step on the models that exercise it: conformance
+``steps.chains``                   a chain of a step, as an array
+``steps.joint``                    Geweke's joint distribution test
+``steps.balance``                  detailed balance of a Metropolis-Hastings step
+``steps.gaussian``                 Gaussian priors as users write them, and what they mean
+``steps.priors``                   hyperparameters of bow-tie networks in joint distribution tests
+``random.oracles``                 distribution functions that the package does not use
+``diagnostics.networks``           networks of all kinds, and exact draws from their priors
+``benchmarks``                     times beside plain NumPy, and the problems they are taken on
+=================================  ============================================================
+
+A module whose name starts with ``test_`` holds tests and is imported by none.
+"""

@@ -22,15 +22,22 @@ NAMES = {
     "bow_tie",
     "diagnose",
     "explain",
+    "fit",
     "hierarchical_mlp",
     "intermediate_noise_mlp",
     "one_hot",
+    "plot_functions",
+    "plot_predictions",
+    "plot_rhat_over_time",
+    "plot_thermalization",
     "predict",
     "rejection_sample",
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",
     "verify",
+    "teacher_student",
+    "thermalize",
     "wide_mlp",
 }
 
@@ -93,6 +100,7 @@ ROOMS = (
     ("arguments", "activations", "tables", "graphs", "kernels"),
     ("random",),
     ("distributions", "conditionals"),
+    ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
     ("diagnostics",),
@@ -111,3 +119,26 @@ def test_the_rooms_use_each_other_one_way():
             if own not in ("__init__", used) and not level[used] < level[own]:
                 wrong.append(f"{file.relative_to(package)} uses {used}")
     assert wrong == []
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_no_test_module_imports_another():
+    imports = re.compile(r"^ *(?:from|import) tests\b.*\btest_\w+", re.M)
+    wrong = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for line in imports.findall(file.read_text())
+    ]
+    assert wrong == []
+
+
+def test_the_quick_tests_visit_every_room():
+    """A module that was renamed, or a room that nobody has added to ``make test-quick``."""
+    [listed] = re.findall(r"^QUICK := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), re.M)
+    paths = [ROOT / path for path in listed.replace("\\\n", " ").split()]
+    assert [path for path in paths if not path.exists()] == []
+    visited = {path.relative_to(ROOT / "tests").parts[0] for path in paths}
+    rooms = {file.parent.name for file in Path(nns.__file__).parent.glob("*/__init__.py")}
+    assert rooms - visited == set()

@@ -269,6 +269,11 @@ def block_of(members: Sequence[Layout]) -> TensorVariable:
     return concatenate([_flat(member, member.rv) for member in members], label_lengths)
 
 
+def by_label(array: TensorVariable, prior: Prior) -> TensorVariable:
+    """An array of a block with an axis of labels: one label where the block has none."""
+    return array if prior.label_lengths else array[None]
+
+
 def _flat(member: Layout, parameter: TensorVariable) -> TensorVariable:
     """An array that varies with a variable's axes, with axes (labels, d)."""
     n = len(member.labels)

@@ -61,11 +61,14 @@ class Conditional(ABC):
     tuning : TensorVariable, optional
         Parameters of Metropolis-Hastings moves that are adapted, a vector of numbers in [0, 1)
         that are smaller for bolder proposals.
+    waits : bool
+        Whether such moves begin only when the chain has come near the posterior by other draws.
     """
 
     draws: tuple[TensorVariable, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
     tuning: TensorVariable | None = None
+    waits: bool = False
 
     @property
     @abstractmethod

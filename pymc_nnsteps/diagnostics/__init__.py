@@ -1,20 +1,41 @@
 """Whether a chain over a network has arrived at its posterior.
 
-===============  =============================================================
-module           its subject
-===============  =============================================================
-``convergence``  R-hat and effective sample size of what a network computes
-``blocks``       R-hat over time
-``score``        the gradient of the log density, whose posterior mean is zero
-``draws``        functions of a model's variables, at stored draws
-``table``        how results are printed
-===============  =============================================================
+==================  =============================================================
+module              its subject
+==================  =============================================================
+``convergence``     R-hat and effective sample size of what a network computes
+``blocks``          R-hat over time
+``score``           the gradient of the log density, whose posterior mean is zero
+``teacher``         data from a model's own prior, of which a posterior draw is known
+``thermalization``  chains from several starts, watched until they agree
+``merging``         the rule by which chains agree
+``draws``           functions of a model's variables, at stored draws
+``table``           how results are printed
+==================  =============================================================
 
 ArviZ is imported by the functions that use it: it would make up most of the package's import.
 """
 
 from pymc_nnsteps.diagnostics.blocks import rhat_over_time
 from pymc_nnsteps.diagnostics.convergence import diagnose
+from pymc_nnsteps.diagnostics.plots import (
+    plot_functions,
+    plot_predictions,
+    plot_rhat_over_time,
+    plot_thermalization,
+)
 from pymc_nnsteps.diagnostics.score import score_statistic
+from pymc_nnsteps.diagnostics.teacher import teacher_student
+from pymc_nnsteps.diagnostics.thermalization import thermalize
 
-__all__ = ["diagnose", "rhat_over_time", "score_statistic"]
+__all__ = [
+    "diagnose",
+    "plot_functions",
+    "plot_predictions",
+    "plot_rhat_over_time",
+    "plot_thermalization",
+    "rhat_over_time",
+    "score_statistic",
+    "teacher_student",
+    "thermalize",
+]

@@ -10,10 +10,8 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
-from pymc_nnsteps.diagnostics.draws import FEWEST_DRAWS, require_draws, require_finite
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.diagnostics.draws import FEWEST_DRAWS, opened, require_finite
 from pymc_nnsteps.prediction.new_inputs import function_values
-from pymc_nnsteps.prediction.posterior import posterior_of
 
 METHODS = ("rank", "split", "folded", "z_scale", "identity")
 QUANTILES = (0.25, 0.5, 0.75, 0.95)
@@ -89,15 +87,14 @@ def rhat_over_time(
     require_choice("method", method, METHODS)
     if block < FEWEST_DRAWS:
         raise ValueError(f"block must be at least {FEWEST_DRAWS} draws; got {block}.")
-    posterior = posterior_of(idata)
-    require_draws(posterior, n_chains=2)
+    model, posterior = opened(idata, model, n_chains=2)
     n_blocks = posterior.sizes["draw"] // block
     if n_blocks == 0:
         raise ValueError(
             f"idata must have at least block={block} draws in each chain; it has "
             f"{posterior.sizes['draw']}."
         )
-    f = function_values("X", idata, X, model_or_context(model), inputs)
+    f = function_values("X", posterior, X, model, inputs)
     require_finite(f.to_dataset())
     f = f.isel(draw=slice(n_blocks * block))
     ends = f["draw"].values[block - 1 :: block]

@@ -11,12 +11,12 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_finite
+from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, model_or_context, stated_in
+from pymc_nnsteps.graphs.search import depends_on, stated_in
 from pymc_nnsteps.prediction.new_inputs import function_values
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+from pymc_nnsteps.prediction.posterior import SAMPLES
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,9 +148,7 @@ def diagnose(
     """
     from arviz_stats import sampling_diagnostics as arviz
 
-    model = model_or_context(model)
-    posterior = posterior_of(idata)
-    require_draws(posterior, n_chains=2)
+    model, posterior = opened(idata, model, n_chains=2)
     quantities = {"f": function_values("X", idata, X, model, inputs)}
     log_likelihood = _log_likelihood(idata, posterior, model)
     if log_likelihood is not None:

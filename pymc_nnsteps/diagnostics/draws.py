@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -11,10 +12,11 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.forward import stand_in_for
-from pymc_nnsteps.prediction.posterior import SAMPLES, stored_draws
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, stored_draws
 
 FEWEST_DRAWS = 4
 """Draws of a chain that ArviZ needs to estimate anything."""
@@ -76,14 +78,16 @@ def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
     return OfDraws(outputs, {rv: draw for rv, draw in natural.items() if draw in entered})
 
 
-def require_draws(posterior: xr.Dataset, n_chains: int) -> None:
-    """Check that there is enough to compare.
+def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model, xr.Dataset]:
+    """The model, or that of the context, and what its chains have stored.
 
     Raises
     ------
     ValueError
         If there are fewer chains, or fewer than four draws in each.
     """
+    model = model_or_context(model)
+    posterior = posterior_of(idata)
     if posterior.sizes["chain"] < n_chains:
         raise ValueError(
             "idata has one chain, but R-hat compares chains; sample several, with "
@@ -94,6 +98,7 @@ def require_draws(posterior: xr.Dataset, n_chains: int) -> None:
         raise ValueError(
             f"idata must have at least {FEWEST_DRAWS} draws in each chain; it has {n_draws}."
         )
+    return model, posterior
 
 
 def require_finite(quantities: xr.Dataset) -> None:

@@ -9,14 +9,14 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.diagnostics.draws import of_draws, require_draws, require_finite
+from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.random_data import refuse_random_data
-from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+from pymc_nnsteps.prediction.posterior import SAMPLES
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
 
@@ -116,7 +116,28 @@ def score_statistic(
     """
     from arviz_stats import sampling_diagnostics as arviz
 
-    model = model_or_context(model)
+    model, posterior = opened(idata, model, n_chains=1)
+    means = score_means(model, vars, scale)
+    statistics = of_draws(model, list(means.values())).evaluate(model, posterior)
+    draws = xr.Dataset(
+        {name: (SAMPLES, u) for name, u in zip(means, statistics, strict=True)},
+        coords={dim: posterior[dim] for dim in SAMPLES},
+    )
+    require_finite(draws)
+    mean, error = draws.mean(SAMPLES), arviz.mcse(draws)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = mean / error
+    return Score(draws, tagged({"mean": mean, "mcse": error, "z": z}))
+
+
+def score_means(model: pm.Model, vars: Vars, scale: float) -> dict[str, TensorVariable]:
+    """Score of each variable, its mean over entries times ``scale``, in terms of value variables.
+
+    Parameters
+    ----------
+    model, vars, scale
+        As for :func:`score_statistic`.
+    """
     scale = positive_number("scale", scale)
     discrete = model.discrete_value_vars
     if vars is None:
@@ -129,19 +150,10 @@ def score_statistic(
             raise ValueError(
                 f"vars must be continuous; {describe(rv)} is discrete and has no score."
             )
-    posterior = posterior_of(idata)
-    require_draws(posterior, n_chains=1)
     refuse_random_data(model)
     log_p = log_density(model, [*rvs, *dependent_factors(model, rvs)])
     gradients: Any = pt.grad(log_p, values, disconnected_inputs="ignore")
-    means = [scale * pt.mean(as_tensor(gradient)) for gradient in gradients]
-    statistics = of_draws(model, means).evaluate(model, posterior)
-    draws = xr.Dataset(
-        {rv.name: (SAMPLES, u) for rv, u in zip(rvs, statistics, strict=True)},
-        coords={dim: posterior[dim] for dim in SAMPLES},
-    )
-    require_finite(draws)
-    mean, error = draws.mean(SAMPLES), arviz.mcse(draws)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = mean / error
-    return Score(draws, tagged({"mean": mean, "mcse": error, "z": z}))
+    return {
+        rv.name: scale * pt.mean(as_tensor(gradient))
+        for rv, gradient in zip(rvs, gradients, strict=True)
+    }

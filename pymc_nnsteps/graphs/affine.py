@@ -36,6 +36,7 @@ from pymc_nnsteps.graphs.linear_terms import (
     add,
     contract,
     cut_link,
+    negate,
     pad,
     pick,
     reshape_leading,
@@ -196,12 +197,15 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
             terms: dict[TensorVariable, Term] = {}
             for sign, form in zip(signs, forms, strict=True):
                 for rv, term in form.terms.items():
-                    signed = term if sign == 1 else replace(term, coefficient=-term.coefficient)
-                    terms[rv] = add(rv, terms, signed)
+                    terms[rv] = add(rv, terms, term if sign == 1 else negate(term))
             return AffineMap(reduce(lambda a, b: a + b, offsets) if offsets else None, terms)
-        case scalar.Neg() | scalar.Identity() | scalar.Cast() if out.dtype.startswith(
-            "float"
-        ) or not isinstance(op.scalar_op, scalar.Cast):
+        case scalar.Neg():
+            [form] = forms
+            offset = None if form.offset is None else -form.offset
+            return AffineMap(offset, {rv: negate(term) for rv, term in form.terms.items()})
+        case scalar.Identity() | scalar.Cast() if out.dtype.startswith("float") or not isinstance(
+            op.scalar_op, scalar.Cast
+        ):
             [form] = forms
             offset = None if form.offset is None else op(form.offset)
             terms = {rv: Term(t.links, op(t.whole().coefficient)) for rv, t in form.terms.items()}

@@ -132,6 +132,12 @@ def scale(term: Term, factor: TensorVariable) -> Term:
     return replace(term, factor=factor if term.factor is None else term.factor * factor)
 
 
+def negate(term: Term) -> Term:
+    """The negative; the coefficient stays as it is."""
+    minus = pt.constant(-1, dtype=term.coefficient.dtype)
+    return scale(term, minus.dimshuffle(["x"] * term.out_ndim))
+
+
 def _times(coefficient: TensorVariable, factor: TensorVariable) -> TensorVariable:
     """Product, without the coefficient that a variable starts with: one."""
     if all(coefficient.type.broadcastable) and scalar_constant(coefficient) == 1:

@@ -30,7 +30,7 @@ last of these nothing else is drawn, so that nothing is given an activation that
 (:mod:`.scan` checks it).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -44,6 +44,7 @@ from pymc_nnsteps.conditionals.augmentation import augmented, with_any_precision
 from pymc_nnsteps.conditionals.blocks import (
     Child,
     Observation,
+    by_label,
     evidence_of,
     prior_of,
     rows_of,
@@ -56,6 +57,7 @@ from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.joint.marginal_likelihood import Above, look_above
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
@@ -125,15 +127,18 @@ class CollapsedWeights(Conditional):
         inputs = through.shared_design
         assert inputs is not None
         prior = prior_of(members)
-        n_units, n_obs = prior.label_lengths[0], inputs.shape[0]
+        n_units, n_obs = self.above.rows.design.shape[1], inputs.shape[0]
         factor = pt.ones_like(through.weight) if through.factor is None else through.factor
-        per_case = {0: n_units, 1: n_obs}
         own = rows_of(evidence)
         zero = pt.zeros((n_units, n_obs), inputs.dtype)
+
+        def per_case(array: TensorVariable) -> TensorVariable:
+            return expand(by_label(array, prior), {0: n_units, 1: n_obs})
+
         information, score = collapsed_information(
             inputs,
-            expand(factor, per_case).T,
-            (zero if own is None else expand(own.weight, per_case)).T,
+            per_case(factor).T,
+            (zero if own is None else per_case(own.weight)).T,
             self.above.rows.design,
             self.above.weight,
             self.above.response(self.seen.offset),
@@ -141,16 +146,16 @@ class CollapsedWeights(Conditional):
         )
         total = score.T if own is None else score.T + own.score
         linear = pt.dot(total, inputs)
-        precision = expand(prior.precision, {0: n_units})
+        precision = expand(by_label(prior.precision, prior), {0: n_units})
         if prior.mean is not None:
             linear = linear + prior.precision * prior.mean
         matrix = information + pt.diag(precision.ravel())
         root = cholesky(matrix, lower=True)
         rng, noise = standard_normal(rng, prior.shape, precision.dtype)
         half = solve_triangular(root, linear.ravel(), lower=True) + noise.ravel()
-        drawn = solve_triangular(root.T, half, lower=False).reshape(prior.shape)
-        block = refuse_lost(pt.diagonal(matrix), pt.diagonal(root), drawn)
-        return Draw(rng, split(block, members))
+        drawn = solve_triangular(root.T, half, lower=False).reshape((n_units, prior.shape[-1]))
+        rows = refuse_lost(pt.diagonal(matrix), pt.diagonal(root), drawn)
+        return Draw(rng, split(rows if prior.label_lengths else rows[0], members))
 
 
 LARGEST_COLLAPSED = 1500
@@ -171,8 +176,18 @@ class CollapsedLayer:
         return sum(int(np.prod(shapes[rv])) for rv in self.weights.draws)
 
 
-def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: Shapes) -> Proposals:
+def propose_collapsed(
+    blocks: Sequence[Conditional],
+    collapse: Choice,
+    shapes: Shapes,
+    moved: Collection[TensorVariable] = (),
+) -> Proposals:
     """Propose to collapse layers behind binary gates.
+
+    Parameters
+    ----------
+    moved : collection of TensorVariable
+        Activations of layers whose gates and weights have draws of another kind.
 
     Raises
     ------
@@ -189,6 +204,8 @@ def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: S
         if not isinstance(block, Gaussian) or behind_gates.isdisjoint(block.draws):
             continue
         [activations, *_] = block.draws
+        if activations in moved:
+            continue
         try:
             layer = match_collapsed(block, blocks)
         except NotConjugate as reason:
@@ -204,7 +221,7 @@ def propose_collapsed(blocks: Sequence[Conditional], collapse: Choice, shapes: S
             continue
         replacements.append(Replacement(block, (layer.gates, layer.weights), layer.draws))
         layers.append(activations)
-    if collapse is True and not replacements:
+    if collapse is True and not replacements and not moved:
         raise ValueError(
             "collapse is True, but no activations behind binary gates are drawn together with "
             'their gates and weights; use "auto".'
@@ -224,7 +241,11 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     if (above.samples, above.units) != (0, 1):
         raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
     gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
-    weights = [c for c in conditionals if isinstance(c, Gaussian) and _seen_by(a, c)]
+    weights = [
+        c
+        for c in conditionals
+        if isinstance(c, Gaussian) and _seen_by(a, c) and any(_behind(g, c) for g in gates)
+    ]
     if len(gates) != 1 or len(weights) != 1:
         raise NotConjugate(f"{describe(a)} has no gates and weights of its own to be drawn with it")
     seen = _seen_by(a, weights[0])
@@ -247,10 +268,17 @@ def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:
 
 def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:
     """What the activations say of a block that all samples share, one label for each unit."""
+    units = [] if a.type.broadcastable[1] and not weights.members[0].labels else [1]
     for child in weights.observations:
-        if child.child is a and isinstance(child, Observation) and child.label_axes == [1]:
+        if child.child is a and isinstance(child, Observation) and child.label_axes == units:
             return child
     return None
+
+
+def _behind(gates: Gates, weights: Gaussian) -> bool:
+    """Whether gates switch what depends on a block."""
+    [term] = gates.observations[0].terms
+    return given_any([term.whole().coefficient], weights.draws)
 
 
 def _fits(gates: Gates, weights: Gaussian) -> bool:
@@ -259,7 +287,7 @@ def _fits(gates: Gates, weights: Gaussian) -> bool:
     links = [link.axis if link and link.index is None else None for link in gate_term.links]
     return (
         links == [0, 1]
-        and len(weights.members[0].labels) == 1
+        and len(weights.members[0].labels) <= 1
         and _share_inputs(weights, weights.observations)
     )
 

@@ -53,6 +53,7 @@ from pymc_nnsteps.conditionals.blocks import (
     Member,
     Observation,
     block_of,
+    by_label,
     dense_size,
     evidence_of,
     prior_of,
@@ -105,6 +106,7 @@ class Interweaving(Conditional):
     passes: int
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
+    waits: bool = True
 
     @property
     @override
@@ -125,7 +127,7 @@ class Interweaving(Conditional):
         units, n_obs = above.rows.design.shape[1], self.inputs.shape[0]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
-            return expand(array if prior.label_lengths else array[None], {0: units})
+            return expand(by_label(array, prior), {0: units})
 
         precision = by_unit(prior.precision)
         pull = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)

@@ -38,12 +38,13 @@ Proposal: a Crank-Nicolson step in the local Gaussian,
 
 accepted with the ratio of Metropolis and Hastings, the proposal back being that of
 :math:`\nabla` and P at :math:`W_a'`, with determinants. Then the row's gates are drawn from
-Bernoulli(p). Rows are moved in turn, in several passes.
+Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the sample (below a
+layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
+units at a time as fit into memory, and computed again in each pass.
 
 The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
 """
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import override
@@ -56,6 +57,7 @@ from pymc_nnsteps.conditionals.augmentation import with_any_precision
 from pymc_nnsteps.conditionals.blocks import (
     Evidence,
     block_of,
+    by_label,
     dense_size,
     evidence_of,
     prior_of,
@@ -69,17 +71,12 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
-from pymc_nnsteps.joint.collapse import CollapsedLayer, CollapsedWeights, match_collapsed
+from pymc_nnsteps.joint.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.joint.interweaving import LONGEST_ROW
-from pymc_nnsteps.joint.marginal_likelihood import Above
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
-
-MOST_WHITENED = 20_000_000
-"""Entries of what is seen from above, whitened for each sample, up to which rows are moved where
-that is left open."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +86,12 @@ class InterwovenGates(Conditional):
     Attributes
     ----------
     layer : CollapsedLayer
-    above : Above
-        What is seen of the activations, with Polya-Gamma variables that are held.
     passes : int
         How often each row is moved.
     """
 
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    above: Above
     passes: int
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
@@ -111,23 +105,15 @@ class InterwovenGates(Conditional):
         """Number of weights and biases of a unit."""
         return dense_size(self.layer.weights.members, shapes)
 
-    def whitened(self, shapes: Shapes) -> int:
-        """Number of entries, at most, of what is seen from above, whitened."""
-        [gates], children = self.layer.gates.draws, self.above.fresh.observations
-        seen = sum(math.prod(shapes[c.child][axis] for axis in c.varying_axes) for c in children)
-        n_obs, units = (shapes[gates][axis] for axis in (self.above.samples, self.above.units))
-        alike = self.above.weight.type.broadcastable[0]
-        return seen * units * (1 if alike else n_obs)
-
     @override
     def n_tuned(self, shapes: Shapes) -> int:
         [gates] = self.layer.gates.draws
-        return shapes[gates][self.above.units]
+        return shapes[gates][self.layer.above.units]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [gates], members = self.layer.gates.draws, self.layer.weights.members
-        above, prior = self.above, prior_of(members)
+        above, prior = self.layer.above, prior_of(members)
         through = {
             seen.child: evidence_of(members, with_any_precision(seen))
             for seen in self.layer.weights.observations
@@ -139,21 +125,21 @@ class InterwovenGates(Conditional):
 
         def factor_of(seen: Evidence) -> TensorVariable:
             factor = pt.ones_like(seen.weight) if seen.factor is None else seen.factor
-            return expand(factor, {0: units, 1: n_obs})
+            return expand(by_label(factor, prior), {0: units, 1: n_obs})
 
         by_gates = through.get(gates)
         logit_factor = pt.zeros((units, n_obs)) if by_gates is None else factor_of(by_gates)
         [level_factor] = substitute([factor_of(seen_by_activations)], {gates: pt.ones_like(gates)})
         [behind_gates] = self.layer.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
-        precision = expand(prior.precision, {0: units})
+        precision = expand(by_label(prior.precision, prior), {0: units})
         mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
         rng, normal = standard_normal(rng, (self.passes, units, inputs.shape[1]), "float64")
         rng, refresh = uniform(rng, (self.passes, units, n_obs))
         rng, accept = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_gated_rows(
             inputs,
-            block_of(members),
+            by_label(block_of(members), prior),
             precision,
             precision * mean,
             gates.T.astype("float64"),
@@ -170,25 +156,25 @@ class InterwovenGates(Conditional):
             refresh,
             accept.astype("float64"),
         )
-        values = {**split(rows, members), gates: typed_like(gates, moved.T)}
+        block = rows if prior.label_lengths else rows[0]
+        values = {**split(block, members), gates: typed_like(gates, moved.T)}
         return Draw(rng, values, acceptance=acceptance)
 
 
 def propose_interwoven_gates(
     blocks: Sequence[Conditional],
-    sweep: Sequence[Conditional],
     interweave: Choice,
     passes: int,
     shapes: Shapes,
+    *,
+    collapse: bool,
 ) -> Proposals:
-    """Propose to move weights with the gates behind them.
+    """Propose to move weights with the gates behind them, in place of other draws of them.
 
     Parameters
     ----------
-    blocks : sequence of Conditional
-        The conditionals as they were recognised.
-    sweep : sequence of Conditional
-        What has become of them: layers that are collapsed stay so.
+    collapse : bool
+        Whether the layers are also drawn collapsed.
 
     Raises
     ------
@@ -197,9 +183,6 @@ def propose_interwoven_gates(
     """
     if interweave is False:
         return Proposals()
-    held = {
-        draw.above.activations: draw.above for draw in sweep if isinstance(draw, CollapsedWeights)
-    }
     activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
     replacements, layers = [], []
     declined: dict[TensorVariable, str] = {}
@@ -210,7 +193,7 @@ def propose_interwoven_gates(
         if a not in activations:
             continue
         try:
-            move = match_interwoven_gates(activations[a], blocks, held, passes)
+            move = match_interwoven_gates(activations[a], blocks, passes)
         except NotConjugate as reason:
             if interweave is True:
                 raise ValueError(
@@ -224,18 +207,11 @@ def propose_interwoven_gates(
                 f"{LONGEST_ROW} (interweave=True does it all the same)"
             )
             continue
-        if interweave == "auto" and move.whitened(shapes) > MOST_WHITENED:
-            declined[gates] = (
-                f"not interwoven: it may take an array of {move.whitened(shapes):,} numbers "
-                "(interweave=True does it all the same)"
-            )
-            continue
-        fresh = move.above.fresh
-        if a in held:
-            replacements.append(Replacement(fresh, (), (move, fresh)))
-        else:
-            puts = (*move.above.before, move, fresh)
-            replacements.append(Replacement(activations[a], (), puts))
+        layer, above = move.layer, move.layer.above
+        before = layer.draws[:-1] if collapse else above.before
+        replacements.append(
+            Replacement(activations[a], (layer.gates, layer.weights), (*before, move, above.fresh))
+        )
         layers.append(a)
     return Proposals(tuple(replacements), tuple(layers), declined)
 
@@ -243,15 +219,9 @@ def propose_interwoven_gates(
 def match_interwoven_gates(
     activations: Gaussian,
     conditionals: Sequence[Conditional],
-    held: dict[TensorVariable, Above],
     passes: int,
 ) -> InterwovenGates:
     """Find the gates and the weights of activations, to be moved together.
-
-    Parameters
-    ----------
-    held : mapping from random variable to Above
-        What is seen of activations that are integrated out of other draws already.
 
     Raises
     ------
@@ -274,7 +244,6 @@ def match_interwoven_gates(
     return InterwovenGates(
         (*weights, gates),
         layer,
-        held.get(a, layer.above),
         passes,
         (a,),
         pt.dvector(f"rho of {describe(gates)}"),

@@ -119,16 +119,22 @@ def plan(
         which it cannot be.
     """
     blocks = find_conditionals(model, rvs)
-    collapsed = propose_collapsed(blocks, options.collapse, shapes)
+    gated = propose_interwoven_gates(
+        blocks, options.interweave, options.passes, shapes, collapse=options.collapse is True
+    )
+    collapsed = propose_collapsed(blocks, options.collapse, shapes, gated.layers)
     interwoven = propose_interwoven(
-        model, blocks, options.interweave, options.passes, shapes, collapsed.layers
+        model,
+        blocks,
+        options.interweave,
+        options.passes,
+        shapes,
+        (*gated.layers, *collapsed.layers),
     )
     sweep = blocks
-    for replacement in (*collapsed.replacements, *interwoven.replacements):
-        sweep = replacement.apply(sweep)
-    gated = propose_interwoven_gates(blocks, sweep, options.interweave, options.passes, shapes)
-    for replacement in gated.replacements:
-        sweep = replacement.apply(sweep)
+    for proposals in (gated, collapsed, interwoven):
+        for replacement in proposals.replacements:
+            sweep = replacement.apply(sweep)
     if options.interweave is True and not (interwoven.layers or gated.layers):
         raise ValueError(
             "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
@@ -153,13 +159,14 @@ def _row(
     model: pm.Model, rv: TensorVariable, sweep: Sequence[Conditional], note: str | None
 ) -> tuple[str, str, str]:
     drawing = [draw for draw in sweep if rv in draw.draws]
-    law = [draw for draw in drawing if draw.tuning is None][-1]
+    law = ([draw for draw in drawing if draw.tuning is None] or drawing)[-1]
     notes = []
     if others := _others(law, rv):
         notes.append(f"jointly with {others}")
     if law.integrates_out:
         notes.append(f"{', '.join(map(describe, law.integrates_out))} integrated out")
-    notes += [f"interwoven with {_others(move, rv)}" for move in drawing if move.tuning is not None]
+    moves = [draw for draw in drawing if draw.tuning is not None and draw is not law]
+    notes += [f"interwoven with {_others(move, rv)}" for move in moves]
     if note is not None:
         notes.append(note)
     notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")

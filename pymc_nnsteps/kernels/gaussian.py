@@ -25,12 +25,15 @@ import math
 
 import numpy as np
 
-from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.jit import inline, jit
 
 Array = np.ndarray
 
 CHUNK = 128
 """Rows whose products are held at a time."""
+
+HELD = 20_000_000
+"""Numbers of whitened designs that are held at a time, where each sample has one of its own."""
 
 MOST_LOST = 1e-6
 """Part of a precision below which it is not reached by subtraction."""
@@ -411,8 +414,13 @@ def draw_labels(
 
 
 @jit
-def whiten(design: Array, weight: Array, variance: Array, factor: Array, whitened: Array) -> None:
-    """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and ``B = U^{-T} C``."""
+def whiten(
+    design: Array, weight: Array, variance: Array, first: int, factor: Array, whitened: Array
+) -> None:
+    """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and columns of ``B = U^{-T} C``.
+
+    Those of ``B`` from the first on that is asked for, as many as there is room for.
+    """
     m, d = design.shape
     for i in range(m):
         for k in range(i, m):
@@ -422,7 +430,7 @@ def whiten(design: Array, weight: Array, variance: Array, factor: Array, whitene
             factor[i, k] = total
         factor[i, i] += 1.0 / weight[i]
     if factorise(factor):
-        whitened[:] = design
+        whitened[:] = design[:, first : first + whitened.shape[1]]
         solve_rows_transposed(factor, whitened)
     else:
         whitened[:] = np.nan
@@ -461,7 +469,7 @@ def draw_collapsed_gates(
     residual = np.empty(m, design.dtype)
     for n in range(len(out)):
         if n == 0 or len(weight) > 1:
-            whiten(design, weight[n], variance, factor, whitened)
+            whiten(design, weight[n], variance, 0, factor, whitened)
         residual[:] = response[n]
         solve_transposed(factor, residual)
         for j in range(d):
@@ -527,7 +535,7 @@ def collapsed_information(
         for row in range(rows):
             n = start + row
             if n == 0 or len(weight) > 1:
-                whiten(design, weight[n], variance, root, whitened)
+                whiten(design, weight[n], variance, 0, root, whitened)
                 gram[:] = np.dot(whitened.T, whitened)
             seen[:] = response[n]
             solve_transposed(root, seen)
@@ -671,24 +679,27 @@ def draw_chain(
 
 @jit
 def whiten_samples(
-    design: Array,
-    weight: Array,
-    response: Array,
-    variance: Array,
-    whitened: Array,
-    residual: Array,
+    design: Array, weight: Array, variance: Array, first: int, whitened: Array, residual: Array
 ) -> None:
-    """Fill B, (m, units, n_obs or 1), and ``e = U^{-T} y``, (m, n_obs)."""
-    m, units = design.shape
-    root, seen, rest = np.empty((m, m)), np.empty((m, units)), np.empty(m)
-    for n in range(len(response)):
+    """Fill ``B_a`` of the first unit and those after it, and overwrite residuals by ``U^{-T} e``.
+
+    Parameters
+    ----------
+    whitened : array, shape (m, held, len(weight))
+    residual : array, shape (m, n_obs), or (m, 0) if there are none to be whitened
+    """
+    m, held = len(design), min(whitened.shape[1], design.shape[1] - first)
+    root, seen, rest = np.empty((m, m)), np.empty((m, held)), np.empty(m)
+    for n in range(max(len(weight), residual.shape[1])):
         if n < len(weight):
-            whiten(design, weight[n], variance, root, seen)
+            whiten(design, weight[n], variance, first, root, seen)
             for i in range(m):
-                for a in range(units):
+                for a in range(held):
                     whitened[i, a, n] = seen[i, a]
+        if n >= residual.shape[1]:
+            continue
         for i in range(m):
-            rest[i] = response[n, i]
+            rest[i] = residual[i, n]
         solve_transposed(root, rest)
         for i in range(m):
             residual[i, n] = rest[i]
@@ -804,6 +815,94 @@ def find_mean(
     return mean
 
 
+@inline
+def leave_out(level: Array, curvature: Array, gradient: Array) -> None:
+    """Turn ``B_a^T e`` into ``g``, where the unit's own activations are not subtracted."""
+    for n in range(len(level)):
+        gradient[n] += curvature[n] * level[n]
+
+
+@inline
+def weigh_prior(row: Array, new_row: Array, prior: Array, pull: Array) -> float:
+    """``log p(w') - log p(w)`` of a row's prior."""
+    total = 0.0
+    for j in range(len(row)):
+        middle = 0.5 * (new_row[j] + row[j])
+        total += (new_row[j] - row[j]) * (pull[j] - prior[j] * middle)
+    return total
+
+
+@inline
+def weigh_proposals(
+    factor: Array, new_factor: Array, normal: Array, back: Array, spread: float
+) -> float:
+    r"""``log q(w | w') - log q(w' | w)`` of normal proposals with precisions ``P / spread^2``.
+
+    Parameters
+    ----------
+    factor, new_factor : array, shape (d, d)
+        Cholesky factors of P at w and at w'.
+    normal : array, shape (d,)
+        Standard normals of the proposal.
+    back : array, shape (d,)
+        What w is beside the mean of the proposal back.
+    """
+    total = 0.0
+    for i in range(len(back)):
+        whitened_back = 0.0
+        for j in range(i, len(back)):
+            whitened_back += new_factor[i, j] * back[j]
+        ahead = spread * normal[i]
+        total += 0.5 * (ahead + whitened_back) * (ahead - whitened_back) / spread**2
+        total += math.log(new_factor[i, i] / factor[i, i])
+    return total
+
+
+@inline
+def chance_of(log_ratio: float) -> float:
+    """Probability that a proposal is accepted; none if there is a NaN."""
+    return math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
+
+
+@inline
+def weigh_levels(level: Array, shift: Array, gradient: Array, curvature: Array) -> float:
+    """``sum of g x' - c x'^2 / 2 - (g x - c x^2 / 2)`` of activations moved from x to x'."""
+    total = 0.0
+    for n in range(len(level)):
+        total += shift[n] * (gradient[n] - curvature[n] * (level[n] + 0.5 * shift[n]))
+    return total
+
+
+@inline
+def update_precision(
+    prior: Array,
+    inputs: Array,
+    curvature: Array,
+    slope: Array,
+    new_slope: Array,
+    precision: Array,
+    change: Array,
+    scratch: Array,
+    left: Array,
+    right: Array,
+    new_precision: Array,
+) -> None:
+    """Fill P of new slopes: by the samples that change theirs, unless that loses digits."""
+    for n in range(len(slope)):
+        squares = new_slope[n] * new_slope[n] - slope[n] * slope[n]
+        change[n] = curvature[n] * squares
+    new_precision[:] = precision
+    add_gram(new_precision, inputs, change, scratch)
+    kept_digits = True
+    for j in range(len(prior)):
+        if new_precision[j, j] < MOST_LOST * precision[j, j]:
+            kept_digits = False
+    if not kept_digits:
+        for n in range(len(slope)):
+            change[n] = curvature[n] * new_slope[n] * new_slope[n]
+        fill_precision(prior, inputs, change, left, right, new_precision)
+
+
 @jit
 def move_rows(
     inputs: Array,
@@ -827,6 +926,21 @@ def move_rows(
     Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` is kept. Where the
     precision of a proposal cannot be told from a singular one, on the way there or back, the row
     stays. What depends on a NaN becomes NaN.
+
+    In the letters of :mod:`pymc_nnsteps.joint.interweaving`, for a row and all samples:
+
+    =========================  =====================================================
+    name                       letter
+    =========================  =====================================================
+    ``kept``                   :math:`e`
+    ``slope``, ``intercept``   :math:`s`, :math:`t`
+    ``level``                  :math:`\sigma(z)`
+    ``curvature, gradient``    :math:`c`, :math:`g`
+    ``mean``                   :math:`m`
+    ``precisions, factors``    :math:`P` and its Cholesky factor, kept between passes
+    ``spread``                 :math:`\sqrt{1 - \rho^2}`
+    ``new_...``                the same at :math:`W_a'`
+    =========================  =====================================================
 
     Parameters
     ----------
@@ -864,10 +978,14 @@ def move_rows(
         return rows, pre, np.ones(units)
     acceptance = np.zeros(units)
 
-    whitened, residual = np.empty((m, units, len(weight))), np.empty((m, n_obs))
-    whiten_samples(design, weight, response, variance, whitened, residual)
-
     slope, intercept = np.empty((units, n_obs)), np.empty((units, n_obs))
+    for a in range(units):
+        read_pieces(pre[a], knots, slopes, intercepts, slope[a], intercept[a])
+    kept = pre - np.dot(rows, inputs.T)
+    residual = response.T - np.dot(design, slope * pre + intercept)
+    held = min(units, max(1, HELD // (m * len(weight))))
+    whitened = np.empty((m, held, len(weight)))
+
     new_slope, new_intercept = np.empty(n_obs), np.empty(n_obs)
     gradient, curvature, change = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
     level, shift = np.empty(n_obs), np.empty(n_obs)
@@ -875,33 +993,30 @@ def move_rows(
     left, right = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
     precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
     pivots = np.empty(units)
-    kept = pre - np.dot(rows, inputs.T)
-    for a in range(units):
-        read_pieces(pre[a], knots, slopes, intercepts, slope[a], intercept[a])
-        look_from_above(whitened, residual, a, curvature, gradient)
-        for n in range(n_obs):
-            change[n] = curvature[n] * slope[a, n] * slope[a, n]
-        fill_precision(prior[a], inputs, change, left, right, precisions[a])
-        factors[a] = precisions[a]
-        pivots[a] = try_to_factorise(factors[a])
-    for a in range(units):
-        for n in range(n_obs):
-            level[n] = slope[a, n] * pre[a, n] + intercept[a, n]
-        explain_by(whitened, residual, a, level)
-
     new_precision, new_factor, back = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     for p in range(len(normal)):
         for a in range(units):
+            if a % held == 0 and (p == 0 or held < units):
+                rest = residual[:, : n_obs if p + a == 0 else 0]
+                whiten_samples(design, weight, variance, a, whitened, rest)
             if rho[a] == 1.0:
                 acceptance[a] = 1.0
-            if rho[a] == 1.0 or pivots[a] <= 0.0:
                 continue
             row, z, factor = rows[a], pre[a], factors[a]
-            contraction, spread = rho[a], math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
-            look_from_above(whitened, residual, a, curvature, gradient)
+            spread = math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
+            look_from_above(whitened, residual, a % held, curvature, gradient)
             for n in range(n_obs):
                 level[n] = slope[a, n] * z[n] + intercept[a, n]
-                gradient[n] += curvature[n] * level[n]
+            leave_out(level, curvature, gradient)
+
+            if p == 0:
+                for n in range(n_obs):
+                    change[n] = curvature[n] * slope[a, n] * slope[a, n]
+                fill_precision(prior[a], inputs, change, left, right, precisions[a])
+                factor[:] = precisions[a]
+                pivots[a] = try_to_factorise(factor)
+            if pivots[a] <= 0.0:
+                continue
             mean = find_mean(
                 inputs, kept[a], pull[a], gradient, curvature, slope[a], intercept[a], factor
             )
@@ -911,32 +1026,18 @@ def move_rows(
             new_row = normal[p, a].copy()
             solve(factor, new_row)
             for j in range(d):
-                new_row[j] = mean[j] + contraction * (row[j] - mean[j]) + spread * new_row[j]
+                new_row[j] = mean[j] + rho[a] * (row[j] - mean[j]) + spread * new_row[j]
 
             new_z = np.dot(inputs, new_row)
             for n in range(n_obs):
                 new_z[n] += kept[a, n]
             read_pieces(new_z, knots, slopes, intercepts, new_slope, new_intercept)
-            log_ratio = 0.0
             for n in range(n_obs):
                 shift[n] = new_slope[n] * new_z[n] + new_intercept[n] - level[n]
-                log_ratio += shift[n] * (gradient[n] - curvature[n] * (level[n] + 0.5 * shift[n]))
-                squares = new_slope[n] * new_slope[n] - slope[a, n] * slope[a, n]
-                change[n] = curvature[n] * squares
-            for j in range(d):
-                middle = 0.5 * (new_row[j] + row[j])
-                log_ratio += (new_row[j] - row[j]) * (pull[a, j] - prior[a, j] * middle)
-
-            new_precision[:] = precisions[a]
-            add_gram(new_precision, inputs, change, scratch)
-            kept_digits = True
-            for j in range(d):
-                if new_precision[j, j] < MOST_LOST * precisions[a, j, j]:
-                    kept_digits = False
-            if not kept_digits:
-                for n in range(n_obs):
-                    change[n] = curvature[n] * new_slope[n] * new_slope[n]
-                fill_precision(prior[a], inputs, change, left, right, new_precision)
+            update_precision(
+                prior[a], inputs, curvature, slope[a], new_slope, precisions[a], change, scratch,
+                left, right, new_precision,
+            )  # fmt: skip
             new_factor[:] = new_precision
             if not try_to_factorise(new_factor) > 0.0:
                 continue
@@ -944,19 +1045,15 @@ def move_rows(
                 inputs, kept[a], pull[a], gradient, curvature, new_slope, new_intercept, new_factor
             )
             for j in range(d):
-                back[j] = row[j] - new_mean[j] - contraction * (new_row[j] - new_mean[j])
-            for i in range(d):
-                whitened_back = 0.0
-                for j in range(i, d):
-                    whitened_back += new_factor[i, j] * back[j]
-                forward = spread * normal[p, a, i]
-                log_ratio += 0.5 * (forward + whitened_back) * (forward - whitened_back) / spread**2
-                log_ratio += math.log(new_factor[i, i] / factor[i, i])
+                back[j] = row[j] - new_mean[j] - rho[a] * (new_row[j] - new_mean[j])
 
-            probability = math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
+            log_ratio = weigh_levels(level, shift, gradient, curvature)
+            log_ratio += weigh_prior(row, new_row, prior[a], pull[a])
+            log_ratio += weigh_proposals(factor, new_factor, normal[p, a], back, spread)
+            probability = chance_of(log_ratio)
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:
-                explain_by(whitened, residual, a, shift)
+                explain_by(whitened, residual, a % held, shift)
                 rows[a], pre[a] = new_row, new_z
                 slope[a], intercept[a] = new_slope, new_intercept
                 precisions[a], factors[a] = new_precision, new_factor
@@ -1052,6 +1149,24 @@ def move_gated_rows(
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
     precision of a proposal cannot be told from a singular one, and NaNs spread.
 
+    In the letters of :mod:`pymc_nnsteps.joint.interwoven_gates`, for a row and all samples:
+
+    =============================  =====================================================
+    name                           letter
+    =============================  =====================================================
+    ``logit``, ``logit_factor``    :math:`\ell`, :math:`\beta`
+    ``level``, ``level_factor``    :math:`m`, :math:`\epsilon`
+    ``mean``                       :math:`u`
+    ``curvature``, ``gradient``    :math:`c`, :math:`g`
+    ``chance``                     :math:`p`
+    ``score``                      :math:`p (g - c m) \epsilon + (p - s) \beta`
+    ``information``                :math:`p c \epsilon^2`
+    ``factor``                     Cholesky factor of :math:`P`
+    ``step``                       :math:`P^{-1} \nabla`
+    ``drift``, ``spread``          :math:`1 - \rho`, :math:`\sqrt{1 - \rho^2}`
+    ``new_...``                    the same at :math:`W_a'`
+    =============================  =====================================================
+
     Parameters
     ----------
     inputs : array, shape (n_obs, d)
@@ -1091,11 +1206,9 @@ def move_gated_rows(
         return rows, gates, np.ones(units)
     logit, level = logit.copy(), level.copy()
     acceptance = np.zeros(units)
-
-    whitened, residual = np.empty((m, units, len(weight))), np.empty((m, n_obs))
-    whiten_samples(design, weight, response, variance, whitened, residual)
-    for a in range(units):
-        explain_by(whitened, residual, a, gates[a] * level[a])
+    residual = response.T - np.dot(design, gates * level)
+    held = min(units, max(1, HELD // (m * len(weight))))
+    whitened = np.empty((m, held, len(weight)))
 
     gradient, curvature, information = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
     chance, score = np.empty(n_obs), np.empty(n_obs)
@@ -1105,15 +1218,19 @@ def move_gated_rows(
     factor, new_factor, back = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     for p in range(len(normal)):
         for a in range(units):
+            if a % held == 0 and (p == 0 or held < units):
+                rest = residual[:, : n_obs if p + a == 0 else 0]
+                whiten_samples(design, weight, variance, a, whitened, rest)
             if rho[a] == 1.0:
                 acceptance[a] = 1.0
                 continue
             row = rows[a]
             drift, spread = 1.0 - rho[a], math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
-            look_from_above(whitened, residual, a, curvature, gradient)
+            look_from_above(whitened, residual, a % held, curvature, gradient)
             for n in range(n_obs):
                 mean[n] = gates[a, n] * level[a, n]
-                gradient[n] += curvature[n] * mean[n]
+            leave_out(mean, curvature, gradient)
+
             log_density = weigh_gates(
                 logit[a], level[a], logit_factor[a], level_factor[a], gradient, curvature,
                 chance, score, information,
@@ -1129,40 +1246,32 @@ def move_gated_rows(
                 for j in range(d):
                     change[j] = drift * step[j] + spread * change[j]
                 new_row = row + change
+
                 moved = np.dot(inputs, change)
                 for n in range(n_obs):
                     new_logit[n] = logit[a, n] + logit_factor[a, n] * moved[n]
                     new_level[n] = level[a, n] + level_factor[a, n] * moved[n]
-                new_log_density = weigh_gates(
+                log_ratio = -log_density + weigh_gates(
                     new_logit, new_level, logit_factor[a], level_factor[a], gradient, curvature,
                     new_chance, score, information,
                 )  # fmt: skip
                 fill_precision(prior[a], inputs, information, left, right, new_factor)
                 if try_to_factorise(new_factor) > 0.0:
                     step = find_step(inputs, new_row, prior[a], pull[a], score, new_factor)
-                    log_ratio = new_log_density - log_density
                     for j in range(d):
-                        middle = row[j] + 0.5 * change[j]
-                        log_ratio += change[j] * (pull[a, j] - prior[a, j] * middle)
                         back[j] = -change[j] - drift * step[j]
-                    for i in range(d):
-                        whitened_back = 0.0
-                        for j in range(i, d):
-                            whitened_back += new_factor[i, j] * back[j]
-                        ahead = spread * normal[p, a, i]
-                        log_ratio += (
-                            0.5 * (ahead + whitened_back) * (ahead - whitened_back) / spread**2
-                        )
-                        log_ratio += math.log(new_factor[i, i] / factor[i, i])
-                    probability = math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
+                    log_ratio += weigh_prior(row, new_row, prior[a], pull[a])
+                    log_ratio += weigh_proposals(factor, new_factor, normal[p, a], back, spread)
+                    probability = chance_of(log_ratio)
                     acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
                     if uniform[p, a] < probability:
                         rows[a], logit[a], level[a] = new_row, new_logit, new_level
                         chance[:] = new_chance
             if lost:
                 rows[a] = np.nan
+
             for n in range(n_obs):
                 gates[a, n] = 1.0 if refresh[p, a, n] < chance[n] else 0.0
                 shift[n] = gates[a, n] * level[a, n] - mean[n]
-            explain_by(whitened, residual, a, shift)
+            explain_by(whitened, residual, a % held, shift)
     return rows, gates, acceptance

@@ -17,6 +17,7 @@ ReLU. Because every conditional distribution is known (the gates' by Polya-Gamma
 the posterior can be sampled exactly, layer by layer.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -41,12 +42,14 @@ from pymc_nnsteps.models.parts.context import (
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import Shrinkage, WeightPrior, weight_prior
-from pymc_nnsteps.models.parts.start import data_start
+from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.tables import require_same_rows
+from pymc_nnsteps.variational.draws import LayerDraws
+from pymc_nnsteps.variational.fit import draws_to_start_from
 
 __all__ = ["bow_tie"]
 
-Start = Literal["data", "prior"]
+Start = Literal["data", "prior", "variational"]
 PerLayer = float | Sequence[float]
 
 USUAL_TARGETS = (1e-3, 1e4)
@@ -112,11 +115,12 @@ def bow_tie(
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
-    start : {"data", "prior"}
+    start : {"data", "prior", "variational"}
         Initial values of the chains. ``"data"``: every hidden unit bends at a random place
         within the range of the data, and the output layer is fitted to the targets by ridge
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
-        another one for each chain.
+        another one for each chain. ``"variational"``: a draw from one of four short variational
+        fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
 
     Returns
     -------
@@ -245,23 +249,52 @@ def bow_tie(
     layers.require_size(units, n_obs)
     warn_of_scales(inputs.values, targets.values, usual_targets=USUAL_TARGETS)
 
+    fitted: list[LayerDraws] = []
+    if start == "variational":
+        with pm.Model(model=None), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of scales: said already
+            alone = bow_tie(
+                inputs.values,
+                targets.values,
+                hidden=hidden,
+                temperature=temperature,
+                shrinkage=shrinkage,
+                nu_global=nu_global,
+                delta_global=delta_global,
+                lambda_global=lambda_global,
+                nu_local=nu_local,
+                delta_local=delta_local,
+                lambda_local=lambda_local,
+                weight_var=weight_var,
+                bias_var=bias_var,
+                hidden_alpha=hidden_alpha,
+                hidden_beta=hidden_beta,
+                noise_alpha=noise_alpha,
+                noise_beta=noise_beta,
+            )
+        fitted = draws_to_start_from(alone)
+
     row_dims = ("obs", "output")[: targets.values.ndim]
     with model:
         add_dims(model, dims)
         x = pm.Data("inputs", inputs.values, dims=("obs", "feature"))
         observed = pm.Data("targets", targets.values, dims=row_dims)
         starts = data_start(x, observed, units) if start == "data" else {}
-        otherwise = None if start == "data" else "prior"
+        if start == "variational":
+            starts = variational_start(x, fitted)
+        otherwise = "prior" if start == "prior" else None
+
+        def initval(name: str) -> TensorVariable | str | None:
+            return starts.get(name, otherwise)
 
         def normal(name: str, sigma: TensorVariable | NDArray, *dims_of: str) -> TensorVariable:
             shape = tuple(dims[dim].length for dim in dims_of)
-            initval = starts.get(name, otherwise)
-            return pm.Normal(name, 0.0, sigma, shape=shape, dims=dims_of, initval=initval)
+            return pm.Normal(name, 0.0, sigma, shape=shape, dims=dims_of, initval=initval(name))
 
         def linear_map(layer: int) -> TensorVariable:
             shape = units[layer], units[layer - 1]
             dims_of = unit_dims[layer], unit_dims[layer - 1]
-            W = normal(f"W{layer}", weights.scale(layer, shape, dims_of, otherwise), *dims_of)
+            W = normal(f"W{layer}", weights.scale(layer, shape, dims_of, initval), *dims_of)
             b = normal(f"b{layer}", standard_deviation(bias_var[layer - 1]), dims_of[0])
             return x @ W.T + b
 
@@ -271,27 +304,22 @@ def bow_tie(
                 *prior,
                 shape=units[layer : layer + 1],
                 dims=unit_dims[layer],
-                initval=otherwise,
+                initval=initval(f"eta_sq{layer}"),
             )
             return pt.sqrt(variance)
 
         def activations(layer: int, z: TensorVariable) -> TensorVariable:
             name, gate, unit_rows = f"a{layer}", f"gamma{layer}", ("obs", unit_dims[layer])
-            logit, initval = z / floating(temperature), starts.get(name, otherwise)
+            logit = z / floating(temperature)
             if marginalize_gates:
                 scale = noise_scale(layer, hidden_noise)
-                return _mixture(name, z, logit, scale, dims=unit_rows, initval=initval)
+                return _mixture(name, z, logit, scale, dims=unit_rows, initval=initval(name))
             # The number of units is part of the type: of one unit nothing is broadcast.
             shape = (z.shape[0], units[layer])
-            gamma = pm.Bernoulli(
-                gate,
-                logit_p=logit,
-                shape=shape,
-                dims=unit_rows,
-                initval=starts.get(gate, otherwise),
-            )
+            options = {"shape": shape, "dims": unit_rows}
+            gamma = pm.Bernoulli(gate, logit_p=logit, initval=initval(gate), **options)
             scale = noise_scale(layer, hidden_noise)
-            return pm.Normal(name, gamma * z, scale, shape=shape, dims=unit_rows, initval=initval)
+            return pm.Normal(name, gamma * z, scale, initval=initval(name), **options)
 
         for layer in range(1, n_layers):
             x = activations(layer, linear_map(layer))

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.posterior import posterior_of, stored_draws
@@ -92,7 +95,7 @@ def function_values(
     idata, X, model, inputs
         As for :func:`predict`.
     """
-    container = _container(argument, model, inputs)
+    container = input_container(argument, model, inputs)
     table, rows = _read(argument, X, model, container)
     network = forward_pass(model, container)
     posterior = posterior_of(idata)
@@ -115,7 +118,38 @@ def function_values(
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
 
 
-def _container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
+def function_expression(
+    argument: str, X: object, model: pm.Model, inputs: str | None
+) -> TensorVariable:
+    """What the network computes from given inputs, in terms of the model's variables.
+
+    Parameters
+    ----------
+    argument, X, model, inputs
+        As for :func:`function_values`.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+    """
+    container = input_container(argument, model, inputs)
+    _, rows = _read(argument, X, model, container)
+    network = forward_pass(model, container)
+    variables = {stand_in: variable for variable, stand_in in network.weights.items()}
+    [output] = substitute([network.output], {network.inputs: pt.constant(rows), **variables})
+    return output
+
+
+def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
+    """The data container of this name, or the one that holds the network's inputs.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls the inputs, for messages.
+    model : pm.Model
+    name : str or None
+    """
     containers = {data.name: data for data in model.data_vars}
     if name is None:
         means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]

@@ -71,13 +71,15 @@ class Gibbs(BlockedStep):
         Whether the gates and the weights of a layer behind binary gates
         (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
         all units, at a cost that grows with the cube of the layer's number of weights. "auto"
-        does so up to 1500 weights. All choices leave the posterior invariant.
+        does so up to 1500 weights where they are not moved row by row, which mixes as well for
+        less (``interweave``). All choices leave the posterior invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, its activations integrated out: what makes networks with little noise
-        mix. So are those of a layer behind binary gates, with the gates of the row summed out and
-        then drawn afresh. The cost grows with the square of a row's number of weights; "auto" does
-        so up to 128. All choices leave the posterior invariant.
+        mix. Those of a layer behind binary gates are moved so in place of other draws, with the
+        gates of the row summed out and then drawn afresh. The cost grows with the square of a
+        row's number of weights; "auto" does so up to 128. All choices leave the posterior
+        invariant.
     passes : int
         How often each row is so moved in a sweep.
     model : pm.Model, optional
@@ -114,9 +116,9 @@ class Gibbs(BlockedStep):
     open with the probabilities they have at present. Its autocorrelation ``rho``, one for
     each unit, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
     more are accepted even then), and kept after that. The first 200 sweeps, if at least 800 are
-    for tuning, or else the first quarter of these, do without such moves: from zero weights they
-    would settle for a poor fit before plain sweeps have found a good one. The statistics
-    ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
+    for tuning, or else the first quarter of these, do without moves of latent pre-activations:
+    from zero weights they would settle for a poor fit before plain sweeps have found a good one.
+    The statistics ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
 
     Examples
     --------
@@ -197,10 +199,16 @@ class Gibbs(BlockedStep):
 
     def _rho(self) -> list[float]:
         """Autocorrelation of the proposals for each unit; one: it is not moved."""
-        if self.n_sweeps < self.warm_up:
-            return [1.0] * self._sweep.n_tuned
         coordinates = [a.current if self.tune else a.average for a in self.adaptations]
-        return [1 / (1 + math.exp(coordinate)) for coordinate in coordinates]
+        return [
+            1 / (1 + math.exp(coordinate)) if moves else 1.0
+            for coordinate, moves in zip(coordinates, self._moves(), strict=True)
+        ]
+
+    def _moves(self) -> list[bool]:
+        """Whether each unit is moved in the present sweep."""
+        warm = self.n_sweeps >= self.warm_up
+        return [warm or not waits for waits in self._sweep.waits]
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Perform ``sweeps`` sweeps from ``point``."""
@@ -211,9 +219,12 @@ class Gibbs(BlockedStep):
             self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
             new_point.update(values)
             sweep[:] = acceptance, rho
-            if self.tune and self.n_sweeps >= self.warm_up:
-                pairs = zip(self.adaptations, acceptance.tolist(), strict=True)
-                self.adaptations = tuple(adaptation.update(mean) for adaptation, mean in pairs)
+            if self.tune:
+                units = zip(self.adaptations, acceptance.tolist(), self._moves(), strict=True)
+                self.adaptations = tuple(
+                    adaptation.update(mean) if moves else adaptation
+                    for adaptation, mean, moves in units
+                )
             self.n_sweeps += 1
         stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
         if self._sweep.n_tuned:

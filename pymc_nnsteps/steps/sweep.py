@@ -41,6 +41,8 @@ class Sweep:
         Names of the value variables that it draws; all of them are read as well.
     n_tuned : int
         Number of parameters that are adapted.
+    waits : list of bool, length n_tuned
+        Whether what each is for begins only when the chain has come near the posterior.
     compiled : Compiled
     """
 
@@ -53,15 +55,18 @@ class Sweep:
     ) -> None:
         rng = pt.random.rng("rng")
         next_rng, drawn, acceptances = chain_draws(model, conditionals, rng, shapes)
-        tuned = [c.tuning for c in conditionals if c.tuning is not None]
         values: list[Any] = [model.rvs_to_values[rv] for rv in model.free_RVs]
         results = [next_rng, *drawn.values(), *acceptances]
         used = set(ancestors(results))
         read = [value for value in values if value in used or value in drawn]
         self.inputs: list[str] = [value.name for value in read]
         self.outputs: list[str] = [value.name for value in drawn]
-        self._ends = np.cumsum([c.n_tuned(shapes) for c in conditionals if c.tuning is not None])
-        self.n_tuned = int(self._ends[-1]) if tuned else 0
+        moves = [c for c in conditionals if c.tuning is not None]
+        numbers = [move.n_tuned(shapes) for move in moves]
+        self.n_tuned = sum(numbers)
+        self.waits = [m.waits for m, n in zip(moves, numbers, strict=True) for _ in range(n)]
+        self._ends = np.cumsum(numbers)
+        tuned = [move.tuning for move in moves]
         inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
         self.compiled = Compiled(inputs, results, compile_kwargs)
         self._dtypes = [value.dtype for value in read]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 
 import pymc_nnsteps as nns
 
@@ -38,3 +39,16 @@ def prior(model, n_chains, n_draws, seed=1):
     index = {"chain": range(n_chains), "draw": range(n_draws)}
     stacked = flat.drop_vars("draw").coarsen(draw=n_draws).construct(draw=("chain", "draw"))
     return stacked.assign_coords(index)
+
+
+def line(slopes):
+    """A model ``y = w x`` and given draws of ``w``: ``f`` at 1 is ``w``."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", np.ones((3, 1)))
+        w = pm.Normal("w")
+        pm.Normal("y", x[:, 0] * w, 1, observed=np.zeros(3))
+    return model, xr.Dataset({"w": (("chain", "draw"), slopes)})
+
+
+def independent(seed=0, shape=(4, 500)):
+    return np.random.default_rng(seed).normal(size=shape)

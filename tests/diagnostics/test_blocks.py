@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import pymc_nnsteps as nns
-from tests.diagnostics.networks import NETWORKS, X_NEW, by_hand, prior
-from tests.diagnostics.test_convergence import independent, line
+from tests.diagnostics.networks import NETWORKS, X_NEW, by_hand, independent, line, prior
 
 
 def classical(values):

@@ -8,27 +8,14 @@ import xarray as xr
 from scipy import stats
 
 import pymc_nnsteps as nns
-from tests.diagnostics.networks import NETWORKS, X_NEW, X, Y, by_hand, prior
+from tests.diagnostics.networks import NETWORKS, X_NEW, X, Y, by_hand, independent, line, prior
 
 NOISE = {"by hand": ["s"], "hierarchical_mlp": ["tau_noise"], "bow_tie": ["eta_sq2"]}
-
-
-def line(slopes):
-    """A model ``y = w x`` and given draws of ``w``: ``f`` at 1 is ``w``."""
-    with pm.Model() as model:
-        x = pm.Data("inputs", np.ones((3, 1)))
-        w = pm.Normal("w")
-        pm.Normal("y", x[:, 0] * w, 1, observed=np.zeros(3))
-    return model, xr.Dataset({"w": (("chain", "draw"), slopes)})
 
 
 def diagnosed(slopes, points=((1.0,), (2.0,)), **attrs):
     model, draws = line(slopes)
     return nns.diagnose(draws.assign_attrs(attrs), points, model=model)
-
-
-def independent(seed=0, shape=(4, 500)):
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -8,6 +8,7 @@ density without A; the marginal of W_a gives the proposal's mean and precision. 
 then done again, slowly, with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
+import types
 from dataclasses import dataclass
 from functools import cache
 
@@ -692,6 +693,18 @@ def test_kernel(n_obs, units, d, m, shared):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     for name, value in p.items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+def test_few_units_are_held_at_a_time(monkeypatch):
+    """Whitened designs of other units, or residuals that are whitened again."""
+    p = problem(3, 6, 5, 2, 3, False)
+    rng = np.random.default_rng(2)
+    noises = rng.random(5), rng.normal(size=(3, 5, 2)), rng.random((3, 5))
+    expected = kernel_draw(p, *noises)
+    monkeypatch.setattr(kernels, "HELD", 2 * p["weight"].size)
+    in_groups = types.FunctionType(kernels.move_rows.py_func.__code__, vars(kernels))
+    for ours, theirs in zip(in_groups(*(p[a] for a in ARGUMENTS), *noises), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 def test_rows_are_left_by_a_kernel_that_accepts_none():

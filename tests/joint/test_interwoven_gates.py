@@ -7,7 +7,8 @@ slowly: open gates by all patterns and the normal law of what is seen, gradients
 the target, proposals with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
-import inspect
+import types
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -23,7 +24,6 @@ from scipy import linalg, special, stats
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.joint import interwoven_gates
 from pymc_nnsteps.joint.interweaving import LONGEST_ROW
 from pymc_nnsteps.joint.interwoven_gates import InterwovenGates, match_interwoven_gates
 from pymc_nnsteps.kernels import gaussian as kernels
@@ -31,49 +31,34 @@ from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, integrand_of, random_nodes, shapes_of
-from tests.joint import test_collapse
-from tests.joint.test_collapse import SPREAD, N, X, Y, bow_tie, built, named, names, network
+from tests.joint import gated_layers
+from tests.joint.gated_layers import SPREAD, N, X, Y, bow_tie, built, named, names, network
+from tests.joint.planted import PLANTS, planted
 
 PASSES = 2
 
 
-def signs_turned():
-    """Open gates let less through, and are open where z is small."""
-    z = X @ pm.Normal("W1", 0.3, 1.0, shape=(2, 2)) + pm.Normal("b1", -0.4, 0.7, shape=2)
-    gamma = pm.Bernoulli("gamma1", logit_p=0.4 - 1.5 * z)
-    a = pm.Normal("a1", 0.5 - gamma * z, 0.6)
-    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.8, observed=Y)
-
-
-def factors_of_each_entry():
-    z = X @ pm.Normal("W1", 0.3, 1.0, shape=(2, 2)) + pm.Normal("b1", -0.4, 0.7, shape=2)
-    gamma = pm.Bernoulli("gamma1", logit_p=z * [0.7, 2.0])
-    a = pm.Normal("a1", gamma * (SPREAD[:, :2] * z), 0.6)
-    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 3)), 0.8, observed=Y)
-
-
-def gates_by_chance():
-    """Of a fixed probability, not by the weights."""
-    z = X @ pm.Normal("W1", shape=(2, 2))
-    a = pm.Normal("a1", pm.Bernoulli("gamma1", p=[[0.2, 0.7]] * N) * z, 0.5)
-    pm.Normal("y", a @ pm.Normal("w2", shape=2), 0.7, observed=Y[:, 0])
-
-
-CASES = [case for case in test_collapse.CASES if case[0].__name__ != "weights_with_other_children"]
-CASES += [(signs_turned, 1), (factors_of_each_entry, 1), (gates_by_chance, 1)]
+CASES = [
+    case for case in gated_layers.COLLAPSED if case[0].__name__ != "weights_with_other_children"
+]
+CASES += [
+    (gated_layers.signs_turned, 1),
+    (gated_layers.factors_of_each_entry, 1),
+    (gated_layers.gates_by_chance, 1),
+]
 CASES += [(network(2, y=Y[:, 0], shrinkage="gaussian", hidden_beta=1e-4), 1)]
 ids = [f"{build.__name__}-layer{layer}" for build, layer in CASES]
 
 
-class Layer(test_collapse.Layer):
+class Layer(gated_layers.Layer):
     """A layer whose rows can be moved."""
 
     def __init__(self, build, index):
         super().__init__(build, index)
         conditionals = find_conditionals(self.model, self.model.free_RVs)
-        held = {self.found.above.activations: self.found.above}
         activations = named(conditionals, self.a)
-        self.move = match_interwoven_gates(activations, conditionals, held, PASSES)
+        move = match_interwoven_gates(activations, conditionals, PASSES)
+        self.move = replace(move, layer=self.found)
         *weights, gates = self.move.draws
         self.weights, self.gates = [rv.name for rv in weights], gates.name
         self.density = integrand_of(self.model, self.children_above)
@@ -366,34 +351,23 @@ def test_kernel(size):
     assert_as_slow(kernels.move_gated_rows, size)
 
 
-PLANTS = {
-    "p for s": ("(p - s) * logit_factor[n]", "(p - p) * logit_factor[n]"),
-    "no determinants": ("log_ratio += math.log(new_factor[i, i] / factor[i, i])", "pass"),
-    "gates not redrawn": ("1.0 if refresh[p, a, n] < chance[n] else 0.0", "gates[a, n]"),
-    "gates of the old row": ("chance[:] = new_chance", "pass"),
-    "gates of the old level": ("shift[n] = gates[a, n] * level[a, n]", "shift[n] = mean[n]"),
-    "one way": ("back[j] = -change[j] - drift * step[j]", "back[j] = -change[j]"),
-    "own activations not removed": ("gradient[n] += curvature[n] * mean[n]", "pass"),
-}
-"""Code of the kernel, and what it is exchanged for."""
-
-
-def planted(plant):
-    """The kernel, not compiled, with an error in it."""
-    namespace = dict(vars(kernels))
-    sources = [inspect.getsource(namespace[name].py_func) for name in
-               ("weigh_gates", "find_step", "move_gated_rows")]  # fmt: skip
-    source = "".join(sources).replace("@jit", "")
-    right, wrong = PLANTS[plant]
-    assert source.count(right) == 1
-    exec(source.replace(right, wrong), namespace)
-    return namespace["move_gated_rows"]
-
-
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant):
     with pytest.raises(AssertionError):
         assert_as_slow(planted(plant), SIZES[0])
+
+
+def test_few_units_are_held_at_a_time(monkeypatch):
+    """Whitened designs of other units, or residuals that are whitened again."""
+    p = kernel_problem(0, 5, 5, 2, 3, 5)
+    given = noises(p, 0, passes=3)
+    expected = kernel_draw(p, given)
+    for held in (1, 2):
+        monkeypatch.setattr(kernels, "HELD", held * p["weight"].size)
+        in_groups = types.FunctionType(MOVE.kernel.py_func.__code__, vars(kernels))
+        found = in_groups(*(p[name] for name in ARGUMENTS), *given)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 def test_gates_are_drawn_at_their_probability():
@@ -453,7 +427,7 @@ def noise_of_each_entry():
 
 
 REFUSED = [
-    (test_collapse.weights_with_other_children, "W1 is seen by u beside gamma1 and a1"),
+    (gated_layers.weights_with_other_children, "W1 is seen by u beside gamma1 and a1"),
     (seen_behind_closed_gates, "a1 depends on W1 behind closed gates"),
     (noise_of_each_entry, "the noise of a1 varies with the sample"),
 ]
@@ -472,7 +446,7 @@ def test_layers_that_cannot_be_moved(build, reason):
     model = built(build)
     conditionals = find_conditionals(model, model.free_RVs)
     with pytest.raises(NotConjugate, match=reason):
-        match_interwoven_gates(named(conditionals, "a1"), conditionals, {}, PASSES)
+        match_interwoven_gates(named(conditionals, "a1"), conditionals, PASSES)
     assert not moves(sweep_of(model))
     with pytest.raises(ValueError, match=f"interweave is True, but gamma1 cannot be: {reason}"):
         sweep_of(model, True)
@@ -487,23 +461,15 @@ def test_only_short_rows_by_default():
         assert not moves(sweep_of(model, False))
 
 
-def test_only_small_arrays_by_default(monkeypatch):
-    """An array of N x D x D numbers at a layer below another, beyond what a machine holds."""
-    monkeypatch.setattr(interwoven_gates, "MOST_WHITENED", 8 * N)
-    assert len(moves(sweep_of(bow_tie(2, 2)))) == 2
-    assert len(moves(sweep_of(bow_tie(2, 3)))) == 1
-    assert len(moves(sweep_of(bow_tie(2, 3), True))) == 2
-
-
 ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
 TWO = ["eta_sq1", "Polya-Gamma", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "eta_sq2", "gamma2",
        "W2 b2", "W2 b2 gamma2", "a1 a2", "W3 b3", "eta_sq3"]  # fmt: skip
-PLAIN = ["W1 b1", "gamma1", "eta_sq1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
+MOVED = ["eta_sq1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
 
 
 @pytest.mark.parametrize(
     ("hidden", "collapse", "expected"),
-    [((2,), True, ONE), ((3, 2), True, TWO), ((2,), False, PLAIN)],
+    [((2,), True, ONE), ((3, 2), True, TWO), ((2,), "auto", MOVED), ((2,), False, MOVED)],
 )
 def test_sequence_of_draws(hidden, collapse, expected):
     """A move torn from its activations, and variables that are lost."""

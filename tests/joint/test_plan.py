@@ -1,38 +1,17 @@
 """The plan of a sweep: `explain` shows what Gibbs runs, whatever the options."""
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import gibbs
+from tests.zoo import ZOO, bow_tie_network, regression, relu_network
 
 X = np.random.default_rng(0).normal(size=(7, 2))
 
 
-def intermediate_noise():
-    return nns.intermediate_noise_mlp(X, X[:, 0], hidden=(2, 2))
-
-
-def bow_tie():
-    return nns.bow_tie(X, X[:, 0], hidden=(2, 3))
-
-
-def gates_and_pieces():
-    """Rows that would be interwoven by themselves, in a network some of which is collapsed."""
-    with nns.bow_tie(X, X[:, 0], hidden=(2,)) as model:
-        z = pm.Normal("z", X @ pm.Normal("v", shape=(2, 3)), 0.1)
-        a = pm.Normal("a", pm.math.maximum(z, 0), 0.1)
-        pm.Normal("u", a @ pm.Normal("w", shape=3), 0.3, observed=X[:, 1])
-    return model
-
-
-def partly():
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        pm.Normal("y", X @ b, pm.LogNormal("s", 0, 1), observed=X[:, 0])
-    return model
-
+MOVED = ("deep_network", "bow_tie_network", "gates_and_pieces")
+"""Models with joint moves of each kind, which options add and take away."""
 
 OPTIONS = [
     {},
@@ -68,26 +47,34 @@ def planned(monkeypatch, model, **options):
     return plans[-1]
 
 
-@pytest.mark.parametrize("build", [intermediate_noise, bow_tie, gates_and_pieces, partly])
-def test_explain_is_the_plan_that_is_run(build, monkeypatch):
-    model = build()
-    for options in OPTIONS:
+@pytest.mark.parametrize("name", ZOO)
+def test_explain_is_the_plan_that_is_run(name, monkeypatch):
+    """A draw, a partner or an integral that the table does not show, or shows and is not run."""
+    model = ZOO[name]()
+    for options in OPTIONS if name in MOVED else OPTIONS[:1]:
+        explained = nns.explain(model, **options).rows
+        assert [row[0] for row in explained] == [rv.name for rv in model.free_RVs]
+        if all(row[1] is None for row in explained):
+            with pytest.raises(nns.NotConjugate, match="No variable of the model"):
+                nns.Gibbs(model=model, **options)
+            continue
         plan = planned(monkeypatch, model, **options)
         table = plan.explanation.rows
-        explained = nns.explain(model, **options)
-        assert tuple(row for row in explained.rows if row[1] is not None) == table
+        assert tuple(row for row in explained if row[1] is not None) == table
         assert {row[0] for row in table} == {rv.name for d in plan.sweep for rv in d.draws}
-        how = " ".join(f"{law} {why}" for _, law, why in table)
-        assert ("interwoven with" in how) == any(d.tuning is not None for d in plan.sweep)
-        assert ("integrated out" in how) == any(
-            d.integrates_out and d.tuning is None for d in plan.sweep
-        )
+        for rv in model.free_RVs:
+            drawing = [draw for draw in plan.sweep if rv in draw.draws]
+            [why] = [why for variable, _, why in explained if variable == rv.name]
+            moves = [draw for draw in drawing if draw.tuning is not None]
+            [*_, law] = [draw for draw in drawing if draw.tuning is None] or moves
+            assert why.count("interwoven with") == len([d for d in moves if d is not law])
+            assert ("integrated out" in why) == bool(law.integrates_out)
 
 
 def test_a_step_shows_its_plan():
-    model = partly()
-    step = nns.Gibbs(["b"], model=model)
-    assert step.plan.rows == (("b", "Gaussian", "children: y"),)
+    model = regression()
+    step = nns.Gibbs(["slopes"], model=model)
+    assert step.plan.rows == (("slopes", "Gaussian", "children: y"),)
 
 
 def rows(model, **options):
@@ -95,20 +82,22 @@ def rows(model, **options):
 
 
 def test_collapsed_draws_are_shown():
-    collapsed, plain = rows(bow_tie()), rows(bow_tie(), collapse=False)
+    moved, collapsed = rows(bow_tie_network()), rows(bow_tie_network(), collapse=True)
+    plain = rows(bow_tie_network(), collapse=False, interweave=False)
+    assert "Metropolis-Hastings, interwoven; jointly with W1, b1; a1 int" in moved["gamma1"]
     assert "Bernoulli, collapsed; a1 integrated out" in collapsed["gamma1"]
     assert "integrated out" not in " ".join(plain.values())
 
 
 def test_why_rows_are_not_interwoven(monkeypatch):
     monkeypatch.setattr("pymc_nnsteps.joint.interweaving.LONGEST_ROW", 2)
-    assert "not interwoven: a unit has 3 weights, more than 2" in rows(intermediate_noise())["Z2"]
-    assert "not interwoven" not in rows(intermediate_noise(), interweave=True)["Z2"]
+    assert "not interwoven: a unit has 3 weights, more than 2" in rows(relu_network())["Z2"]
+    assert "not interwoven" not in rows(relu_network(), interweave=True)["Z2"]
 
 
 def test_wrong_options_are_refused():
     for wrong in ({"scan": "random"}, {"collapse": 1}, {"interweave": "yes"}, {"passes": 0}):
         [name] = wrong
         for call in (nns.explain, nns.Gibbs):
-            with partly(), pytest.raises(ValueError, match=name):
+            with regression(), pytest.raises(ValueError, match=name):
                 call(**wrong)

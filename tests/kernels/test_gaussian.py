@@ -212,7 +212,7 @@ def test_whitened_design(m, d, variance, weight):
     """``B^T B`` is what the response says, by the covariance of activations and response."""
     p = collapsed_problem(m, 1, d, m, True, variance, weight)
     factor, whitened = np.empty((m, m)), np.empty((m, d))
-    kernels.whiten(p["design"], p["weight"][0], p["variance"], factor, whitened)
+    kernels.whiten(p["design"], p["weight"][0], p["variance"], 0, factor, whitened)
     covariance = response_law(np.zeros(d), p["variance"], p["design"], p["weight"][0]).cov
     upper = np.triu(factor)
     scale = np.abs(covariance).max()

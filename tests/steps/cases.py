@@ -9,11 +9,20 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 import pymc_nnsteps as nns
-
-X = np.random.default_rng(1).normal(size=(12, 2))
+from tests.zoo import (
+    bow_tie_network,
+    by_hand,
+    deep_network,
+    gaussian_process,
+    hierarchical_network,
+    multinomial_network,
+    probit_network,
+    regression,
+    relu_network,
+    smooth_network,
+)
 
 
 @dataclass(frozen=True)
@@ -28,88 +37,6 @@ class Case:
     def make(self, model, **options):
         variables = self.variables and [model[name] for name in self.variables]
         return self.step(variables, model=model, **self.arguments, **options)
-
-
-def relu_network():
-    return nns.intermediate_noise_mlp(X, np.abs(X[:, 0]), hidden=(3,), noise=0.1)
-
-
-def deep_network():
-    return nns.intermediate_noise_mlp(
-        X, X, hidden=(3, 2), noise=0.2, activation="hard_tanh", bias=False
-    )
-
-
-def probit_network():
-    return nns.intermediate_noise_mlp(
-        X, X[:, 0] > 0, hidden=(3,), noise=0.5, activation="abs", likelihood="probit"
-    )
-
-
-def multinomial_network():
-    return nns.intermediate_noise_mlp(
-        X, np.arange(12) % 3, hidden=(2,), noise=0.5, likelihood="multinomial_probit"
-    )
-
-
-def by_hand():
-    """A network in a user's own words, with a scale that is for another step."""
-    with pm.Model() as model:
-        W1 = pm.Normal("W1", 0.3, 0.8, shape=(2, 3))
-        Z = pm.Normal("Z", pm.math.dot(pm.Data("inputs", X), W1), 0.5)
-        A = pm.Normal("A", abs(Z) - 0.5, tau=1.7)
-        W2 = pm.Normal("W2", 0, tau=0.8, shape=3)
-        b2 = pm.Normal("b2", -1.0, 0.6)
-        sigma = pm.HalfNormal("sigma")
-        pm.Normal("y", (A * W2).sum(axis=-1) + b2, sigma, observed=pm.Data("targets", X[:, 0]))
-    return model
-
-
-def regression():
-    """A conjugate regression whose scale, between its coefficients, is for another step."""
-    with pm.Model() as model:
-        slopes = pm.Normal("slopes", 0, 2, shape=2)
-        sigma = pm.HalfCauchy("sigma", 1)
-        intercept = pm.Normal("intercept", 0, 5)
-        mean = pm.Data("inputs", X) @ slopes + intercept
-        pm.Normal("y", mean, sigma, observed=pm.Data("targets", X[:, 0] - 1))
-    return model
-
-
-def hierarchical_network():
-    """Three levels of precisions, adjustments, Student-t weights and noise."""
-    priors = {"ih": "1:4:3:5", "ah": 4, "noise": "0.5:4::6"}
-    return nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), priors=priors, likelihood="student_t")
-
-
-def bow_tie_network():
-    model = nns.bow_tie(X, X[:, 0], hidden=(3, 2), shrinkage="nig", temperature=0.5)
-    for variable in model.free_RVs:  # not at random: tests compare chains from the same start
-        model.set_initval(variable, None)
-    return model
-
-
-def gaussian_process():
-    """A latent function whose prior has a parameter that is for another step."""
-    with pm.Model() as model:
-        x = pm.Data("inputs", X)[:, 0]
-        scale = pm.HalfNormal("scale", initval=0.9)
-        kernel = pm.math.exp(-((x[:, None] - x) ** 2)) + 0.1 * pt.eye(x.shape[0])
-        f = pm.MvNormal("f", 0.1 * pt.ones_like(x), cov=scale * kernel)
-        pm.Normal("y", pm.math.tanh(f), 0.5, observed=pm.Data("targets", X[:, 1]))
-    return model
-
-
-def smooth_network():
-    """Normal and MvNormal variables of several shapes, and a scale with a transform."""
-    with pm.Model() as model:
-        W1 = pm.Normal("W1", 0.3, 0.8, shape=(2, 3))
-        w2 = pm.MvNormal("w2", np.zeros(3), tau=0.5 + np.eye(3))
-        b2 = pm.Normal("b2", -1.0, 0.6)
-        sigma = pm.HalfNormal("sigma")
-        mean = pm.math.tanh(pm.Data("inputs", X) @ W1) @ w2 + b2
-        pm.Normal("y", mean, sigma, observed=pm.Data("targets", X[:, 0]))
-    return model
 
 
 PRECISIONS = ("tau_ah1", "tau_ih1", "tau_ih1_unit", "tau_bh1", "tau_h1o", "tau_noise")

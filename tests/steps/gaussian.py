@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from scipy import linalg
 
 MEAN = np.array([1.0, -2.0, 0.5])
@@ -116,3 +118,11 @@ def regression(prior, *, noise=1.0, link=lambda x: x):
         mean = link(pt.constant(A) @ prior.vector(variables))
         pm.Normal("y", mean, noise, observed=pm.Data("targets", y))
     return model, variables
+
+
+class WithoutGradient(Op):
+    def make_node(self, x):
+        return Apply(self, [pt.as_tensor(x)], [pt.dscalar()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.array(-np.sum(inputs[0] ** 2))

@@ -241,8 +241,12 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("kind", SIZES)
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize(
+    ("build", "kind"),
+    [(build, nns.PCNL) for build in MODELS]
+    + [(build, nns.MALA) for build in (imputed_in_the_block, bounded_by_the_block, labelled, empty)]
+    + [(build, nns.PCN) for build in (imputed_in_the_block, potentials, labelled, empty)],
+)
 def test_models(build, kind):
     """A term of the log density that the step forgets, takes for another, or draws at random."""
     with pm.Model() as model:

@@ -18,6 +18,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.steps.cases import CASES, assert_same, run
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
+SLOW = pytest.mark.slow
 COMPILED_FAST_BY_NUMBA = {"gibbs-regression", "pcn-process"}
 
 
@@ -32,8 +33,15 @@ def model(case):
 
 
 @pytest.fixture(scope="module")
-def step(case, model):
-    return case.make(model)
+def unseeded(case, model):
+    """A step, and where it goes without ever having been given a generator."""
+    step = case.make(model)
+    return step, run(step, model.initial_point(), 4)[0][-1]
+
+
+@pytest.fixture(scope="module")
+def step(unseeded):
+    return unseeded[0]
 
 
 @pytest.fixture
@@ -127,22 +135,21 @@ def test_setup_chain_takes_the_generator_it_is_given(step, model):
     assert generator.bit_generator.state != before
 
 
-def test_generator_given_at_construction(case, model):
-    first, second = (case.make(model, rng=np.random.default_rng(5)) for _ in range(2))
+def test_generator_given_at_construction(case, step, model):
+    given = case.make(model, rng=np.random.default_rng(5))
     start = model.initial_point()
-    assert_same(run(first, start, 2)[0], run(second, start, 2)[0])
-    for each in (first, second):
-        each.setup_chain(np.random.default_rng(7), 5, 5)
-    first.rng = np.random.default_rng(5)
-    second.setup_chain(np.random.default_rng(5), 5, 5)
-    assert_same(run(first, start, 2)[0], run(second, start, 2)[0])
+    step.setup_chain(np.random.default_rng(5), 1, 5)
+    assert_same(run(given, start, 2)[0], run(step, start, 2)[0])
+    given.setup_chain(np.random.default_rng(7), 5, 5)
+    given.rng = np.random.default_rng(5)
+    step.setup_chain(np.random.default_rng(5), 5, 5)
+    assert_same(run(given, start, 2)[0], run(step, start, 2)[0])
 
 
-def test_works_without_a_generator(case, model):
-    first, second = case.make(model), case.make(model)
-    start = model.initial_point()
-    name = first.vars[0].name
-    one, other = (run(each, start, 4)[0][-1] for each in (first, second))
+def test_works_without_a_generator(case, unseeded, model):
+    step, one = unseeded
+    other = run(case.make(model), model.initial_point(), 4)[0][-1]
+    name = step.vars[0].name
     assert not np.any(one[name] == other[name])
 
 
@@ -236,49 +243,35 @@ def test_progress_bar(step, point):
 # --- precision and backends ----------------------------------------------------------------
 
 
-def test_float32(case):
+def test_float32(case, step):
+    """The same move as in double precision, but for the rounding of its state."""
     with pytensor.config.change_flags(floatX="float32"):
         model = case.build()
-        step = case.make(model)
-        step.setup_chain(np.random.default_rng(0), 5, 5)
-        points, _ = run(step, model.initial_point(), 20)
-        for variable in step.vars:
+        single = case.make(model)
+        single.setup_chain(np.random.default_rng(0), 5, 5)
+        points, _ = run(single, model.initial_point(), 20)
+        for variable in single.vars:
             assert variable.dtype in ("float32", "int64")
             assert points[-1][variable.name].dtype == variable.dtype
-    reference = case.make(case.build())
-    reference.setup_chain(np.random.default_rng(0), 5, 5)
     start = {k: v if v.dtype == "int64" else v.astype("float64") for k, v in points[-1].items()}
-    exact, _ = run(reference, start, 1)
-    step.setup_chain(np.random.default_rng(0), 5, 5)
-    rounded, _ = run(step, points[-1], 1)
-    for name, value in rounded[0].items():
-        np.testing.assert_allclose(value, exact[0][name], rtol=1e-3, atol=1e-3, err_msg=name)
+    ends = []
+    for each, point in ((single, points[-1]), (step, start)):
+        each.setup_chain(np.random.default_rng(0), 5, 5)
+        ends.append(run(each, point, 1)[0][0])
+    for name, value in ends[0].items():
+        np.testing.assert_allclose(value, ends[1][name], rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-NUMBA = [
-    (key, "NUMBA")
-    if key in COMPILED_FAST_BY_NUMBA
-    else pytest.param(key, "NUMBA", marks=pytest.mark.slow)
-    for key in CASES
-]
+def assert_one_stream(step, other, model, floatX, rtol):
+    """The random numbers are the same bits; what they are added to is rounded by another BLAS.
 
-
-@pytest.mark.parametrize(("key", "mode"), [*((key, "FAST_COMPILE") for key in CASES), *NUMBA])
-@pytest.mark.parametrize(("floatX", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
-def test_backends_draw_from_one_stream(key, mode, floatX, rtol):
-    """Other arithmetic, another order of draws, or another number of them, in some backend.
-
-    The random numbers are the same bits; what they are added to is rounded by another BLAS.
     A tiny acceptance probability carries the absolute rounding of two log densities.
     """
     ends = []
-    with pytensor.config.change_flags(floatX=floatX):
-        for options in ({}, {"compile_kwargs": {"mode": mode}}):
-            model = CASES[key].build()
-            step = CASES[key].make(model, **options)
-            step.setup_chain(np.random.default_rng(0), 5, 5)
-            points, stats = run(step, model.initial_point(), 5)
-            ends.append((points[-1], stats[-1], step.rng.bit_generator.state))
+    for each in (step, other):
+        each.setup_chain(np.random.default_rng(0), 5, 5)
+        points, stats = run(each, model.initial_point(), 5)
+        ends.append((points[-1], stats[-1], each.rng.bit_generator.state))
     (point, stats, state), (expected, stats_expected, state_expected) = ends
     assert state == state_expected
     assert stats == pytest.approx(stats_expected, rel=rtol, abs=rtol)
@@ -286,6 +279,29 @@ def test_backends_draw_from_one_stream(key, mode, floatX, rtol):
         assert value.dtype == expected[name].dtype
         assert value.dtype in (floatX, "int64")
         np.testing.assert_allclose(value, expected[name], rtol=rtol, atol=rtol, err_msg=name)
+
+
+def test_python_draws_from_the_same_stream(case, step, model):
+    """Other arithmetic, another order of draws, or another number of them."""
+    other = case.make(model, compile_kwargs={"mode": "FAST_COMPILE"})
+    assert_one_stream(step, other, model, "float64", 1e-9)
+
+
+NUMBA = [
+    pytest.param(key, "float64", 1e-9, marks=[] if key in COMPILED_FAST_BY_NUMBA else SLOW)
+    for key in CASES
+] + [(key, "float32", 1e-3) for key in sorted(COMPILED_FAST_BY_NUMBA)]
+
+
+@pytest.mark.parametrize(("key", "floatX", "rtol"), NUMBA)
+def test_numba_draws_from_the_same_stream(key, floatX, rtol):
+    with pytensor.config.change_flags(floatX=floatX):
+        model = CASES[key].build()
+        step, other = (
+            CASES[key].make(model, **options)
+            for options in ({}, {"compile_kwargs": {"mode": "NUMBA"}})
+        )
+        assert_one_stream(step, other, model, floatX, rtol)
 
 
 def test_reductions_in_the_default_mode():

@@ -5,14 +5,12 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.step_methods.compound import CompoundStep
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from scipy import linalg, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.crank_nicolson import pcn_log_ratio, pcn_move, pcnl_log_ratio, pcnl_move
 from pymc_nnsteps.steps.proposal import Place
-from tests.steps.gaussian import COV, PRIORS, design, regression
+from tests.steps.gaussian import COV, PRIORS, WithoutGradient, design, regression
 
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 PCN_AND_PCNL = [nns.PCN, nns.PCNL]
@@ -212,14 +210,6 @@ def test_a_step_for_each_variable():
 
 
 # --- what is declined ----------------------------------------------------------------------
-
-
-class WithoutGradient(Op):
-    def make_node(self, x):
-        return Apply(self, [pt.as_tensor(x)], [pt.dscalar()])
-
-    def perform(self, node, inputs, outputs):
-        outputs[0][0] = np.array(-np.sum(inputs[0] ** 2))
 
 
 @pytest.fixture(scope="module")

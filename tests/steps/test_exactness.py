@@ -144,10 +144,24 @@ CASES["multinomial probit"] = (
 )
 
 
-@pytest.mark.parametrize(
-    "transitions", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
+TYPICAL = (
+    "relu",
+    "hard tanh, 2 layers",
+    "jumps",
+    "all settings",
+    "network by hand",
+    "factor analysis",
+    "heteroscedastic",
+    "p > n",
+    "parallel scan",
+    "probit",
+    "multinomial probit",
 )
-@pytest.mark.parametrize("case", CASES)
+RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
+RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in CASES]
+
+
+@pytest.mark.parametrize(("case", "transitions"), RUNS)
 def test_joint_distribution(case, transitions):
     build, options, how = CASES[case]
     model = build()

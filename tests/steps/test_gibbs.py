@@ -10,7 +10,8 @@ from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence, CompoundStep
 
 import pymc_nnsteps as nns
-from tests.steps.cases import assert_same, regression, relu_network, run
+from tests.steps.cases import assert_same, run
+from tests.zoo import regression, relu_network
 
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 

@@ -20,8 +20,9 @@ from pymc_nnsteps.kernels import gaussian as gaussian_kernels
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.statistics import bonferroni_limit
-from tests.steps.cases import assert_same, deep_network, regression, relu_network, run
+from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint
+from tests.zoo import deep_network, regression, relu_network
 
 X = np.random.default_rng(8).normal(size=(4, 2))
 SHORT, LONG, RESTART = 5_000, 40_000, 50
@@ -174,10 +175,21 @@ def interwoven(model, *, rho=0.5, decide=None, **options):
     return step
 
 
-@pytest.mark.parametrize(
-    "transitions", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
+TYPICAL = (
+    "hard tanh, independent proposals",
+    "leaky relu, short proposals",
+    "2 layers",
+    "2 layers, hard tanh",
+    "probit",
+    "by hand",
+    "seen twice",
+    "logistic",
 )
-@pytest.mark.parametrize("case", JOINT)
+RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
+RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in JOINT]
+
+
+@pytest.mark.parametrize(("case", "transitions"), RUNS)
 def test_joint_distribution(case, transitions):
     """A move that does not leave the posterior invariant, or that uses what it integrated out."""
     build, options, how = JOINT[case]
@@ -208,10 +220,14 @@ def wrong_argument(index, wrong):
 
 def no_determinants(monkeypatch):
     """The kernel without its only logarithm, that of the determinants' ratio."""
-    exact = gaussian_kernels.move_rows.py_func
+
+    def planted(name, **wrong):
+        exact = getattr(gaussian_kernels, name).py_func
+        return types.FunctionType(exact.__code__, vars(gaussian_kernels) | wrong)
+
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
-    planted = types.FunctionType(exact.__code__, vars(gaussian_kernels) | {"math": without})
-    monkeypatch.setattr(gaussian_kernels, "move_rows", planted)
+    weigh = planted("weigh_proposals", math=without)
+    monkeypatch.setattr(gaussian_kernels, "move_rows", planted("move_rows", weigh_proposals=weigh))
 
 
 def moves_after_the_fresh_draw(monkeypatch):

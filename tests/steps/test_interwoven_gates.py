@@ -14,10 +14,10 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.kernels import gaussian as gaussian_kernels
 from pymc_nnsteps.steps import gibbs
 from pymc_nnsteps.steps.step_size import DualAveraging
-from tests.joint.test_interwoven_gates import planted
+from tests.joint.planted import planted
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import LEVEL, joint_z_scores
-from tests.steps.test_bow_tie import LIGHT
+from tests.steps.priors import LIGHT
 
 X = np.random.default_rng(3).normal(size=(2, 2))
 SHORT, LONG, RESTART = 5_000, 30_000, 50

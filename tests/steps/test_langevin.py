@@ -12,7 +12,7 @@ from pymc_nnsteps.steps.proposal import Place
 from tests.statistics import assert_chain_moments
 from tests.steps.balance import assert_balance
 from tests.steps.chains import chain
-from tests.steps.test_crank_nicolson import WithoutGradient
+from tests.steps.gaussian import WithoutGradient
 
 # --- formulas ------------------------------------------------------------------------------
 

@@ -13,10 +13,10 @@ from pytensor.graph.op import Op
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.proposal import flat
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
-from tests.steps import cases
 from tests.steps.cases import CASES, assert_same, run
 from tests.steps.chains import chain
 from tests.steps.gaussian import PRIORS, regression
+from tests.zoo import smooth_network
 
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
 FORK_WARNS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -259,7 +259,7 @@ def mixed(model):
 @FORK_WARNS
 def test_processes_draw_the_same_bits():
     """A point that another process writes over, or a generator that is shared."""
-    model = cases.smooth_network()
+    model = smooth_network()
     one, two = (pm.sample(model=model, step=mixed(model), cores=cores, **FEW) for cores in (1, 2))
     for name, values in one["posterior"].data_vars.items():
         np.testing.assert_array_equal(two["posterior"][name], values, err_msg=name)
@@ -276,7 +276,7 @@ def test_processes_draw_the_same_bits():
 
 
 def test_statistics_of_mala():
-    model = cases.smooth_network()
+    model = smooth_network()
     step = nns.MALA(model=model)
     idata = pm.sample(model=model, step=step, cores=1, **FEW)
     assert set(idata["sample_stats"].data_vars) == {

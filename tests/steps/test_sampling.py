@@ -13,21 +13,15 @@ from pymc.step_methods import Metropolis
 from pymc.step_methods.compound import BlockedStep
 
 import pymc_nnsteps as nns
-from tests.steps.cases import (
-    CASES,
-    PRECISIONS,
-    X,
-    assert_same,
-    hierarchical_network,
-    probit_network,
-    regression,
-    relu_network,
-    run,
-)
+from tests.steps.cases import CASES, PRECISIONS, assert_same, run
+from tests.zoo import X, hierarchical_network, probit_network, regression, relu_network
 
 WEIGHTS = ["W1", "b1", "W2", "b2"]
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
 FEW = QUIET | {"draws": 6, "tune": 4, "chains": 2, "cores": 1, "random_seed": 11}
+START_METHODS = pytest.mark.parametrize(
+    "start_method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
+)
 FORK_WARNS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
@@ -104,9 +98,7 @@ def test_chains_and_seeds(model, reference):
     assert not np.any(other["posterior"]["W1"].values == reference["posterior"]["W1"].values)
 
 
-@pytest.mark.parametrize(
-    "start_method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
-)
+@START_METHODS
 @FORK_WARNS
 def test_processes_draw_the_same_bits(start_method, model, reference):
     idata = pm.sample(model=model, mp_ctx=start_method, **FEW | {"cores": 2})
@@ -172,8 +164,8 @@ def test_gibbs_and_nuts_are_chosen_for_a_hierarchical_network(compound, caplog):
         assert np.unique(compound["posterior"][name]).size == compound["posterior"][name].size
 
 
+@START_METHODS
 @FORK_WARNS
-@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_processes_draw_the_same_bits_of_a_compound(start_method, compound):
     options = FEW | {"cores": 2, "mp_ctx": start_method}
     assert_same_posterior(pm.sample(model=hierarchical_network(), **options), compound)
@@ -277,27 +269,27 @@ def test_prior_start():
 # --- new data ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [12, 7, 30])
 @pytest.mark.parametrize("key", CASES)
-def test_new_data_between_chains(key, rows):
-    """A Gram matrix of the old data; with other rows also another number of observations."""
+def test_new_data_between_chains(key):
+    """A Gram matrix of the old data; other data of as many rows, or another number of them."""
     rng = np.random.default_rng(2)
-    new = {"inputs": rng.normal(size=(rows, 2))}
     model, fresh = CASES[key].build(), CASES[key].build()
     targets = model["targets"].get_value()
-    new["targets"] = rng.permutation(np.resize(targets, (rows, *targets.shape[1:])))
-    coords = {"obs": np.arange(rows)} if "obs" in model.dim_lengths else None
     step = CASES[key].make(model)
     step.setup_chain(np.random.default_rng(0), 5, 5)
     run(step, model.initial_point(), 2)
-    for each in (model, fresh):
-        with each:
-            pm.set_data(new, coords=coords)
-    expected = CASES[key].make(fresh)
-    for each in (step, expected):
-        each.setup_chain(np.random.default_rng(1), 5, 5)
-    points = run(step, model.initial_point(), 3)[0]
-    assert_same(points, run(expected, fresh.initial_point(), 3)[0])
+    for rows in (7, len(X)):
+        new = {"inputs": rng.normal(size=(rows, 2))}
+        new["targets"] = rng.permutation(np.resize(targets, (rows, *targets.shape[1:])))
+        coords = {"obs": np.arange(rows)} if "obs" in model.dim_lengths else None
+        for each in (model, fresh):
+            with each:
+                pm.set_data(new, coords=coords)
+        expected = CASES[key].make(fresh)
+        for each in (step, expected):
+            each.setup_chain(np.random.default_rng(1), 5, 5)
+        points = run(step, model.initial_point(), 3)[0]
+        assert_same(points, run(expected, fresh.initial_point(), 3)[0])
 
 
 def test_new_data_between_calls_of_sample():

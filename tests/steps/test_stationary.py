@@ -90,7 +90,7 @@ def test_law(kind, arguments, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "arguments", "name"), CASES + LONG_CASES, ids=case_name)
+@pytest.mark.parametrize(("kind", "arguments", "name"), LONG_CASES, ids=case_name)
 def test_law_of_a_long_chain(kind, arguments, name):
     history, law, _ = run(kind, arguments, MANY[name], LONG, seed=1)
     assert_chain_moments(history, *law)

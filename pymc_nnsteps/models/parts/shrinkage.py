@@ -37,6 +37,8 @@ from pymc_nnsteps.models.parts.layers import (
 __all__ = ["Shrinkage", "WeightPrior", "weight_prior"]
 
 Shrinkage = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
+Initvals = Callable[[str], TensorVariable | str | None]
+"""Initial value of each variable, by name: an expression, PyMC's word for one, or its choice."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class WeightPrior(Protocol):
         """Names of the variables that :meth:`scale` adds to the model."""
 
     def scale(
-        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initval: str | None
+        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
     ) -> TensorVariable | NDArray:
         """Add the scales of a layer to the model and return its weights' standard deviation."""
 
@@ -129,7 +131,7 @@ class _Fixed:
         return []
 
     def scale(
-        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initval: str | None
+        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
     ) -> NDArray:
         return standard_deviation(self.variances[layer - 1])
 
@@ -146,12 +148,12 @@ class _Unknown:
         return [f"tau{layer}", f"psi{layer}"]
 
     def scale(
-        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initval: str | None
+        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
     ) -> TensorVariable:
         tau_name, psi_name = self.names(layer)
-        tau = self.variable(tau_name, self.tau, initval=initval)
+        tau = self.variable(tau_name, self.tau, initval=initvals(tau_name))
         law = self.psi[layer - 1]
-        psi = self.variable(psi_name, law, shape=shape, dims=dims, initval=initval)
+        psi = self.variable(psi_name, law, shape=shape, dims=dims, initval=initvals(psi_name))
         return pt.sqrt(tau * psi)
 
 

@@ -1,0 +1,387 @@
+"""Plots of chains over networks, with ArviZ's plotting stack.
+
+Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` writes it,
+``.viz`` holds its parts, and ``backend`` is any that ``arviz_plots`` has.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.diagnostics.thermalization import Thermalization
+from pymc_nnsteps.graphs.names import distribution
+from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.kernels.compiling import c_by_default, drawing
+from pymc_nnsteps.prediction.forward import forward_pass
+from pymc_nnsteps.prediction.new_inputs import function_values, input_container
+from pymc_nnsteps.prediction.posterior import posterior_of
+
+SHOWN = 4
+"""Panels of function values that are shown of many."""
+
+GRID = 101
+"""Points of a line over one input."""
+
+Kind = Literal["response", "function"]
+Axis = Literal["sweep", "seconds"]
+
+
+def plot_functions(
+    idata: Any,
+    X: ArrayLike | pd.DataFrame,
+    *,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+    backend: str = "matplotlib",
+    **options: Any,
+) -> Any:
+    """Plot traces of function values, one panel per input and output, one line per chain.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior.
+    X : array_like or table, shape (n_obs, n_features)
+        Inputs; the first four panels are shown.
+    model, inputs
+        As for :func:`~pymc_nnsteps.predict`.
+    backend : str
+    **options
+        Of ``arviz_plots.plot_trace``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        As for :func:`~pymc_nnsteps.predict`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> nns.plot_functions(idata, X[:2], model=model, backend="none").viz["trace"]["f"].sizes
+    Frozen({'obs': 2, 'output': 1, 'chain': 2})
+    """
+    import arviz_plots
+
+    f = function_values("X", idata, X, model_or_context(model), inputs)
+    f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
+    f = f.assign_coords({dim: f[dim] for dim in ("obs", "output")})
+    tree = xr.DataTree.from_dict({"posterior": f.to_dataset()})
+    _draw_large(options, backend, f.sizes["obs"] * f.sizes["output"])
+    return arviz_plots.plot_trace(tree, **options)
+
+
+def plot_rhat_over_time(
+    over_time: xr.Dataset, *, backend: str = "matplotlib", **options: Any
+) -> Any:
+    """Plot R-hat of function values against time: quantiles over points, the middle half shaded.
+
+    Parameters
+    ----------
+    over_time : Dataset
+        Result of :func:`~pymc_nnsteps.rhat_over_time`.
+    backend : str
+    **options
+        Of ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If ``over_time`` has no quantiles.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> over_time = nns.rhat_over_time(idata, X, block=10, model=model)
+    >>> "band" in nns.plot_rhat_over_time(over_time, backend="none").viz.children
+    True
+    """
+    from arviz_plots import visuals
+    from arviz_plots.plot_collection import PlotCollection
+
+    if not isinstance(over_time, xr.Dataset) or "quantiles" not in over_time:
+        raise ValueError("over_time must be the result of rhat_over_time; got none of its parts.")
+    quantiles = over_time["quantiles"].rename("rhat")
+    options.setdefault("aes", {"color": ["quantile"]})
+    _draw_large(options, backend, 1)
+    plot = PlotCollection.wrap(quantiles.to_dataset(), **options)
+    low, high = (quantiles.sel(quantile=q, drop=True) for q in (0.25, 0.75))
+    plot.map(
+        visuals.fill_between_y,
+        "band",
+        data=low.to_dataset(),
+        ignore_aes="all",
+        x=over_time["block"],
+        y_bottom=low,
+        y_top=high,
+        color="C0",
+        alpha=0.2,
+    )
+    plot.map(visuals.line, "lines", xname="block")
+    plot.map(visuals.labelled_x, "xlabel", ignore_aes="all", text="draw")
+    plot.map(visuals.labelled_y, "ylabel", ignore_aes="all", text="R-hat of function values")
+    plot.add_legend("quantile")
+    return plot
+
+
+def plot_thermalization(
+    run: Thermalization,
+    *,
+    against: Axis = "sweep",
+    backend: str = "matplotlib",
+    **options: Any,
+) -> Any:
+    """Plot test functions of informed beside uninformed chains, one panel per function.
+
+    Parameters
+    ----------
+    run : Thermalization
+        Result of :func:`~pymc_nnsteps.thermalize`.
+    against : {"sweep", "seconds"}
+        Horizontal axis: sweeps, or CPU time.
+    backend : str
+    **options
+        Of ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If ``against`` is not one of these.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> def build(X, y):
+    ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> lab = nns.teacher_student(build, X, random_seed=1)
+    >>> functions, step = {"error": lab.test_error(X)}, nns.Gibbs(model=lab.model)
+    >>> run = nns.thermalize(
+    ...     lab.starts, functions, sweeps=50, step=step, model=lab.model, progressbar=False
+    ... )
+    >>> nns.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
+    Frozen({'chain': 3})
+    """
+    from arviz_plots import visuals
+    from arviz_plots.plot_collection import PlotCollection
+
+    require_choice("against", against, get_args(Axis))
+    functions = run.records[run.functions]
+    options.setdefault("aes", {"color": ["chain"]})
+    options.setdefault("cols", ["__variable__"])
+    _draw_large(options, backend, len(functions))
+    plot = PlotCollection.wrap(functions, **options)
+    x = run.records["seconds"] if against == "seconds" else run.records["sweep"]
+    text = "CPU seconds" if against == "seconds" else "sweep"
+    plot.map(visuals.line_xy, "lines", x=x, alpha=0.8)
+    for name, values in functions.items():
+        panel: dict[str, Any] = {"data": functions[[name]], "ignore_aes": "all"}
+        panel["store_artist"] = False
+        plot.map(visuals.set_xscale, scale="log", **panel)
+        if (values > 0).all():
+            plot.map(visuals.set_yscale, scale="log", **panel)
+        plot.map(visuals.labelled_x, text=text, **panel)
+        plot.map(visuals.labelled_y, text=name, **panel)
+    plot.add_legend("chain")
+    return plot
+
+
+def plot_predictions(
+    idata: Any,
+    *,
+    feature: int | str = 0,
+    output: int = 0,
+    kind: Kind = "response",
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+    random_seed: int | None = None,
+    backend: str = "matplotlib",
+    **options: Any,
+) -> Any:
+    """Plot predictive bands over one input, with the data; other inputs are at their medians.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior.
+    feature : int or str
+        Column of the inputs, or its name.
+    output : int
+        Column of the targets.
+    kind : {"response", "function"}
+        Bands of new data, all noise drawn afresh, or of the noise-free function.
+    model, inputs
+        As for :func:`~pymc_nnsteps.predict`.
+    random_seed : int, optional
+    backend : str
+    **options
+        Of ``arviz_plots.plot_lm``, such as ``ci_prob=(0.5, 0.9)``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, if new data cannot be drawn (:func:`~pymc_nnsteps.wide_mlp`
+        with whitened readout), or as for :func:`~pymc_nnsteps.predict`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 1))
+    >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> plot = nns.plot_predictions(idata, kind="function", model=model, backend="none")
+    >>> "ci_band" in plot.viz.children
+    True
+    """
+    import arviz_plots
+
+    require_choice("kind", kind, get_args(Kind))
+    model = model_or_context(model)
+    container = input_container("inputs", model, inputs)
+    X = container.get_value()
+    column, label = _column(model, container, feature)
+    grid = np.tile(np.median(X, axis=0), (GRID, 1))
+    grid[:, column] = np.linspace(X[:, column].min(), X[:, column].max(), GRID)
+    f = function_values("inputs", idata, grid, model, container.name)
+    [y] = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
+    if not y.dtype.startswith("float"):
+        raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
+    if not 0 <= output < f.sizes["output"]:
+        raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
+    observed = model.rvs_to_values[y].eval().reshape((len(X), -1))[:, output]
+    values = f.values
+    if kind == "response":
+        values = _responses(idata, model, container, grid, y, random_seed)
+    tree = xr.DataTree.from_dict(
+        {
+            "predictions": _dataset(y.name, values.reshape((*f.shape[:3], -1))[..., output]),
+            "predictions_constant_data": _dataset(label, grid[:, column]),
+            "constant_data": xr.Dataset({label: ("obs", X[:, column])}),
+            "observed_data": xr.Dataset(
+                {y.name: ("obs", observed.reshape((len(X), -1))[:, output])}
+            ),
+        }
+    )
+    options.setdefault("smooth", False)
+    _draw_large(options, backend, 1)
+    return arviz_plots.plot_lm(
+        tree, x=label, y=y.name, group="predictions", plot_dim="point", **options
+    )
+
+
+def _draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
+    """Set the backend, and for Matplotlib a size and a layout with room for labels and legends."""
+    options["backend"] = backend
+    if backend == "matplotlib":
+        figure = {"figsize": (5 * n_panels + 1, 4), "figsize_units": "inches"}
+        options["figure_kwargs"] = (
+            figure | {"layout": "constrained"} | options.get("figure_kwargs", {})
+        )
+
+
+def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:
+    dims = ("chain", "draw", "point")[-values.ndim :]
+    return xr.Dataset({name: (dims, values)})
+
+
+def _column(model: pm.Model, container: TensorSharedVariable, feature: object) -> tuple[int, str]:
+    """Position of a column of the inputs, and what it is called."""
+    dims = model.named_vars_to_dims.get(container.name) or (None, None)
+    n_columns = container.get_value().shape[1]
+    labels = list(model.coords.get(dims[1]) or range(n_columns))
+    if feature in labels:
+        position = labels.index(feature)
+    elif isinstance(feature, int | np.integer) and 0 <= feature < n_columns:
+        position = int(feature)
+    else:
+        raise ValueError(f"feature must be one of the columns {labels}; got {feature!r}.")
+    name = labels[position]
+    return position, name if isinstance(name, str) else f"{container.name}[{name}]"
+
+
+def _responses(
+    idata: Any,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    X: NDArray[Any],
+    y: TensorVariable,
+    random_seed: int | None,
+) -> NDArray[Any]:
+    """New data at given inputs, all noise drawn afresh; the model's own inputs stay as they are."""
+    weights = forward_pass(model, container).weights
+    learnt = ", ".join(str(v.name) for v in weights if v not in model.free_RVs)
+    if learnt:
+        raise ValueError(
+            f"New data of {y.name} cannot be drawn given {learnt}, which the model "
+            'computes from its targets; use kind="function", or build the network with '
+            "reparametrize=False."
+        )
+    stored = [rv.name for rv in model.free_RVs if not depends_on(rv, {container})]
+    draws = posterior_of(idata)[stored]
+    with model, _exchanged(model, container, X):
+        tree = pm.sample_posterior_predictive(
+            draws,
+            var_names=[y.name],
+            predictions=True,
+            random_seed=random_seed,
+            progressbar=False,
+            compile_kwargs=drawing(c_by_default()),
+        )
+    values: NDArray[Any] = tree["predictions"][y.name].values
+    return values
+
+
+@contextmanager
+def _exchanged(model: pm.Model, container: TensorSharedVariable, X: NDArray[Any]) -> Iterator[None]:
+    """Other inputs for a while."""
+    [rows, *_] = model.named_vars_to_dims.get(container.name) or (None,)
+    old, labels = container.get_value(), model.coords.get(rows)
+
+    def exchange(values: NDArray[Any], labels: Sequence[Any] | None) -> None:
+        coords = {} if labels is None else {rows: labels}
+        pm.set_data({container.name: values}, model=model, coords=coords)
+
+    exchange(X, None if labels is None else range(len(X)))
+    try:
+        yield
+    finally:
+        exchange(old, labels)

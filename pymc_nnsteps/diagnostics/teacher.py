@@ -1,0 +1,304 @@
+"""Teacher and student: data from a model's own prior, of which an exact posterior draw is known.
+
+Whoever draws parameters ``w*``, latent layers ``Z*`` and targets ``y*`` jointly from a model has
+with ``(w*, Z*)`` a draw from the posterior given ``y*``. A chain that starts there is in
+equilibrium from its first sweep on; one that starts elsewhere has arrived, at the earliest, when
+it cannot be told from the first (:mod:`.thermalization`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from pymc.initial_point import PointType, make_initial_point_fn
+from pymc.logprob.basic import conditional_logp
+from pymc.pytensorf import compile
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.diagnostics.score import score_means
+from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
+from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
+from pymc_nnsteps.steps.target import log_density
+
+Values = dict[str, NDArray[Any]]
+
+SAME_DENSITY = 1e-6
+"""Relative difference between two log densities of one model that rounding may make."""
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherStudent:
+    """A student's model, and what its teacher knows.
+
+    Attributes
+    ----------
+    model : pm.Model
+        The student's, with the teacher's targets as data.
+    targets : ndarray, or dict of ndarray
+        What was drawn for the observed variable, or for each by its name.
+    teacher : Dataset, dims (chain, draw, ...)
+        The one posterior draw that is known: free variables, latent layers included, and
+        deterministics. May stand wherever a posterior does.
+    starts : dict of str to dict
+        Points at which chains begin, as ``initvals`` of step methods: values of the transformed
+        variables. "informed" is the teacher's state; "zero" has all variables at PyMC's support
+        point (zero weights); "prior" ("prior 1", "prior 2", ... if there are several) is a draw
+        from the prior whose latent layers follow from its weights.
+    """
+
+    model: pm.Model
+    targets: NDArray[Any] | Values
+    teacher: xr.Dataset
+    starts: dict[str, PointType]
+
+    def test_error(
+        self, X: ArrayLike | pd.DataFrame, *, inputs: str | None = None
+    ) -> TensorVariable:
+        """Noise-free test error: mean square of what the student computes beside its teacher.
+
+        Parameters
+        ----------
+        X : array_like or table, shape (n_obs, n_features)
+        inputs
+            As for :func:`~pymc_nnsteps.predict`.
+
+        Returns
+        -------
+        TensorVariable, scalar
+            In terms of the model's variables: a test function of
+            :func:`~pymc_nnsteps.thermalize`.
+        """
+        output = function_expression("X", X, self.model, inputs)
+        known = function_values("X", self.teacher, X, self.model, inputs).values[0, 0]
+        return pt.mean(pt.sqr(output.reshape(known.shape) - known))
+
+    def score(self, var: TensorVariable | str, *, scale: float = 1.0) -> TensorVariable:
+        """Mean gradient of the log density, as in :func:`~pymc_nnsteps.score_statistic`.
+
+        Parameters
+        ----------
+        var : variable or name
+            A continuous free variable.
+        scale : float
+
+        Returns
+        -------
+        TensorVariable, scalar
+            A test function of :func:`~pymc_nnsteps.thermalize`.
+        """
+        [mean] = score_means(self.model, var, scale).values()
+        return mean
+
+    def log_likelihood(self) -> TensorVariable:
+        """Log density of the targets given the free variables.
+
+        Returns
+        -------
+        TensorVariable, scalar
+            A test function of :func:`~pymc_nnsteps.thermalize`.
+        """
+        return log_density(self.model, self.model.observed_RVs)
+
+
+def teacher_student(
+    build: Callable[[Any, Any], pm.Model],
+    X: ArrayLike | pd.DataFrame,
+    *,
+    targets: Any = None,
+    n_prior: int = 1,
+    random_seed: int | None = None,
+) -> TeacherStudent:
+    """Draw a teacher and its targets from a model's prior, and make the student's model of these.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(X, targets)`` returns a model in which the targets are observed as they are. Its
+        priors must not depend on them: set what a builder would take from the data.
+    X : array_like or table
+        Inputs, passed on to ``build``.
+    targets : optional
+        Stand-in for the targets: what is like them in shape and type, and for labels has all
+        classes. A mapping of names to such where several variables are observed. Standard normal
+        numbers, one for each row of ``X``, if not given. Their values do not matter.
+    n_prior : int
+        Number of starts drawn from the prior.
+    random_seed : int, optional
+
+    Returns
+    -------
+    TeacherStudent
+        With ``.model``, ``.targets``, ``.teacher`` and ``.starts``, and test functions for
+        :func:`~pymc_nnsteps.thermalize`: ``.test_error(X)``, ``.score(var)``,
+        ``.log_likelihood()``.
+
+    Raises
+    ------
+    ValueError
+        If data cannot be drawn (nothing is observed, there are potentials, or the log density is
+        random), if ``build`` gives other variables or densities for other targets, or if a start
+        has no density.
+
+    Notes
+    -----
+    Where a support point or a draw from the prior contradicts the targets, as that of a probit
+    model's utilities does, variables for which the model has initial values of its own begin at
+    these.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*
+    (arXiv 2306.02729), Section II.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> rng = np.random.default_rng(0)
+    >>> def build(X, y):
+    ...     return nns.intermediate_noise_mlp(X, y, hidden=(3,), noise=0.1)
+    >>> lab = nns.teacher_student(build, rng.normal(size=(30, 2)), random_seed=1)
+    >>> list(lab.starts)
+    ['informed', 'zero', 'prior']
+    >>> lab.starts["informed"]["Z2"].shape
+    (30, 3)
+    >>> nns.predict(lab.teacher, np.zeros((5, 2)), model=lab.model).sizes
+    Frozen({'chain': 1, 'draw': 1, 'obs': 5, 'output': 1})
+    """
+    n_prior = positive_integer("n_prior", n_prior)
+    rng = np.random.default_rng(random_seed)
+    if targets is None:
+        targets = rng.normal(size=len(np.asarray(X)))
+    template = build(X, targets)
+    _require_drawable(template)
+    drawn = _joint_draw(template, _seed(rng))
+    observed = {rv.name: drawn[rv.name] for rv in template.observed_RVs}
+    several = isinstance(targets, Mapping)
+    if not several and len(observed) > 1:
+        raise ValueError(
+            f"build observes {', '.join(observed)}; pass targets as a mapping of these names to "
+            "stand-ins, and take such a mapping in build."
+        )
+    new_targets: Any = observed if several else next(iter(observed.values()))
+    model = build(X, new_targets)
+    _require_same(template, model, drawn)
+    parameters = {rv.name: drawn[rv.name] for rv in model.free_RVs}
+    names = ["prior"] if n_prior == 1 else [f"prior {i + 1}" for i in range(n_prior)]
+    starts = {
+        "informed": _point(model, parameters, 0),
+        "zero": _start(model, "support_point", _seed(rng)),
+    } | {name: _start(model, "prior", _seed(rng)) for name in names}
+    return TeacherStudent(model, new_targets, _as_posterior(model, parameters), starts)
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))
+
+
+def _require_drawable(model: pm.Model) -> None:
+    """Check that a model's data can be drawn."""
+    if not model.observed_RVs or not model.free_RVs:
+        raise ValueError("build must return a model with free and with observed variables.")
+    if model.potentials:
+        raise ValueError(
+            f"{model.potentials[0].name} is a pm.Potential, from which no data can be drawn; write "
+            "it as a distribution of an observed variable."
+        )
+    refuse_random_data(model)
+
+
+def _joint_draw(model: pm.Model, seed: int) -> Values:
+    """Values of all variables, each on its own scale, from their joint law."""
+    rvs = model.basic_RVs
+    with without_blas_notice():
+        draw = compile([], rvs, random_seed=seed, **drawing(c_by_default()))
+    return {rv.name: np.asarray(value) for rv, value in zip(rvs, draw(), strict=True)}
+
+
+def _require_same(template: pm.Model, model: pm.Model, drawn: Values) -> None:
+    """Check that a model of other targets differs in nothing but what it observes."""
+    names, others = ({rv.name for rv in m.basic_RVs} for m in (template, model))
+    if names != others:
+        raise ValueError(
+            "build must return the same variables whatever the targets; for the stand-in these "
+            f"are {', '.join(sorted(names))}, for the teacher's {', '.join(sorted(others))}."
+        )
+    for rv in model.observed_RVs:
+        values = model.rvs_to_values[rv].eval()
+        if not np.array_equal(np.asarray(values, drawn[rv.name].dtype), drawn[rv.name]):
+            raise ValueError(
+                f"build must observe the targets as they are; {rv.name} is observed with other "
+                "values: standardise data before you call teacher_student."
+            )
+    expected, found = (_log_joint_density(m, drawn) for m in (template, model))
+    if not abs(expected - found) <= SAME_DENSITY * abs(expected):
+        raise ValueError(
+            "build must return the same priors whatever the targets; the log density of the "
+            f"teacher's state is {expected:.6g} in the model of the stand-in and {found:.6g} in "
+            "that of the teacher's targets: set what is taken from the data, such as scales."
+        )
+
+
+def _log_joint_density(model: pm.Model, drawn: Values) -> float:
+    """Of all variables on their own scale, the observed ones too."""
+    values: dict[Any, Any] = {rv: rv.type() for rv in model.basic_RVs}
+    terms = conditional_logp(values, warn_rvs=False)
+    given = {value: pt.constant(drawn[rv.name].astype(rv.dtype)) for rv, value in values.items()}
+    total = pt.add(pt.constant(0.0), *(pt.sum(term, dtype="float64") for term in terms.values()))
+    return float(_evaluated(substitute([total], given))[0])
+
+
+def _evaluated(expressions: list[TensorVariable]) -> list[NDArray[Any]]:
+    with without_blas_notice():
+        values: list[NDArray[Any]] = pytensor.function([], expressions, mode="FAST_COMPILE")()
+    return values
+
+
+def _start(model: pm.Model, strategy: str, seed: int) -> PointType:
+    """A point from PyMC's initial values of one kind, with what must agree with the targets."""
+    own = {rv for rv, v in model.rvs_to_initial_values.items() if v is not None}
+    kept = {rv for rv in own if not isinstance(model.rvs_to_initial_values[rv], str)}
+    for left in (set(), kept):
+        overrides = {rv: strategy for rv in model.free_RVs if rv not in left}
+        point = _point(model, overrides, seed)
+        values = [model.rvs_to_values[rv] for rv in model.free_RVs]
+        given = {value: pt.constant(point[value.name]) for value in values}
+        [log_p] = _evaluated(substitute([log_density(model, model.basic_RVs)], given))
+        if np.isfinite(log_p):
+            return point
+    raise ValueError(
+        f"The {strategy.replace('_', ' ')} of the model has no density given the teacher's "
+        "targets; give initial values that have, with initval=, to the variables that contradict "
+        "them."
+    )
+
+
+def _point(model: pm.Model, overrides: Mapping[Any, Any], seed: int) -> PointType:
+    point: PointType = make_initial_point_fn(model=model, overrides=dict(overrides))(seed)
+    return point
+
+
+def _as_posterior(model: pm.Model, parameters: Values) -> xr.Dataset:
+    """Parameters and what is computed from them, as a posterior of one draw."""
+    given = {rv: pt.constant(parameters[rv.name].astype(rv.dtype)) for rv in model.free_RVs}
+    computed = _evaluated(substitute(model.deterministics, given))
+    names = [deterministic.name for deterministic in model.deterministics]
+    return xr.Dataset(
+        {
+            name: (
+                ("chain", "draw", *(f"{name}_dim_{axis}" for axis in range(np.ndim(value)))),
+                np.asarray(value)[None, None],
+            )
+            for name, value in {**parameters, **dict(zip(names, computed, strict=True))}.items()
+        },
+        coords={"chain": [0], "draw": [0]},
+    )

@@ -1,0 +1,426 @@
+"""Chains from several starts, watched at log-spaced sweeps until they agree."""
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, override
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.initial_point import PointType
+from pymc.progress_bar import create_simple_progress
+from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.step_methods.compound import BlockedStep, CompoundStep
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.diagnostics.merging import merging
+from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.variables import as_tensor
+
+type Step = BlockedStep | CompoundStep
+
+SAVE_EVERY = 20.0
+"""Seconds between copies of the state in a file."""
+
+_log = logging.getLogger("pymc.nnsteps")
+
+
+@dataclass(frozen=True, repr=False)
+class Thermalization(Tabulated):
+    """Test functions of chains from several starts, printed as a table of when they merged.
+
+    Attributes
+    ----------
+    records : Dataset, dims (chain, sweep, ...)
+        The test functions at the recorded sweeps, ``chain`` labelled by the starts, and
+        ``seconds``, the CPU time that each chain had taken.
+    reference : str
+        The start that the others are compared with.
+    """
+
+    records: xr.Dataset
+    reference: str
+
+    formats: ClassVar[Mapping[str, str]] = {
+        "state": "{}",
+        "merged": "{:.0f}",
+        "apart": "{:.0f}",
+        "difference": "{:.3g}",
+        "error": "{:.2g}",
+    }
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of the test functions of one value each."""
+        return [
+            str(name)
+            for name, values in self.records.items()
+            if values.dims == ("chain", "sweep") and name != "seconds"
+        ]
+
+    @property
+    @override
+    def table(self) -> pd.DataFrame:
+        """One row per start and test function of one value each; see :func:`thermalize`."""
+        starts = [name for name in self.records["chain"].values if name != self.reference]
+        sweeps = self.records["sweep"].values
+        rows = {
+            (start, name): merging(
+                sweeps,
+                self.records[name].sel(chain=start).values,
+                self.records[name].sel(chain=self.reference).values,
+            )
+            for start in starts
+            for name in self.functions
+        }
+        index = pd.MultiIndex.from_tuples(rows, names=["start", "function"])
+        return pd.DataFrame(list(rows.values()), index=index, columns=list(self.formats))
+
+
+def thermalize(
+    starts: Mapping[str, PointType],
+    functions: Mapping[str, TensorVariable],
+    *,
+    sweeps: int,
+    step: Step | Sequence[Step] | None = None,
+    tune: int = 0,
+    records: int | Sequence[int] = 64,
+    reference: str = "informed",
+    model: pm.Model | None = None,
+    random_seed: int = 0,
+    path: str | Path | None = None,
+    progressbar: bool = True,
+) -> Thermalization:
+    """Run chains from several starts and tell when each merges with the informed one.
+
+    Test functions are evaluated at log-spaced sweeps; draws are not stored.
+
+    Parameters
+    ----------
+    starts : mapping from str to dict
+        Points at which chains begin, by names: values of the model's transformed variables, such
+        as ``.starts`` of :func:`~pymc_nnsteps.teacher_student`.
+    functions : mapping from str to TensorVariable
+        Test functions: expressions of the model's variables. Those of several values are recorded
+        but not compared.
+    sweeps : int
+        Calls of the step, those of ``tune`` included.
+    step : step or sequence of steps, optional
+        As for ``pm.sample``, which chooses steps for all other variables.
+    tune : int
+        Calls at the beginning during which steps adapt themselves. The chain from equilibrium is
+        not exactly in equilibrium then.
+    records : int or sequence of int
+        Records per doubling of the sweeps: 64 are each sweep up to the 128th, each second up to the
+        256th, and so on. Or the sweeps at which to record.
+    reference : str
+        Name of the start that is a draw from the posterior.
+    model : pm.Model, optional
+        Taken from the context if not given.
+    random_seed : int
+    path : str or Path, optional
+        File that keeps the state of the run. If it is there, the run goes on where it stopped,
+        also for more ``sweeps`` than before, and as if it had not been interrupted. It is a
+        pickle: open none that others have made.
+    progressbar : bool
+
+    Returns
+    -------
+    Thermalization
+        ``.records`` has test functions and CPU seconds. Prints as a table with one row per start
+        and test function, by the rule of the notes:
+
+        - ``state``: "merged"; or "moving" or "stuck", of a chain that is apart and whose own mean
+          did, or did not, change between the last two windows;
+        - ``merged``: the sweep after which the chains agree; it is known to the window before,
+          which is from ``apart`` to this sweep;
+        - ``difference`` and its ``error``: of the mean after that, or in the last window.
+
+        An interrupt returns what has been recorded.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, a start has other variables than the model or no density,
+        a test function is infinite or NaN, or the file is of another run.
+
+    Notes
+    -----
+    The last ``N`` sweeps are cut into windows ``(N/2, N], (N/4, N/2], ...`` of at least 16
+    records. In each the difference between the means of the two chains is compared with its Monte
+    Carlo error, from ArviZ's effective sample sizes in this window. Chains have merged after the
+    first window such that in all later ones, and over all of these together, the difference is
+    at most 4 standard errors. So at least the last half of the run agrees, and the time is known
+    to a factor of two. Errors are too small, and chains are told apart, where a window is shorter
+    than some 20 autocorrelation times: a chain is called merged too late rather than too early.
+    That two chains agree within their errors does not exclude a smaller difference, and the
+    informed chain may itself have seen a part of the posterior only.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*
+    (arXiv 2306.02729), Section II.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> def build(X, y):
+    ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> lab = nns.teacher_student(build, X, random_seed=1)
+    >>> run = nns.thermalize(
+    ...     lab.starts,
+    ...     {"error": lab.test_error(X)},
+    ...     sweeps=200,
+    ...     step=nns.Gibbs(model=lab.model),
+    ...     model=lab.model,
+    ...     progressbar=False,
+    ... )
+    >>> run.table["state"].tolist()
+    ['merged', 'merged']
+    """
+    model = model_or_context(model)
+    sweeps, recorded = _schedule(sweeps, records)
+    if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
+        raise ValueError(f"tune must be an integer from zero on; got {tune!r}.")
+    _require_starts(model, starts, reference)
+    evaluate = _compiled(model, functions)
+    steps = _steps(model, step)
+    settings = (list(functions), list(starts), [var.name for var in steps.vars], tune, random_seed)
+    run = _Run(settings, [_Chain(point) for point in starts.values()])
+    file = None if path is None else Path(path)
+    if file is not None and file.exists():
+        run = _resumed(file, run)
+    leg = _Leg(steps, steps.sampling_state, tune, sweeps)
+    seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
+    progress = create_simple_progress(progressbar=progressbar)
+    saved = time.monotonic()
+    try:
+        with progress:
+            task = progress.add_task("Thermalization", completed=run.done, total=sweeps)
+            for sweep in recorded[np.searchsorted(recorded, run.done, side="right") :]:
+                moved = [
+                    leg.advanced(chain, seed, run.done, int(sweep))
+                    for chain, seed in zip(run.chains, seeds, strict=True)
+                ]
+                values = [evaluate(chain.point) for chain in moved]
+                _require_finite(functions, starts, values, int(sweep))
+                run.chains = moved
+                run.records.append((int(sweep), [chain.seconds for chain in moved], values))
+                progress.update(task, completed=int(sweep))
+                if file is not None and time.monotonic() - saved > SAVE_EVERY:
+                    run.save(file)
+                    saved = time.monotonic()
+    except KeyboardInterrupt:
+        if not run.records:
+            raise
+        _log.info("Interrupted after %d of %d sweeps.", run.done, sweeps)
+    if file is not None:
+        run.save(file)
+    return Thermalization(_as_dataset(run, list(functions), list(starts), sweeps), reference)
+
+
+@dataclass
+class _Chain:
+    """Where a chain has come to: its point, the state of its step (None: it has not begun)."""
+
+    point: PointType
+    state: Any = None
+    seconds: float = 0.0
+
+
+Record = tuple[int, list[float], list[list[NDArray[Any]]]]
+"""Sweep, CPU seconds of each chain, values of each chain and test function."""
+
+
+@dataclass
+class _Run:
+    """All that is needed to go on."""
+
+    settings: tuple[Any, ...]
+    chains: list[_Chain]
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        return self.records[-1][0] if self.records else 0
+
+    def save(self, file: Path) -> None:
+        """Replace the file at once: an interrupt leaves the old one or the new one."""
+        part = file.with_name(file.name + ".part")
+        part.write_bytes(pickle.dumps(self))
+        part.replace(file)
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """Moves chains on with one step, which takes over the state of each."""
+
+    step: Step
+    fresh: Any
+    tune: int
+    sweeps: int
+
+    def advanced(
+        self, chain: _Chain, seed: np.random.SeedSequence, before: int, until: int
+    ) -> _Chain:
+        """A chain after the sweeps ``before + 1, ..., until``."""
+        step: Any = self.step
+        if chain.state is None:
+            step.sampling_state = self.fresh
+            step.setup_chain(np.random.default_rng(seed), self.tune, self.sweeps - self.tune)
+            step.tune = self.tune > 0
+            if hasattr(step, "reset_tuning"):
+                step.reset_tuning()
+        else:
+            step.sampling_state = chain.state
+        point = chain.point
+        start = time.process_time()
+        for sweep in range(before, until):
+            if sweep == self.tune:
+                step.stop_tuning()
+            point, _ = step.step(point)
+        seconds = chain.seconds + time.process_time() - start
+        return _Chain(point, step.sampling_state, seconds)
+
+
+def _schedule(sweeps: object, records: object) -> tuple[int, NDArray[np.integer]]:
+    """Number of sweeps, and those to record at."""
+    sweeps = positive_integer("sweeps", sweeps)
+    if isinstance(records, int | np.integer):
+        first = 2 * positive_integer("records", records)
+        found, spacing = [np.arange(1, first + 1)], 2
+        while spacing // 2 * first < sweeps:
+            found.append(np.arange(spacing // 2 * first, spacing * first, spacing))
+            spacing *= 2
+        recorded = np.unique(np.concatenate([*found, [sweeps]]))
+        return sweeps, recorded[recorded <= sweeps]
+    recorded = np.asarray(records)
+    increasing = recorded.ndim == 1 and recorded.size > 0 and bool((np.diff(recorded) > 0).all())
+    if recorded.dtype.kind not in "iu" or not increasing or recorded[0] < 1:
+        raise ValueError(
+            f"records must be a positive integer, or increasing sweeps from 1 on; got {records!r}."
+        )
+    if recorded[-1] > sweeps:
+        raise ValueError(f"records must not be later than sweeps={sweeps}; got {recorded[-1]}.")
+    return sweeps, recorded
+
+
+def _require_starts(model: pm.Model, starts: Mapping[str, PointType], reference: str) -> None:
+    if reference not in starts or len(starts) < 2:
+        raise ValueError(
+            f"starts must have {reference!r}, the reference, and others to compare with it; got "
+            f"{list(starts)}."
+        )
+    shapes = {name: np.shape(value) for name, value in model.initial_point().items()}
+    for name, point in starts.items():
+        found = {value: np.shape(array) for value, array in point.items()}
+        if found != shapes:
+            wrong = sorted({key for key, _ in found.items() ^ shapes.items()})
+            raise ValueError(
+                f"starts[{name!r}] must have the values of the model's variables, {shapes}; "
+                f"it differs in {', '.join(wrong)}."
+            )
+
+
+def _steps(model: pm.Model, step: Step | Sequence[Step] | None) -> Step:
+    """Steps for all variables, chosen by PyMC where none is given, as one."""
+    given = list(step) if isinstance(step, Sequence) else [] if step is None else [step]
+    if not all(isinstance(each, BlockedStep | CompoundStep) for each in given):
+        raise ValueError(f"step must be a step method, a list of these, or None; got {step!r}.")
+    steps = instantiate_steppers(model, *assign_step_methods(model, given))
+    return CompoundStep(steps) if isinstance(steps, list) else steps
+
+
+def _compiled(
+    model: pm.Model, functions: Mapping[str, TensorVariable]
+) -> Callable[[PointType], list[NDArray[Any]]]:
+    """Test functions of a point, in one compiled function."""
+    if not functions:
+        raise ValueError("functions must have at least one test function, by its name.")
+    values: list[Variable] = [model.rvs_to_values[rv] for rv in model.free_RVs]
+    for name, expression in functions.items():
+        if name in ("chain", "sweep", "seconds"):
+            raise ValueError(f"functions must not be called {name!r}, which the records have.")
+        if not isinstance(expression, Variable):
+            raise ValueError(
+                f"functions[{name!r}] must be an expression of the model's variables; got "
+                f"{expression!r}."
+            )
+    outputs = [as_tensor(e) for e in substitute(functions.values(), natural_values(model))]
+    for name, output in zip(functions, outputs, strict=True):
+        leaves = set(graph_inputs([output])).difference(values)
+        strange = [leaf for leaf in leaves if not isinstance(leaf, Constant | SharedVariable)]
+        drawn = [each for each in ancestors([output]) if draws_at_random(each)]
+        if strange or drawn:
+            raise ValueError(
+                f"functions[{name!r}] depends on {describe((strange or drawn)[0])}, which is not "
+                "a variable of the model."
+            )
+    function = Compiled(values, outputs, c_by_default())
+
+    def evaluate(point: PointType) -> list[NDArray[Any]]:
+        given = (np.asarray(point[value.name], value.type.dtype) for value in values)
+        return [np.array(output) for output in function(*given)]
+
+    return evaluate
+
+
+def _require_finite(
+    functions: Collection[str],
+    starts: Collection[str],
+    values: list[list[NDArray[Any]]],
+    sweep: int,
+) -> None:
+    for start, row in zip(starts, values, strict=True):
+        for name, value in zip(functions, row, strict=True):
+            if not np.isfinite(value).all():
+                raise ValueError(
+                    f"functions[{name!r}] is infinite or NaN at sweep {sweep} of the chain "
+                    f"{start!r}; compare something else, or another step."
+                )
+
+
+def _resumed(file: Path, run: _Run) -> _Run:
+    """What a file has kept, if it is of the same run."""
+    stored = pickle.loads(file.read_bytes())
+    if not isinstance(stored, _Run) or stored.settings != run.settings:
+        raise ValueError(
+            f"{file} is of a run with other test functions, starts, steps, tune or random_seed; "
+            "pass another path, or remove it."
+        )
+    return stored
+
+
+def _as_dataset(run: _Run, functions: list[str], starts: list[str], sweeps: int) -> xr.Dataset:
+    kept = [record for record in run.records if record[0] <= sweeps]
+    coords = {"chain": starts, "sweep": [sweep for sweep, _, _ in kept]}
+    arrays: dict[str, NDArray[Any]] = {"seconds": np.array([seconds for _, seconds, _ in kept]).T}
+    for position, name in enumerate(functions):
+        rows = [[values[position] for values in record] for _, _, record in kept]
+        arrays[name] = np.moveaxis(np.array(rows), 0, 1)
+    return xr.Dataset(
+        {
+            name: (
+                ("chain", "sweep", *(f"{name}_dim_{axis}" for axis in range(array.ndim - 2))),
+                array,
+            )
+            for name, array in arrays.items()
+        },
+        coords=coords,
+    )

@@ -1,0 +1,24 @@
+"""Variational fits of bow-tie networks: coordinate ascent, stochastic steps, sparsity, ensembles.
+
+=================  ========================================================================
+module             its subject
+=================  ========================================================================
+``fit``            :func:`fit`, the room's door: starts, restarts, processes, progress
+``approximation``  what a fit returns: draws, moments, predictions, mixtures of several
+``reading``        the network, its hyperparameters and data, from a model's graph
+``ascent``         sweeps over all rows, and steps for batches of rows
+``start``          where a fit begins
+``rows``           updates of activations, gates and Polya-Gamma variables, and sums over rows
+``updates``        updates of weights, noise and scales, and EM steps
+``evidence``       the evidence lower bound
+``prediction``     moments of new targets, by Monte Carlo and by iteration
+``draws``          draws of weights, noise, scales, gates and activations
+``selection``      weights and units that can be left out
+``network``        prior and approximation of a network
+``laws``           moments of generalised inverse Gaussian laws
+=================  ========================================================================
+"""
+
+from pymc_nnsteps.variational.fit import fit
+
+__all__ = ["fit"]

@@ -1,0 +1,409 @@
+"""The result of a fit: draws, moments and predictions, with the model's names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from arviz_base import from_dict
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
+from pymc_nnsteps.tables import Table, numbers
+from pymc_nnsteps.variational.ascent import Fitted
+from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
+from pymc_nnsteps.variational.laws import GIG
+from pymc_nnsteps.variational.network import Layer
+from pymc_nnsteps.variational.prediction import Prediction, by_iteration, by_monte_carlo
+from pymc_nnsteps.variational.reading import Reading
+from pymc_nnsteps.variational.selection import Selection, select
+
+__all__ = ["Approximation", "Ensemble", "PredictionMethod", "RandomSeed"]
+
+Numbers = NDArray[np.float64]
+PredictionMethod = Literal["monte_carlo", "iteration"]
+RandomSeed = int | np.random.Generator | None
+
+LEVELS = (1e-4, 1e-3, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation:
+    """An approximation of the posterior of a bow-tie network.
+
+    Attributes
+    ----------
+    reading : Reading
+        The network, its data and its names.
+    fitted : Fitted
+        The laws that were found.
+    """
+
+    reading: Reading
+    fitted: Fitted
+
+    @property
+    def elbo(self) -> Numbers:
+        """The evidence lower bound after each sweep, in nats, with all constants."""
+        return self.fitted.history
+
+    @cached_property
+    def mean(self) -> xr.Dataset:
+        """Mean of each variable; of scales it may be infinite."""
+        return self._by_variable(_means)
+
+    @cached_property
+    def sd(self) -> xr.Dataset:
+        """Standard deviation of each variable; of scales it may be infinite."""
+        return self._by_variable(_deviations)
+
+    def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
+        """Draw weights, biases, noise and scales.
+
+        Gates and activations of the training rows are left out; predictions do not need them.
+
+        Parameters
+        ----------
+        draws : int
+        random_seed : int or Generator, optional
+
+        Returns
+        -------
+        DataTree
+            With a group ``posterior`` of one chain, for ``nns.predict``,
+            ``pm.sample_posterior_predictive`` and ArviZ.
+
+        Raises
+        ------
+        ValueError
+            If ``draws`` is no positive integer.
+        """
+        draws = positive_integer("draws", draws)
+        return labelled_draws(self.reading, self.draw(draws, np.random.default_rng(random_seed)))
+
+    def predict(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        *,
+        method: PredictionMethod = "monte_carlo",
+        draws: int = 1000,
+        random_seed: RandomSeed = None,
+    ) -> xr.Dataset:
+        """Predict targets at new inputs.
+
+        Parameters
+        ----------
+        X : array_like or table, shape (n_obs, n_features)
+        method : {"monte_carlo", "iteration"}
+            Draw weights and noise and run the network forward, or fit the laws of the new rows'
+            activations without targets, which is deterministic.
+        draws : int
+            Of Monte Carlo.
+        random_seed : int or Generator, optional
+
+        Returns
+        -------
+        Dataset, dims (obs, output)
+            ``mean`` and ``sd`` of the targets, and ``lower`` and ``upper`` ends of intervals that
+            hold 95 % of them: quantiles, or of a normal law with ``method="iteration"``.
+
+        Raises
+        ------
+        ValueError
+            If ``X`` has other columns than the model's inputs or is not finite.
+        """
+        table, x = read_inputs(self.reading, X)
+        rng = np.random.default_rng(random_seed)
+        prediction = self.prediction(x, method, positive_integer("draws", draws), rng)
+        return labelled_prediction(self.reading, table, prediction)
+
+    def initvals(self, chains: int, *, random_seed: RandomSeed = None) -> list[dict[str, Any]]:
+        """Starting points for ``pm.sample(initvals=...)``, one draw for each chain.
+
+        Gates are open where ``z > 0`` with the drawn weights, and activations are ``max(z, 0)``.
+
+        Parameters
+        ----------
+        chains : int
+        random_seed : int or Generator, optional
+
+        Returns
+        -------
+        list of dict
+            Values of all free variables.
+        """
+        chains = positive_integer("chains", chains)
+        drawn = self.draw(chains, np.random.default_rng(random_seed))
+        return [start_point(self.reading, drawn, chain) for chain in range(chains)]
+
+    def select(self, level: float = 0.01) -> "SparseApproximation":
+        """Leave out weights whose sign is in doubt, and units without weights.
+
+        Parameters
+        ----------
+        level : float
+            The Bayesian false discovery rate: the mean probability, over the weights that are
+            kept, of having the other sign.
+
+        Returns
+        -------
+        SparseApproximation
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1/2.
+        """
+        level = positive_number("level", level, at_most=0.5)
+        fitted = self.fitted
+        selection = select(fitted.network, fitted.layers, level)
+        sparse = replace(fitted, layers=selection.layers)
+        return SparseApproximation(self.reading, sparse, selection)
+
+    def selection_path(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Numbers of weights and hidden units that are kept at several levels.
+
+        ``.plot(logx=True, drawstyle="steps-post")`` of the result shows the path.
+
+        Parameters
+        ----------
+        levels : sequence of float
+
+        Returns
+        -------
+        DataFrame
+            Indexed by level, with columns ``weights``, ``hidden1``, ``hidden2``, ...
+        """
+        rows = {}
+        for level in levels:
+            chosen = self.select(level).selection
+            counts = {f"hidden{i}": int(kept.sum()) for i, kept in enumerate(chosen.units, 1)}
+            rows[float(level)] = {"weights": sum(int(w.sum()) for w in chosen.weights), **counts}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("level")
+
+    def draw(self, draws: int, rng: np.random.Generator) -> list[LayerDraws]:
+        """Draws of each layer."""
+        return [draw_layer(layer, draws, rng) for layer in self.fitted.layers]
+
+    def prediction(
+        self, x: Numbers, method: PredictionMethod, draws: int, rng: np.random.Generator
+    ) -> Prediction:
+        """Moments, and by Monte Carlo draws, of new targets."""
+        require_choice("method", method, get_args(PredictionMethod))
+        network, layers = self.fitted.network, self.fitted.layers
+        if method == "iteration":
+            return by_iteration(network, layers, x)
+        return by_monte_carlo(network, layers, x, draws, rng)
+
+    def _by_variable(self, moments: Any) -> xr.Dataset:
+        values = {}
+        for names, layer in zip(self.reading.names, self.fitted.layers, strict=True):
+            for role, value in moments(layer).items():
+                values[getattr(names, role)] = np.asarray(value)
+        reading = self.reading
+        arrays = {
+            name: xr.DataArray(value, dims=_dims(reading, name, value.ndim))
+            for name, value in values.items()
+        }
+        data = xr.Dataset(arrays)
+        return data.assign_coords({d: list(c) for d, c in reading.coords.items() if d in data.dims})
+
+
+@dataclass(frozen=True, eq=False)
+class SparseApproximation(Approximation):
+    """An approximation without the weights and units that the network can do without.
+
+    Attributes
+    ----------
+    selection : Selection
+        ``selection.weights`` and ``selection.units`` are masks of what is kept.
+    """
+
+    selection: Selection
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    r"""A mixture of approximations from several starts.
+
+    Weights are in proportion to :math:`\exp(\zeta\,\text{ELBO})` (Section 3.6 of the paper). The
+    evidence of two starts may differ by tens of nats, so that with :math:`\zeta = 1` one member
+    has all the weight; with :math:`\zeta = 0` all have the same.
+
+    Attributes
+    ----------
+    members : tuple of Approximation
+    zeta : float
+    """
+
+    members: tuple[Approximation, ...]
+    zeta: float
+
+    @property
+    def weights(self) -> Numbers:
+        """Weights of the members, in sum one."""
+        evidence = self.zeta * np.array([member.fitted.evidence for member in self.members])
+        weights = np.exp(evidence - evidence.max())
+        return weights / weights.sum()
+
+    @property
+    def best(self) -> Approximation:
+        """The member with the highest evidence."""
+        return max(self.members, key=lambda member: member.fitted.evidence)
+
+    def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
+        """Draw from the mixture, as :meth:`Approximation.sample` does from one member."""
+        rng = np.random.default_rng(random_seed)
+        counts = self.counts(positive_integer("draws", draws), rng)
+        drawn = [m.draw(n, rng) for m, n in zip(self.members, counts, strict=True) if n]
+        order = rng.permutation(draws)
+        layers = [_joined(parts, order) for parts in zip(*drawn, strict=True)]
+        return labelled_draws(self.members[0].reading, layers)
+
+    def predict(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        *,
+        method: PredictionMethod = "monte_carlo",
+        draws: int = 1000,
+        random_seed: RandomSeed = None,
+    ) -> xr.Dataset:
+        r"""Predict by the mixture, as :meth:`Approximation.predict` does by one member.
+
+        Its mean is :math:`\sum w_k E_k` and its variance
+        :math:`\sum w_k (V_k + E_k^2) - (\sum w_k E_k)^2`.
+        """
+        reading = self.members[0].reading
+        table, x = read_inputs(reading, X)
+        rng = np.random.default_rng(random_seed)
+        draws = positive_integer("draws", draws)
+        parts = [member.prediction(x, method, draws, rng) for member in self.members]
+        weights = self.weights
+        mean = np.einsum("k,kno->no", weights, [part.mean for part in parts])
+        spread = np.einsum("k,kno->no", weights, [(part.mean - mean) ** 2 for part in parts])
+        within = np.einsum("k,kno->no", weights, [part.variance for part in parts])
+        counts = self.counts(draws, rng)
+        drawn = [
+            part.draws[:n] for part, n in zip(parts, counts, strict=True) if part.draws is not None
+        ]
+        mixture = Prediction(mean, within + spread, np.concatenate(drawn) if drawn else None)
+        return labelled_prediction(reading, table, mixture)
+
+    def initvals(self, chains: int, *, random_seed: RandomSeed = None) -> list[dict[str, Any]]:
+        """Starting points for ``pm.sample(initvals=...)``, the members taking turns."""
+        rng = np.random.default_rng(random_seed)
+        turns = range(positive_integer("chains", chains))
+        return [
+            self.members[turn % len(self.members)].initvals(1, random_seed=rng)[0] for turn in turns
+        ]
+
+    def draw_evenly(self, draws: int, rng: np.random.Generator) -> list[LayerDraws]:
+        """As many draws of each member, one member after the other."""
+        drawn = [member.draw(draws, rng) for member in self.members]
+        order = np.arange(draws * len(drawn))
+        return [_joined(parts, order) for parts in zip(*drawn, strict=True)]
+
+    def counts(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """How many of the draws are of each member."""
+        return rng.multinomial(draws, self.weights)
+
+
+def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws:
+    """Draws of several members in another order."""
+
+    def join(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else np.concatenate(arrays)[order]
+
+    return LayerDraws(*map(join, ("W", "b", "eta_sq", "tau", "psi")))
+
+
+def _means(layer: Layer) -> Mapping[str, Any]:
+    """Mean of each variable of a layer."""
+    scales = {"tau": layer.tau, "psi": layer.psi}
+    return {
+        "W": layer.mean[:, 1:],
+        "b": layer.mean[:, 0],
+        "eta_sq": GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta)).mean,
+        **{role: law.mean for role, law in scales.items() if law is not None},
+    }
+
+
+def _deviations(layer: Layer) -> Mapping[str, Any]:
+    """Standard deviation of each variable of a layer."""
+    variances = np.einsum("dii->di", layer.cov)
+    noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
+    scales = {"tau": layer.tau, "psi": layer.psi}
+    return {
+        "W": np.sqrt(variances[:, 1:]),
+        "b": np.sqrt(variances[:, 0]),
+        "eta_sq": noise.standard_deviation,
+        **{role: law.standard_deviation for role, law in scales.items() if law is not None},
+    }
+
+
+def _dims(reading: Reading, name: str, ndim: int) -> tuple[str, ...]:
+    """Names of a variable's dimensions."""
+    return reading.dims[name] or tuple(f"{name}_dim_{axis}" for axis in range(ndim))
+
+
+def labelled_draws(reading: Reading, layers: Sequence[LayerDraws]) -> xr.DataTree:
+    """A posterior of one chain."""
+    values, dims = {}, {}
+    for names, drawn in zip(reading.names, layers, strict=True):
+        for role in ("tau", "psi", "W", "b", "eta_sq"):
+            name, value = getattr(names, role), getattr(drawn, role)
+            if name is not None:
+                values[name] = value[None]
+                dims[name] = list(_dims(reading, name, value.ndim - 1))
+    used = {dim for each in dims.values() for dim in each}
+    coords = {dim: list(labels) for dim, labels in reading.coords.items() if dim in used}
+    tree: xr.DataTree = from_dict({"posterior": values}, coords=coords, dims=dims)
+    return tree
+
+
+def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) -> xr.Dataset:
+    """Moments and intervals with the labels of rows and outputs."""
+    sd = np.sqrt(prediction.variance)
+    if prediction.draws is None:
+        lower, upper = prediction.mean - 1.96 * sd, prediction.mean + 1.96 * sd
+    else:
+        lower, upper = np.quantile(prediction.draws, [0.025, 0.975], axis=0)
+    values = {"mean": prediction.mean, "sd": sd, "lower": lower, "upper": upper}
+    data = xr.Dataset({name: (("obs", "output"), value) for name, value in values.items()})
+    labels = reading.coords.get("output")
+    if labels is not None and len(labels) == data.sizes["output"]:
+        data = data.assign_coords(output=list(labels))
+    if table.rows is not None and table.rows.nlevels == 1:
+        data = data.assign_coords(obs=table.rows.rename("obs"))
+    return data
+
+
+def read_inputs(reading: Reading, X: object) -> tuple[Table, Numbers]:
+    """A table of new inputs, and its values with the model's columns in their order."""
+    table = numbers("X", X, reading.input_dims)
+    x = table.arranged("X", reading.coords.get(reading.input_dims[1])).astype(float)
+    n_features = reading.inputs.shape[1]
+    if x.ndim != 2 or x.shape[1] != n_features:
+        raise ValueError(f"X must have shape (n_obs, {n_features}); got {x.shape}.")
+    if not np.isfinite(x).all():
+        raise ValueError("X must be finite.")
+    return table, x
+
+
+def start_point(reading: Reading, layers: Sequence[LayerDraws], draw: int) -> dict[str, Any]:
+    """Values of all free variables from one draw of the weights, noise and scales."""
+    point: dict[str, Any] = {}
+    x = reading.inputs
+    for names, drawn in zip(reading.names, layers, strict=True):
+        for role in ("tau", "psi", "W", "b", "eta_sq"):
+            if getattr(names, role) is not None:
+                point[getattr(names, role)] = getattr(drawn, role)[draw]
+        if names.a is not None and names.gamma is not None:
+            z = x @ drawn.W[draw].T + drawn.b[draw]
+            x = np.maximum(z, 0)
+            point |= {names.gamma: (z > 0).astype("int64"), names.a: x}
+    return point

@@ -1,0 +1,224 @@
+"""Coordinate ascent over all rows, and its stochastic form over batches of rows.
+
+Both make the same sweep: scales, then what belongs to the rows, then weights and noise, then an
+EM step. With all rows in one batch and a step of 1 they are equal.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_nnsteps.variational.evidence import elbo
+from pymc_nnsteps.variational.network import Layer, Network
+from pymc_nnsteps.variational.rows import Gates, Statistics, forward_gates, sweep_rows
+from pymc_nnsteps.variational.start import Start, start_layers
+from pymc_nnsteps.variational.updates import em_step, update_layers, update_scales
+
+__all__ = ["Batch", "Fitted", "Report", "Schedule", "ascend", "ascend_by_batches", "random_batches"]
+
+Numbers = NDArray[np.float64]
+Batch = tuple[Numbers, Numbers]
+Report = Callable[[float], None]
+"""Is told the evidence after each sweep."""
+
+STEADY = 3
+"""Consecutive small changes after which a fit ends."""
+
+LOCAL_TOLERANCE = 1e-4
+"""Relative change of the evidence below which the rows of a batch are left as they are."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a fit goes on.
+
+    Attributes
+    ----------
+    sweeps : int
+        Most sweeps, or batches.
+    tolerance : float
+        Relative change of the evidence that counts as none.
+    em : bool
+        Whether a hyperparameter of the global scales is fitted.
+    forgetting : float
+        ``k`` of the steps ``(1 + t)**-k`` of batch t, between 1/2 and 1.
+    local_sweeps : int
+        Most updates of the rows of a batch before those of weights and noise.
+    """
+
+    sweeps: int = 500
+    tolerance: float = 1e-5
+    em: bool = False
+    forgetting: float = 0.75
+    local_sweeps: int = 40
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit has found.
+
+    Attributes
+    ----------
+    network : Network
+        The prior, changed by EM steps if there were any.
+    layers : tuple of Layer
+    history : ndarray
+        The evidence after each sweep.
+    evidence : float
+        The last value; of noisy ones the average of the last tenth.
+    """
+
+    network: Network
+    layers: tuple[Layer, ...]
+    history: Numbers
+    evidence: float
+
+
+def ascend(
+    network: Network,
+    x: Numbers,
+    y: Numbers,
+    start: Start,
+    schedule: Schedule,
+    rng: np.random.Generator,
+    report: Report,
+) -> Fitted:
+    """Coordinate ascent (Algorithm 1), until the evidence changes no more.
+
+    Parameters
+    ----------
+    network : Network
+    x : ndarray, shape (n_obs, n_features)
+    y : ndarray, shape (n_obs, n_outputs)
+    start : {"laplace", "spike_slab"}
+    schedule : Schedule
+    rng : numpy.random.Generator
+    report : callable
+
+    Returns
+    -------
+    Fitted
+    """
+    layers = start_layers(network, x, y, start, rng)
+    gates = forward_gates(network, layers, x)
+    history: list[float] = []
+    while len(history) < schedule.sweeps and not is_steady(history, schedule.tolerance):
+        layers = _scaled(network, layers)
+        gates, sums = sweep_rows(network, layers, x, y, gates)
+        layers = update_layers(network, layers, sums)
+        network = em_step(network, layers) if schedule.em else network
+        history.append(elbo(network, layers, sums))
+        report(history[-1])
+    return Fitted(network, tuple(layers), np.array(history), history[-1])
+
+
+def ascend_by_batches(
+    network: Network,
+    batches: Iterable[Batch],
+    n_obs: int,
+    start: Start,
+    schedule: Schedule,
+    rng: np.random.Generator,
+    report: Report,
+) -> Fitted:
+    r"""Stochastic natural gradients (Algorithm 4), one step for each batch of rows.
+
+    Sums over a batch stand for those over all rows; natural parameters of weights,
+    :math:`B^{-1}` and :math:`B^{-1}m`, and of noise, :math:`\beta`, are averaged with the step
+    :math:`(1 + t)^{-k}`. (The paper averages :math:`1/\beta`.)
+
+    Parameters
+    ----------
+    network : Network
+    batches : iterable of (ndarray, ndarray)
+        Inputs and targets, shape (n_rows, n_features) and (n_rows, n_outputs).
+    n_obs : int
+        Rows that there are in all.
+    start : {"laplace", "spike_slab"}
+    schedule : Schedule
+    rng : numpy.random.Generator
+    report : callable
+
+    Returns
+    -------
+    Fitted
+
+    Raises
+    ------
+    ValueError
+        If there are no batches.
+    """
+    layers: list[Layer] = []
+    history: list[float] = []
+    for (x, y), _ in zip(batches, range(schedule.sweeps), strict=False):
+        if not layers:
+            layers = start_layers(network, x, y, start, rng, n_obs)
+        layers = _scaled(network, layers)
+        sums = _settled_rows(network, layers, x, y, n_obs, schedule.local_sweeps)
+        step = (len(history) + 2) ** -schedule.forgetting
+        layers = update_layers(network, layers, sums, step)
+        network = em_step(network, layers) if schedule.em else network
+        history.append(elbo(network, layers, sums))
+        report(history[-1])
+    if not layers:
+        raise ValueError("batches is empty; pass pairs of inputs and targets.")
+    last = history[-max(len(history) // 10, 1) :]
+    return Fitted(network, tuple(layers), np.array(history), float(np.mean(last)))
+
+
+def _settled_rows(
+    network: Network,
+    layers: Sequence[Layer],
+    x: Numbers,
+    y: Numbers,
+    n_obs: int,
+    local_sweeps: int,
+) -> Statistics:
+    """Update the rows of a batch until the evidence is steady, and sum as if over all rows."""
+    gates: Sequence[Gates] = forward_gates(network, layers, x)
+    before = -np.inf
+    for _ in range(local_sweeps):
+        gates, sums = sweep_rows(network, layers, x, y, gates)
+        sums = sums * (n_obs / len(x))
+        now = elbo(network, layers, sums)
+        if abs(now - before) < LOCAL_TOLERANCE * abs(now):
+            break
+        before = now
+    return sums
+
+
+def _scaled(network: Network, layers: Sequence[Layer]) -> list[Layer]:
+    """Layers with their scales updated."""
+    return [update_scales(*pair) for pair in zip(network.layers, layers, strict=True)]
+
+
+def is_steady(history: Sequence[float], tolerance: float) -> bool:
+    """Whether the last relative changes are all below a tolerance."""
+    last = np.asarray(history[-STEADY - 1 :])
+    if len(last) <= STEADY:
+        return False
+    return bool(np.all(np.abs(np.diff(last)) < tolerance * np.abs(last[1:])))
+
+
+def random_batches(
+    x: Numbers, y: Numbers, batch_size: int, rng: np.random.Generator
+) -> Iterable[Batch]:
+    """Batches of rows without end, each row once before any comes again.
+
+    Parameters
+    ----------
+    x, y : ndarray, of the same number of rows
+    batch_size : int
+    rng : numpy.random.Generator
+
+    Yields
+    ------
+    (ndarray, ndarray)
+    """
+    while True:
+        order = rng.permutation(len(x))
+        for first in range(0, len(x) - len(x) % batch_size or len(x), batch_size):
+            rows = np.sort(order[first : first + batch_size])
+            yield x[rows], y[rows]

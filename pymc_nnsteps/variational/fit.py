@@ -1,0 +1,303 @@
+"""Variational fits of bow-tie networks."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.variational.approximation import Approximation, Ensemble, RandomSeed
+from pymc_nnsteps.variational.ascent import (
+    Batch,
+    Fitted,
+    Report,
+    Schedule,
+    ascend,
+    ascend_by_batches,
+    random_batches,
+)
+from pymc_nnsteps.variational.draws import LayerDraws
+from pymc_nnsteps.variational.reading import Reading, read_model
+from pymc_nnsteps.variational.start import Start
+from pymc_nnsteps.variational.updates import shared_law
+
+__all__ = ["draws_to_start_from", "fit"]
+
+Method = Literal["cavi", "svi"]
+SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
+"""Of the fits that chains begin with: their number, sweeps of each, and draws from each."""
+
+Run = Callable[[Start, np.random.Generator, Report], Fitted]
+
+
+def fit(
+    model: pm.Model | None = None,
+    method: Method = "cavi",
+    *,
+    start: Start | Sequence[Start] = "laplace",
+    starts: int = 1,
+    ensemble: bool = False,
+    zeta: float = 0.1,
+    em: bool = False,
+    sweeps: int = 500,
+    tolerance: float = 1e-5,
+    batch_size: int = 100,
+    batches: Iterable[tuple[ArrayLike, ArrayLike]] | None = None,
+    n_obs: int | None = None,
+    forgetting: float = 0.75,
+    local_sweeps: int = 40,
+    cores: int = 1,
+    random_seed: RandomSeed = None,
+    progressbar: bool = True,
+) -> Approximation | Ensemble:
+    r"""Approximate the posterior of a bow-tie network by coordinate ascent.
+
+    The approximation is the best one among products of laws of the activations of each row, gates,
+    weights of each layer, noise variances and scales, each of which turns out to be of a known
+    family. It takes seconds where sampling takes minutes. Which optimum is found depends on the
+    start; its spread is that of one mode, so that intervals of weights are too short, while those
+    of predictions are mostly made by the noise.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        A network of :func:`~pymc_nnsteps.bow_tie` with its gates as variables, or one written in
+        the same operations; that of the context if not given. Hyperparameters and data are read
+        from its graph.
+    method : {"cavi", "svi"}
+        Sweeps over all rows, or a step for each batch of rows (for some 10 000 rows and more).
+    start : {"laplace", "spike_slab"} or sequence of these
+        Law of the first hidden weights; of several starts one each, in turns.
+    starts : int
+        Number of fits. The one with the highest evidence is kept, or all are.
+    ensemble : bool
+        Whether all are kept, as a mixture.
+    zeta : float
+        Weights of the mixture are in proportion to ``exp(zeta * elbo)``.
+    em : bool
+        Whether a hyperparameter of the global scales (``delta`` of inverse gamma laws, ``lambda``
+        of others) is fitted too, by maximising the evidence after each sweep.
+    sweeps : int
+        Most sweeps, or batches.
+    tolerance : float
+        A fit by sweeps ends after three relative changes of the evidence below this.
+    batch_size : int
+        With ``method="svi"``: rows of a batch drawn from the model's data.
+    batches : iterable of (array, array), optional
+        With ``method="svi"``: inputs and targets of one batch after another, from data that need
+        not fit in memory, in random order and as often as they are to be used. The model is then
+        one of some of the rows, from which its hyperparameters were chosen.
+    n_obs : int, optional
+        Number of all rows that ``batches`` come from.
+    forgetting : float
+        ``k`` of the steps ``(1 + t)**-k``, above 1/2 and up to 1.
+    local_sweeps : int
+        Most updates of the gates and activations of a batch before the step.
+    cores : int
+        Processes among which several starts are shared.
+    random_seed : int or Generator, optional
+    progressbar : bool
+
+    Returns
+    -------
+    Approximation or Ensemble
+        With ``sample``, ``predict``, ``initvals``; an approximation also has ``elbo``, ``mean``,
+        ``sd``, ``select`` and ``selection_path``.
+
+    Raises
+    ------
+    NotConjugate
+        If the model is not read as a bow-tie network, with the reason.
+    ValueError
+        If an argument is unusable.
+
+    References
+    ----------
+    Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*,
+    arXiv 2411.11132, Section 3 and Algorithms 1 to 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(80, 2))
+    >>> model = nns.bow_tie(X, np.abs(X[:, 0]), hidden=(5,))
+    >>> approximation = nns.fit(model, starts=3, random_seed=1, progressbar=False)
+    >>> idata = approximation.sample(200, random_seed=1)
+    >>> nns.predict(idata, X[:5], model=model).sizes
+    Frozen({'chain': 1, 'draw': 200, 'obs': 5, 'output': 1})
+    >>> sorted(approximation.predict(X[:5]).data_vars)
+    ['lower', 'mean', 'sd', 'upper']
+    """
+    require_choice("method", method, get_args(Method))
+    kinds: list[Any] = [start] if isinstance(start, str) else list(start)
+    for kind in kinds or [None]:
+        require_choice("start", kind, get_args(Start))
+    starts = positive_integer("starts", starts)
+    schedule = Schedule(
+        positive_integer("sweeps", sweeps),
+        positive_number("tolerance", tolerance),
+        em,
+        positive_number("forgetting", forgetting, at_most=1.0),
+        positive_integer("local_sweeps", local_sweeps),
+    )
+    if schedule.forgetting <= 0.5:
+        raise ValueError(f"forgetting must be above 1/2, or steps do not settle; got {forgetting}.")
+    if not zeta >= 0:
+        raise ValueError(f"zeta must be a number from 0 upwards; got {zeta!r}.")
+    reading = read_model(model_or_context(model))
+    if em:
+        shared_law(reading.network)
+    run = _runner(reading, method, schedule, batch_size, batches, n_obs)
+    if batches is not None and starts > 1:
+        raise ValueError("starts must be 1 with batches, which one fit uses up; call fit again.")
+    seeds = np.random.default_rng(random_seed).spawn(starts)
+    plan = [(kinds[number % len(kinds)], rng) for number, rng in enumerate(seeds)]
+    cores = min(positive_integer("cores", cores), starts)
+    if cores > 1:
+        found = _in_processes(run, plan, cores)
+    else:
+        found = _one_by_one(run, plan, schedule.sweeps, progressbar)
+    members = tuple(Approximation(reading, fitted) for fitted in found)
+    together = Ensemble(members, float(zeta))
+    return together if ensemble else together.best
+
+
+def draws_to_start_from(model: pm.Model) -> list[LayerDraws]:
+    """A few draws from each of several short fits, to begin the chains of a sampler with.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    list of LayerDraws, one for each layer
+    """
+    found = fit(
+        model,
+        starts=SHORT_FITS,
+        sweeps=SHORT_SWEEPS,
+        ensemble=True,
+        zeta=0,
+        random_seed=0,
+        progressbar=False,
+    )
+    assert isinstance(found, Ensemble)
+    return found.draw_evenly(DRAWS_EACH, np.random.default_rng(0))
+
+
+def _runner(
+    reading: Reading,
+    method: Method,
+    schedule: Schedule,
+    batch_size: int,
+    batches: Iterable[tuple[ArrayLike, ArrayLike]] | None,
+    n_obs: int | None,
+) -> Run:
+    """A fit as a function of its start, its generator, and whom to tell of its progress."""
+    if method == "cavi":
+        if batches is not None or n_obs is not None:
+            raise ValueError('batches and n_obs are for method="svi"; leave them out.')
+        return partial(_by_sweeps, reading, schedule)
+    if (batches is None) != (n_obs is None):
+        raise ValueError("batches and n_obs, the number of all rows, must be given together.")
+    if batches is None or n_obs is None:
+        size = min(positive_integer("batch_size", batch_size), len(reading.inputs))
+        return partial(_by_own_batches, reading, schedule, size)
+    return partial(_by_batches, reading, schedule, batches, positive_integer("n_obs", n_obs))
+
+
+def _by_sweeps(
+    reading: Reading, schedule: Schedule, start: Start, rng: np.random.Generator, report: Report
+) -> Fitted:
+    return ascend(reading.network, reading.inputs, reading.targets, start, schedule, rng, report)
+
+
+def _by_own_batches(
+    reading: Reading,
+    schedule: Schedule,
+    batch_size: int,
+    start: Start,
+    rng: np.random.Generator,
+    report: Report,
+) -> Fitted:
+    batches = random_batches(reading.inputs, reading.targets, batch_size, rng)
+    n_obs = len(reading.inputs)
+    return ascend_by_batches(reading.network, batches, n_obs, start, schedule, rng, report)
+
+
+def _by_batches(
+    reading: Reading,
+    schedule: Schedule,
+    batches: Iterable[tuple[ArrayLike, ArrayLike]],
+    n_obs: int,
+    start: Start,
+    rng: np.random.Generator,
+    report: Report,
+) -> Fitted:
+    checked = (_checked(reading, *batch) for batch in batches)
+    return ascend_by_batches(reading.network, checked, n_obs, start, schedule, rng, report)
+
+
+def _checked(reading: Reading, X: ArrayLike, y: ArrayLike) -> Batch:
+    """Numbers of a batch, of the network's widths."""
+    inputs, targets = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    targets = targets.reshape(len(targets), -1)
+    n_features, n_outputs = reading.inputs.shape[1], reading.targets.shape[1]
+    if inputs.shape != (len(targets), n_features) or targets.shape[1] != n_outputs:
+        raise ValueError(
+            f"batches must give pairs of inputs with {n_features} columns and targets with "
+            f"{n_outputs}, of the same rows; got shapes {np.shape(X)} and {np.shape(y)}."
+        )
+    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+        raise ValueError("batches must be finite.")
+    return inputs, targets
+
+
+def _silent(evidence: float) -> None:
+    """Tell nobody."""
+
+
+def _in_process(run: Run, start: Start, rng: np.random.Generator) -> Fitted:
+    return run(start, rng, _silent)
+
+
+def _in_processes(
+    run: Run, plan: Sequence[tuple[Start, np.random.Generator]], cores: int
+) -> list[Fitted]:
+    """Fits side by side, in the order of their starts."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores, mp_context=context) as pool:
+        futures = [pool.submit(_in_process, run, kind, rng) for kind, rng in plan]
+        return [future.result() for future in futures]
+
+
+def _one_by_one(
+    run: Run, plan: Sequence[tuple[Start, np.random.Generator]], sweeps: int, progressbar: bool
+) -> list[Fitted]:
+    """Fits one after the other, with a bar that shows the evidence."""
+    columns = (
+        TextColumn("fit {task.fields[number]}"),
+        BarColumn(),
+        TextColumn("sweep {task.completed}, ELBO {task.fields[evidence]}"),
+        TimeElapsedColumn(),
+    )
+    found = []
+    with Progress(*columns, disable=not progressbar) as progress:
+        for number, (kind, rng) in enumerate(plan, 1):
+            of = f"{number} of {len(plan)}"
+            task = progress.add_task("", total=sweeps, number=of, evidence="")
+
+            def report(evidence: float, task: object = task) -> None:
+                progress.update(task, advance=1, evidence=f"{evidence:.2f}")  # type: ignore[arg-type]
+
+            found.append(run(kind, rng, report))
+    return found

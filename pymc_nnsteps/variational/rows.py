@@ -1,0 +1,455 @@
+r"""What is particular to each row of the data: its activations, gates and Polya-Gamma variables.
+
+Given the laws of weights and noise these are updated row by row, and what the weights need to
+know of the rows are sums over these, :class:`Statistics`. With :math:`\rho = E[\gamma]`,
+:math:`\bar w = E[\omega]`, :math:`\bar e = E[\eta^{-2}]`, :math:`\mu` and :math:`C` the mean and
+covariance of activations, and :math:`X_l = \text{Cov}(a_{l-1}, a_l)`:
+
+- :func:`activations`, eq. (19): a Gaussian chain through the layers, by a backward recursion of
+  its precisions and a forward pass of its moments;
+- :func:`update_gates`, eqs (17) and (18), from
+  :math:`\bar z = m\tilde\mu`, :math:`V = E[z^2]` and :math:`c^\times = E[za] - \bar z\mu`.
+
+One hidden layer has one covariance for all rows; with more, every row has its own, and rows are
+taken in chunks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr, expit
+
+from pymc_nnsteps.variational.network import Layer, Network, inverse
+
+__all__ = [
+    "Activations",
+    "Gates",
+    "LayerStatistics",
+    "Statistics",
+    "activations",
+    "forward_gates",
+    "mean_polya_gamma",
+    "statistics",
+    "sweep_rows",
+    "update_gates",
+]
+
+Numbers = NDArray[np.float64]
+
+LOG_2PI = float(np.log(2 * np.pi))
+CHUNK_NUMBERS = 2_000_000
+"""Numbers in the largest array of a chunk of rows."""
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Laws of the gates of one hidden layer and of the variables that make them Gaussian.
+
+    Attributes
+    ----------
+    logit : ndarray, shape (n_obs, units)
+        Of the probability ``rho`` that a gate is open.
+    tilt : ndarray, shape (n_obs, units)
+        ``A``: the Polya-Gamma law is PG(1, A).
+    """
+
+    logit: Numbers
+    tilt: Numbers
+
+    def __getitem__(self, rows: slice) -> "Gates":
+        """The same of some of the rows."""
+        return Gates(self.logit[rows], self.tilt[rows])
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Moments of the activations of one layer, the inputs being layer 0.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (n_obs, units)
+    cov : ndarray, shape (n_obs or 1, units, units), or None
+        None: the layer is known, as the inputs are.
+    cross : ndarray, shape (n_obs, fan_in, units), or None
+        Covariance with the layer before; None: that layer is known.
+    log_det : ndarray, shape (n_obs or 1,)
+        Log determinant of the conditional covariance given the layer before.
+    """
+
+    mean: Numbers
+    cov: Numbers | None = None
+    cross: Numbers | None = None
+    log_det: Numbers = field(default_factory=lambda: np.zeros(1))
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    r"""Sums over rows from which the laws of a layer's weights and noise are updated.
+
+    Attributes
+    ----------
+    seen : ndarray, shape (units or 1, 1 + fan_in, 1 + fan_in)
+        :math:`\sum \rho\, E[\tilde a \tilde a^T]`, of the output layer without :math:`\rho`.
+    doubt : ndarray, shape (units or 1, 1 + fan_in, 1 + fan_in)
+        :math:`\sum \bar w\, E[\tilde a \tilde a^T]`; zero of the output layer.
+    product : ndarray, shape (units, 1 + fan_in)
+        :math:`\sum \rho\, E[a\, \tilde a^T]`; of the output layer :math:`\sum y\, E[\tilde a^T]`.
+    lean : ndarray, shape (units, 1 + fan_in)
+        :math:`\sum (\rho - 1/2) E[\tilde a^T]`; zero of the output layer.
+    squares : ndarray, shape (units,)
+        :math:`\sum E[a^2]`; of the output layer :math:`\sum y^2`.
+    """
+
+    seen: Numbers
+    doubt: Numbers
+    product: Numbers
+    lean: Numbers
+    squares: Numbers
+
+    def __add__(self, other: Self) -> Self:
+        """Sums over the rows of both."""
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __mul__(self, factor: float) -> Self:
+        """Sums over as many times the rows."""
+        return type(self)(*(factor * getattr(self, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over rows, of all layers.
+
+    Attributes
+    ----------
+    n_obs : float
+        Number of rows.
+    entropy : float
+        Sum of what the evidence has of each row beside expectations that weights and noise enter:
+        entropies of activations and gates, and constants of the Polya-Gamma laws.
+    layers : tuple of LayerStatistics
+        Hidden layers and the output layer.
+    """
+
+    n_obs: float
+    entropy: float
+    layers: tuple[LayerStatistics, ...]
+
+    def __add__(self, other: "Statistics") -> "Statistics":
+        """Sums over the rows of both."""
+        layers = (a + b for a, b in zip(self.layers, other.layers, strict=True))
+        return Statistics(self.n_obs + other.n_obs, self.entropy + other.entropy, tuple(layers))
+
+    def __mul__(self, factor: float) -> "Statistics":
+        """Sums over as many times the rows."""
+        layers = tuple(layer * factor for layer in self.layers)
+        return Statistics(factor * self.n_obs, factor * self.entropy, layers)
+
+
+def mean_polya_gamma(tilt: Numbers) -> Numbers:
+    """Mean of PG(1, A), ``tanh(A/2) / (2 A)``.
+
+    Parameters
+    ----------
+    tilt : ndarray
+        ``A``, not negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_nnsteps.variational.rows import mean_polya_gamma
+    >>> mean_polya_gamma(np.array([0.0, 2.0])).round(4)
+    array([0.25  , 0.1904])
+    """
+    safe = np.maximum(tilt, 1e-8)
+    return np.tanh(0.5 * safe) / (2 * safe)
+
+
+def forward_gates(network: Network, layers: Sequence[Layer], x: Numbers) -> list[Gates]:
+    """Laws of gates from a pass of the means through the network, as if there were no targets.
+
+    Parameters
+    ----------
+    network : Network
+    layers : sequence of Layer
+    x : ndarray, shape (n_obs, n_features)
+
+    Returns
+    -------
+    list of Gates, one for each hidden layer
+    """
+    gates = []
+    for layer in layers[:-1]:
+        z = x @ layer.mean[:, 1:].T + layer.mean[:, 0]
+        logit = z / network.temperature
+        second = np.maximum(_outer(x, None) @ _weights(layer), z**2)
+        gates.append(Gates(logit, np.sqrt(second) / network.temperature))
+        x = expit(logit) * z
+    return gates
+
+
+def activations(
+    network: Network,
+    layers: Sequence[Layer],
+    x: Numbers,
+    y: Numbers | None,
+    gates: Sequence[Gates],
+) -> list[Activations]:
+    r"""Update the laws of the activations, eq. (19).
+
+    With :math:`R_n = \text{diag}(\bar e\rho_n) E[W]` of the layer above, whose conditional
+    covariance is :math:`S_{l+1}`, the precision of a layer given the one before is
+    :math:`\text{diag}(\bar e_l) + \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, with
+    :math:`c = \bar e\rho + \bar w/T^2`; it is at least :math:`\text{diag}(\bar e_l)`.
+
+    Parameters
+    ----------
+    network : Network
+    layers : sequence of Layer
+        Hidden layers and the output layer.
+    x : ndarray, shape (n_obs, n_features)
+    y : ndarray, shape (n_obs, n_outputs), or None
+        None: targets are unknown, and activations have no news from above.
+    gates : sequence of Gates, one for each hidden layer
+
+    Returns
+    -------
+    list of Activations
+        Of the inputs and the hidden layers.
+    """
+    T, n_obs = network.temperature, len(x)
+    depth = network.depth
+    shifts: list[Numbers] = [np.empty(0)] * depth
+    covs, log_dets, slopes = list(shifts), list(shifts), list(shifts)
+    for index in reversed(range(depth)):
+        own, above = layers[index], layers[index + 1]
+        units = len(own.mean)
+        e, e_above, W = own.noise_precision, above.noise_precision, above.mean[:, 1:]
+        precision = np.zeros((1, units, units))
+        shift: Numbers = np.zeros((n_obs, units))
+        if index < depth - 1:
+            rho = expit(gates[index + 1].logit)
+            weight = e_above * rho + mean_polya_gamma(gates[index + 1].tilt) / T**2
+            R = (e_above * rho)[:, :, None] * W
+            slope = covs[index + 1] @ R
+            explained = R.transpose(0, 2, 1) @ slope
+            precision = weight @ above.second[:, 1:, 1:].reshape(len(W), -1)
+            precision = precision.reshape(n_obs, units, units) - explained
+            t = _apply(covs[index + 1], shifts[index + 1] + e_above * rho * above.mean[:, 0])
+            shift = _apply(R.transpose(0, 2, 1), t) + ((rho - 0.5) / T) @ W
+            shift -= weight @ above.second[:, 0, 1:]
+            slopes[index + 1] = slope
+        elif y is not None:
+            precision = np.einsum("d,dij->ij", e_above, above.second[:, 1:, 1:])[None]
+            shift = (e_above * y) @ W - e_above @ above.second[:, 0, 1:]
+        precision = precision + np.diag(e)
+        covs[index], log_dets[index] = inverse(precision)
+        shifts[index] = shift
+
+    chain = [Activations(x)]
+    for index in range(depth):
+        own, before = layers[index], chain[-1]
+        z = before.mean @ own.mean[:, 1:].T + own.mean[:, 0]
+        drive = own.noise_precision * expit(gates[index].logit) * z
+        mean = _apply(covs[index], shifts[index] + drive)
+        cov, cross = covs[index], None
+        if before.cov is not None:
+            cross = before.cov @ slopes[index].transpose(0, 2, 1)
+            cov = cov + slopes[index] @ cross
+        chain.append(Activations(mean, cov, cross, log_dets[index]))
+    return chain
+
+
+def update_gates(
+    network: Network, layers: Sequence[Layer], chain: Sequence[Activations]
+) -> list[Gates]:
+    r"""Update the laws of gates and Polya-Gamma variables, eqs (17) and (18).
+
+    :math:`A = \sqrt V / T` and :math:`\operatorname{logit} \rho =
+    \bar e(\bar z\mu + c^\times - V/2) + \bar z/T`.
+
+    Parameters
+    ----------
+    network : Network
+    layers : sequence of Layer
+    chain : sequence of Activations
+        Of the inputs and the hidden layers.
+
+    Returns
+    -------
+    list of Gates, one for each hidden layer
+    """
+    T = network.temperature
+    gates = []
+    for layer, before, own in zip(layers, chain, chain[1:], strict=False):
+        z, second = pre_activations(layer, before)
+        product = z * own.mean
+        if own.cross is not None:
+            product += np.einsum("dj,njd->nd", layer.mean[:, 1:], own.cross)
+        logit = layer.noise_precision * (product - 0.5 * second) + z / T
+        gates.append(Gates(logit, np.sqrt(second) / T))
+    return gates
+
+
+def pre_activations(layer: Layer, before: Activations) -> tuple[Numbers, Numbers]:
+    """First and second moments of ``z``, shape (n_obs, units); the latter at least the square."""
+    z = before.mean @ layer.mean[:, 1:].T + layer.mean[:, 0]
+    second = _outer(before.mean, before.cov) @ _weights(layer)
+    return z, np.maximum(second, z**2, out=second)
+
+
+def statistics(
+    network: Network,
+    chain: Sequence[Activations],
+    gates: Sequence[Gates],
+    y: Numbers,
+) -> Statistics:
+    """Sum over rows what the weights and the noise need to know.
+
+    Parameters
+    ----------
+    network : Network
+    chain : sequence of Activations
+        Of the inputs and the hidden layers.
+    gates : sequence of Gates, one for each hidden layer
+    y : ndarray, shape (n_obs, n_outputs)
+
+    Returns
+    -------
+    Statistics
+    """
+    n_obs = len(y)
+    layers, entropy = [], 0.0
+    for before, own, gate in zip(chain, chain[1:], gates, strict=False):
+        rho, omega = expit(gate.logit), mean_polya_gamma(gate.tilt)
+        units, width = rho.shape[1], before.mean.shape[1] + 1
+        sums = _outer(before.mean, before.cov).T @ np.hstack([rho, omega])
+        seen, doubt = np.split(_symmetric(sums.T, width), 2)
+        product = _with_ones((rho * own.mean).T, before.mean)
+        if own.cross is not None:
+            product[:, 1:] += np.einsum("nd,njd->dj", rho, own.cross)
+        squares = (own.mean**2).sum(axis=0) + np.diag(_summed(own.cov, n_obs))
+        lean = _with_ones((rho - 0.5).T, before.mean)
+        layers.append(LayerStatistics(seen, doubt, product, lean, squares))
+        entropy += 0.5 * units * n_obs * (1 + LOG_2PI)
+        entropy += 0.5 * n_obs * float(np.mean(own.log_det))
+        # log 2 + log cosh(A/2) is A/2 + log(1 + exp(-A)).
+        tilt = gate.tilt
+        entropy += np.sum(entr(rho) + entr(expit(-gate.logit)))
+        entropy += np.sum(0.5 * tilt * (tilt * omega - 1) - np.log1p(np.exp(-tilt)))
+    last = chain[-1]
+    width = last.mean.shape[1] + 1
+    seen = np.empty((1, width, width))
+    seen[0, 0] = np.append(n_obs, last.mean.sum(axis=0))
+    seen[0, :, 0] = seen[0, 0]
+    seen[0, 1:, 1:] = last.mean.T @ last.mean + _summed(last.cov, n_obs)
+    product = _with_ones(y.T, last.mean)
+    zero = np.zeros_like(product)
+    outputs = LayerStatistics(seen, np.zeros_like(seen), product, zero, np.einsum("nd,nd->d", y, y))
+    return Statistics(float(n_obs), float(entropy), (*layers, outputs))
+
+
+def sweep_rows(
+    network: Network,
+    layers: Sequence[Layer],
+    x: Numbers,
+    y: Numbers,
+    gates: Sequence[Gates],
+) -> tuple[list[Gates], Statistics]:
+    """Update the laws of all that belongs to rows, once, in chunks of rows.
+
+    Parameters
+    ----------
+    network : Network
+    layers : sequence of Layer
+    x : ndarray, shape (n_obs, n_features)
+    y : ndarray, shape (n_obs, n_outputs)
+    gates : sequence of Gates, one for each hidden layer
+
+    Returns
+    -------
+    gates : list of Gates
+    statistics : Statistics
+    """
+    chunks, total = [], None
+    size = rows_at_once(network)
+    for first in range(0, len(x), size):
+        rows = slice(first, first + size)
+        chain = activations(network, layers, x[rows], y[rows], [gate[rows] for gate in gates])
+        chunks.append(update_gates(network, layers, chain))
+        sums = statistics(network, chain, chunks[-1], y[rows])
+        total = sums if total is None else total + sums
+    assert total is not None
+    if len(chunks) == 1:
+        return chunks[0], total
+    joined = [
+        Gates(np.concatenate([g.logit for g in parts]), np.concatenate([g.tilt for g in parts]))
+        for parts in zip(*chunks, strict=True)
+    ]
+    return joined, total
+
+
+def rows_at_once(network: Network) -> int:
+    """Rows of a chunk."""
+    largest = 1
+    for index, layer in enumerate(network.layers):
+        units, fan_in = layer.shape
+        largest = max(
+            largest, units, (fan_in + 1) * (fan_in + 2) // 2 if index < network.depth else 1
+        )
+        if network.depth > 1:
+            largest = max(largest, fan_in * fan_in, units * fan_in)
+    return max(CHUNK_NUMBERS // largest, 1)
+
+
+def _apply(matrices: Numbers, vectors: Numbers) -> Numbers:
+    """Products of each vector with its matrix, or with the one there is."""
+    if len(matrices) == 1:
+        return vectors @ matrices[0].T
+    return np.einsum("nij,nj->ni", matrices, vectors)
+
+
+def _with_ones(rows: Numbers, x: Numbers) -> Numbers:
+    """``rows @ (1, x)``."""
+    return np.column_stack([rows.sum(axis=1), rows @ x])
+
+
+def _summed(cov: Numbers | None, n_obs: int) -> Numbers:
+    """Sum of covariances over all rows."""
+    if cov is None:
+        return np.zeros((1, 1))
+    return n_obs * cov[0] if len(cov) == 1 else cov.sum(axis=0)
+
+
+def _outer(x: Numbers, cov: Numbers | None) -> Numbers:
+    """Second moments of ``(1, x)``, the entries (i, j) with i <= j side by side."""
+    n_obs, width = x.shape
+    out = np.empty((n_obs, (width + 1) * (width + 2) // 2))
+    out[:, 0] = 1
+    out[:, 1 : width + 1] = x
+    first = width + 1
+    for i in range(width):
+        last = first + width - i
+        np.multiply(x[:, i : i + 1], x[:, i:], out=out[:, first:last])
+        if cov is not None:
+            out[:, first:last] += cov[:, i, i:]
+        first = last
+    return out
+
+
+def _weights(layer: Layer) -> Numbers:
+    """What :func:`_outer` is to be multiplied with to give second moments of ``z``."""
+    rows, columns = np.triu_indices(layer.mean.shape[1])
+    factor = np.where(rows == columns, 1.0, 2.0)
+    return (factor * layer.second[:, rows, columns]).T
+
+
+def _symmetric(sums: Numbers, width: int) -> Numbers:
+    """Matrices from their entries (i, j) with i <= j."""
+    rows, columns = np.triu_indices(width)
+    out = np.empty((len(sums), width, width))
+    out[:, rows, columns] = sums
+    out[:, columns, rows] = sums
+    return out

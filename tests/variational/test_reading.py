@@ -1,0 +1,111 @@
+"""Networks are read from the graphs of models, or declined with the reason."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.variational.reading import read_model
+
+X = np.random.default_rng(0).normal(size=(20, 2))
+
+
+def network_by_hand(**parts):
+    """A network in the builder's operations, with parts exchanged."""
+    with pm.Model() as model:
+        inputs = pm.Data("X", X)
+        scale = parts.get("scale", lambda: np.array([[1.0, 2.0]] * 3))()
+        W = pm.Normal("W", parts.get("centre", 0.0), scale, shape=(3, 2))
+        b = pm.Normal("b", 0, 2.0, shape=3)
+        z = b + inputs @ W.T
+        probability = parts.get("probability", lambda z: pm.math.sigmoid(z / 0.25))(z)
+        gates = pm.Bernoulli("gates", probability, shape=(20, 3))
+        eta = parts.get("eta", lambda: pm.InverseGamma("eta", 3, np.array([1.0, 2, 3]), shape=3))()
+        a = pm.Normal("a", parts.get("mean", lambda z, g: z * g)(z, gates), pm.math.sqrt(eta))
+        V = pm.Normal("V", 0, 0.7, shape=(1, 3))
+        c = pm.Normal("c", 0, 1, shape=1)
+        noise = pm.InverseGamma("noise", 2, 0.5, shape=1)
+        mean = (parts.get("last", lambda a: a)(a) @ V.T + c)[:, 0]
+        pm.Normal("y", mean, pm.math.sqrt(noise), observed=X[:, 0])
+        parts.get("more", lambda model: None)(model)
+    return model
+
+
+def test_a_network_by_hand():
+    """Hyperparameters of its own, also one for each unit or weight."""
+
+    def scale():
+        tau = pm.Gamma("tau", 2, 3)
+        psi = pm.InverseGamma("psi", 1.5, np.array([[1.0, 2.0]] * 3))
+        return pm.math.sqrt(tau * psi * 4.0)
+
+    reading = read_model(network_by_hand(scale=scale))
+    hidden, last = reading.network.layers
+    assert reading.network.temperature == 0.25
+    assert (hidden.tau.nu, hidden.tau.lambda2, hidden.psi.nu) == (2, 6, -1.5)
+    np.testing.assert_array_equal(hidden.psi.delta2, [[2, 4]] * 3)
+    np.testing.assert_array_equal(hidden.weight_var, np.full((3, 2), 4.0))
+    np.testing.assert_array_equal(hidden.bias_var, [4, 4, 4])
+    np.testing.assert_array_equal(hidden.beta, [1, 2, 3])
+    np.testing.assert_allclose(last.weight_var, np.full((1, 3), 0.49))
+    assert reading.names[0].gamma == "gates"
+    assert reading.has_one_output
+    known = read_model(network_by_hand()).network.layers[0]
+    np.testing.assert_array_equal(known.weight_var, [[1, 4]] * 3)
+
+
+def test_data_that_were_exchanged():
+    model = nns.bow_tie(X, X[:, 0], hidden=(3,))
+    with model:
+        pm.set_data({"inputs": X[:5] + 1, "targets": X[:5, 1]})
+    reading = read_model(model)
+    np.testing.assert_array_equal(reading.inputs, X[:5] + 1)
+    np.testing.assert_array_equal(reading.targets, X[:5, 1:])
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"mean": lambda z, g: z * g + 1}, "mean of a is not read as gamma"),
+        ({"probability": lambda z: pm.math.sigmoid(2 * z + 1)}, "not read as sigmoid"),
+        ({"probability": lambda z: pm.math.sigmoid(z / pm.Gamma("T", 1, 1))}, "depends on random"),
+        ({"eta": lambda: pm.Gamma("eta", 1, 1, shape=3)}, "must be InverseGamma"),
+        ({"eta": lambda: pm.InverseGamma("eta", 1, 1)}, "an entry for each unit"),
+        ({"scale": lambda: pm.HalfNormal("s")}, "root of a product"),
+        ({"scale": lambda: pm.math.sqrt(pm.Gamma("s", 1, 1))}, "product of s; fit takes"),
+        ({"last": lambda a: a**2}, "no part"),
+        ({"centre": 1.0}, "mean of W is not zero"),
+        ({"more": lambda model: pm.Normal("other")}, "other of the model has no part"),
+        ({"more": lambda model: pm.Potential("p", model["W"].sum())}, "without potentials"),
+        ({"more": lambda model: pm.Normal("t", model["V"].sum(), 1, observed=1)}, "one observed"),
+    ],
+)
+def test_what_is_declined(parts, reason):
+    with pytest.raises(nns.NotConjugate, match=reason):
+        nns.fit(network_by_hand(**parts), progressbar=False)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nns.bow_tie(X, X[:, 0], hidden=(3,), marginalize_gates=True),
+        lambda: nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,)),
+    ],
+)
+def test_other_networks_are_declined(model):
+    with pytest.raises(nns.NotConjugate):
+        nns.fit(model(), progressbar=False)
+
+
+def test_names_of_columns():
+    frame = pd.DataFrame(X, columns=["u", "v"])
+    targets = pd.DataFrame({"left": X[:, 0], "right": X[:, 1]})
+    fitted = nns.fit(nns.bow_tie(frame, targets, hidden=(3,)), sweeps=5, progressbar=False)
+    assert list(fitted.mean["W1"].coords["feature"].values) == ["u", "v"]
+    swapped = fitted.predict(frame[["v", "u"]], method="iteration")
+    same = fitted.predict(X, method="iteration")
+    np.testing.assert_array_equal(swapped["mean"], same["mean"])
+    assert list(swapped.coords["output"].values) == ["left", "right"]
+    with pytest.raises(ValueError, match="X must have the columns"):
+        fitted.predict(frame.rename(columns={"u": "w"}))
