@@ -62,7 +62,7 @@ def test_explain_is_the_plan_that_is_run(name, monkeypatch):
         table = plan.explanation.rows
         assert tuple(row for row in explained if row[1] is not None) == table
         assert {row[0] for row in table} == {rv.name for d in plan.sweep for rv in d.draws}
-        for rv in model.free_RVs:
+        for rv in {rv for draw in plan.sweep for rv in draw.draws}:
             drawing = [draw for draw in plan.sweep if rv in draw.draws]
             [why] = [why for variable, _, why in explained if variable == rv.name]
             moves = [draw for draw in drawing if draw.tuning is not None]
