@@ -62,9 +62,8 @@ def test_explain_is_the_plan_that_is_run(name, monkeypatch):
         table = plan.explanation.rows
         assert tuple(row for row in explained if row[1] is not None) == table
         assert {row[0] for row in table} == {rv.name for d in plan.sweep for rv in d.draws}
-        for rv in {rv for draw in plan.sweep for rv in draw.draws}:
-            drawing = [draw for draw in plan.sweep if rv in draw.draws]
-            [why] = [why for variable, _, why in explained if variable == rv.name]
+        for name, _, why in table:
+            drawing = [draw for draw in plan.sweep if model[name] in draw.draws]
             moves = [draw for draw in drawing if draw.tuning is not None]
             [*_, law] = [draw for draw in drawing if draw.tuning is None] or moves
             assert why.count("interwoven with") == len([d for d in moves if d is not law])
