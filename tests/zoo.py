@@ -81,7 +81,7 @@ def regression():
     """A conjugate regression whose scale, between its coefficients, is for another step."""
     with pm.Model() as model:
         slopes = pm.Normal("slopes", 0, 2, shape=2)
-        sigma = pm.HalfCauchy("sigma", 1)
+        sigma = pm.LogNormal("sigma", 0, 1)
         intercept = pm.Normal("intercept", 0, 5)
         mean = pm.Data("inputs", X) @ slopes + intercept
         pm.Normal("y", mean, sigma, observed=pm.Data("targets", X[:, 0] - 1))

@@ -11,6 +11,8 @@ module              its subject
 ``gaussian``        Gaussian prior, Gaussian children with affine means
 ``blocks``          the arrays of a Gaussian block
 ``gaussian_draws``  the draws of a Gaussian block
+``multivariate``    Gaussian vectors with covariance matrices
+``wishart``         precision matrices with a Wishart prior
 ``augmentation``    Bernoulli children with a logit
 ``gates``           Bernoulli variables that switch a part of a mean
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation

@@ -63,8 +63,9 @@ def _unknown(model: pm.Model, rv: TensorVariable) -> str:
     """Why there is no law for a variable."""
     if is_scale(model, rv):
         return (
-            f"its prior is {distribution(rv)}; a scale is drawn where its own prior is "
-            "HalfNormal, that of the precision or rate Gamma, or of the variance InverseGamma"
+            f"its prior is {distribution(rv)}; a scale is drawn where its own prior is HalfNormal, "
+            "HalfCauchy, HalfStudentT, Exponential or Uniform, that of the precision or rate "
+            "Gamma, or of the variance InverseGamma"
         )
     return f"its prior is {distribution(rv)}, not Normal"
 

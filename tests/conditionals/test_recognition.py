@@ -124,7 +124,7 @@ def units_before_observations():
 
 
 def two_outputs_and_unknown_noise():
-    s = pm.HalfCauchy("s", 1, shape=2)
+    s = pm.LogNormal("s", 0, 1, shape=2)
     W1, b1 = normal("W1", 0, 0.5, shape=(K, D)), normal("b1", 0, 0.5, shape=K)
     z = normal("Z", X @ W1.T + b1, s[0])
     x = normal("X", relu(z) + 0.1, s[1])
@@ -146,7 +146,7 @@ def test_a_network_however_it_is_written(build):
     assert isinstance(match(model, model["Z"]), PiecewiseGaussian)
     assert all(needs_gibbs(model, rv) for rv in latent)
     if build is two_outputs_and_unknown_noise:
-        with pytest.raises(NotConjugate, match="s: its prior is HalfCauchy; a scale is drawn"):
+        with pytest.raises(NotConjugate, match="s: its prior is LogNormal; a scale is drawn"):
             match(model, model["s"])
 
 
@@ -198,7 +198,7 @@ def test_the_same_weight_twice_in_one_mean():
 def bayesian_linear_regression():
     alpha = normal("alpha", 0, 10)
     beta = normal("beta", 0, 1, shape=D)
-    sigma = pm.HalfCauchy("sigma", 1)
+    sigma = pm.LogNormal("sigma", 0, 1)
     normal("y", alpha + X @ beta, sigma, observed=Y)
     return ["alpha beta"]
 
@@ -212,7 +212,7 @@ def simple_regression():
 
 def varying_intercepts():
     mu = normal("mu", 0, 10)
-    tau = pm.HalfCauchy("tau", 1)
+    tau = pm.LogNormal("tau", 0, 1)
     theta = normal("theta", mu, tau, shape=3)
     beta = normal("beta", 0, 1, shape=D)
     normal("y", theta[pm.Data("g", G)] + X @ beta, 0.3, observed=Y)
@@ -236,7 +236,7 @@ def varying_slopes_by_group_size():
 
 def hierarchical_means():
     mu = normal("mu", 0, 10)
-    tau = pm.HalfCauchy("tau", 1)
+    tau = pm.LogNormal("tau", 0, 1)
     theta = normal("theta", mu, tau, shape=N)
     normal("y", theta, np.linspace(0.1, 1, N), observed=Y)
     return ["mu", "theta"]
@@ -244,7 +244,7 @@ def hierarchical_means():
 
 def non_centred_means():
     mu = normal("mu", 0, 10)
-    tau = pm.HalfCauchy("tau", 1)
+    tau = pm.LogNormal("tau", 0, 1)
     raw = normal("raw", 0, 1, shape=N)
     normal("y", pm.Deterministic("theta", mu + tau * raw), 0.3, observed=Y)
     return ["mu", "raw"]
@@ -373,7 +373,7 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("output", ["normal", "probit", "multinomial"])
 def test_network_variables(activation, output):
     with pm.Model() as model:
-        s = pm.HalfCauchy("s", 1)
+        s = pm.LogNormal("s", 0, 1)
         W1, b1 = normal("W1", 0, 0.5, shape=(K, D)), normal("b1", 0, 0.5, shape=K)
         z = normal("Z", X @ W1.T + b1, 0.1)
         x = normal("X", ACTIVATIONS[activation](z), 0.1)
@@ -448,7 +448,7 @@ def student():
 
 
 def multivariate():
-    pm.MvNormal("y", w(), np.eye(3), observed=np.zeros(3))
+    pm.MvStudentT("y", nu=4, mu=w(), scale=np.eye(3), observed=np.zeros(3))
 
 
 def truncated():
@@ -498,7 +498,7 @@ def flat_prior():
 
 
 def multivariate_prior():
-    observed_normal(pm.MvNormal("w", np.zeros(3), np.eye(3)))
+    observed_normal(pm.MvStudentT("w", nu=4, mu=np.zeros(3), scale=np.eye(3)))
 
 
 def complementary_log_log():
@@ -524,7 +524,7 @@ DECLINED = {
     sigma_depends: "the scale of child y depends on it",
     another_scale_depends: "the scale of child u depends on it",
     student: "child y is StudentT, not Normal",
-    multivariate: "child y is M.*N.*, not Normal",
+    multivariate: "child y is M.*StudentT.*, not Normal",
     truncated: "child y is Trunc.*, not Normal",
     censored: "child y is Cens.*, not Normal",
     mixture: "child y is .*Mixture.*, not Normal",
@@ -535,7 +535,7 @@ DECLINED = {
     random_walk: "its prior is .*RandomWalk.*, not Normal",
     custom_walk: "the potential walk depends on it",
     flat_prior: "its prior is Flat, not Normal",
-    multivariate_prior: "its prior is M.*N.*, not Normal",
+    multivariate_prior: "its prior is M.*StudentT.*, not Normal",
     complementary_log_log: "child y is not a threshold of it|not piecewise|probability",
     poisson: "child y is Poisson, not Normal",
     product_with_itself: "the mean of child y is not affine in it: it is multiplied",
@@ -670,7 +670,7 @@ def test_gibbs_in_a_model_that_is_no_network_needs_no_change_of_the_model():
     ]
     text = str(table)
     assert "jointly with beta; children: y" in text
-    assert "its prior is HalfCauchy; a scale is drawn" in text
+    assert "its prior is LogNormal; a scale is drawn" in text
     assert text.splitlines()[0].split() == ["variable", "conditional"]
     assert repr(table) == text
     assert text in table._repr_html_()

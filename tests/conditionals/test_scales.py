@@ -366,9 +366,9 @@ def half_normal_precision():
     pm.Normal("y", 0, tau=v, observed=Y)
 
 
-@declined("its prior is HalfCauchy; a scale is drawn where")
-def half_cauchy():
-    v = pm.HalfCauchy("v", 2)
+@declined("its prior is LogNormal; a scale is drawn where")
+def log_normal():
+    v = pm.LogNormal("v", 0, 2)
     pm.Normal("y", 0, v, observed=Y)
 
 

@@ -1,0 +1,187 @@
+r"""Gaussian vectors with a covariance matrix, their own or their children's.
+
+Model, for a variable :math:`v` with a Normal or MvNormal prior and each Normal or MvNormal child:
+
+.. math::
+
+    v \sim N(\mu_0, \Lambda^{-1}), \qquad y_c \sim N(C_c v + o_c, Q_c^{-1})
+
+with any covariance matrices, given or drawn. Posterior:
+
+.. math::
+
+    v \mid y \sim N(P^{-1} h, P^{-1}), \quad
+    P = \Lambda + \sum_c C_c^T Q_c C_c, \quad
+    h = \Lambda \mu_0 + \sum_c C_c^T Q_c (y_c - o_c).
+
+All entries of :math:`v` are drawn at once, at a cost that grows with the cube of their number;
+:mod:`.gaussian` draws what has no covariance matrix.
+"""
+
+from dataclasses import dataclass
+from typing import Any, override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.linalg import MatrixInverse, cholesky, solve_triangular
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    precision_of,
+    require_free,
+    require_transform,
+    value_of,
+)
+from pymc_nnsteps.conditionals.table import recognises
+from pymc_nnsteps.graphs.affine import affine, broadcast
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.linear_terms import cut_link
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.random.standard_normal import standard_normal
+
+GAUSSIAN = (NormalRV, MvNormalRV)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A child ``value ~ N(design v + offset)``: the design has axes (child, entries of v)."""
+
+    child: TensorVariable
+    residual: TensorVariable
+    design: TensorVariable
+
+
+@dataclass(frozen=True)
+class GaussianVector(Conditional):
+    """Full conditional of all entries of a variable among multivariate normal ones."""
+
+    draws: tuple[TensorVariable, ...]
+    seen: tuple[Seen, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "multivariate Gaussian"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [rv] = self.draws
+        own = pt.eye(rv.size, dtype=rv.dtype).reshape((*lengths(rv), rv.size))
+        precision = _product(rv, own, own)
+        linear = _product(rv, own, _full(location(rv), rv)[..., None])
+        for seen in self.seen:
+            precision += _product(seen.child, seen.design, seen.design)
+            linear += _product(seen.child, seen.design, seen.residual[..., None])
+        factor = cholesky(precision, lower=True)
+        rng, noise = standard_normal(rng, (rv.size,), rv.dtype)
+        half = solve_triangular(factor, linear[:, 0], lower=True) + noise
+        vector = solve_triangular(factor.T, half, lower=False)
+        return Draw(rng, {rv: typed_like(rv, vector.reshape(lengths(rv)))})
+
+
+def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    return pt.broadcast_to(array, tuple(lengths(rv)))
+
+
+def _product(rv: TensorVariable, left: TensorVariable, right: TensorVariable) -> TensorVariable:
+    """``left^T Q right`` for the precision Q of a Gaussian variable, whose axes both have first."""
+    if isinstance(rv.owner.op, NormalRV):
+        weight = precision_of(rv, parameters(rv)[1])
+        weighted = right * weight[..., None] if weight.ndim else right * weight
+    else:
+        weighted = precision_matrix(rv) @ right
+    flat = (rv.size, -1) if rv.ndim else (1, -1)
+    return left.reshape(flat).T @ weighted.reshape(flat)
+
+
+def precision_matrix(rv: TensorVariable) -> TensorVariable:
+    """Inverse of the covariance of a multivariate normal variable."""
+    covariance = parameters(rv)[1].astype(rv.dtype)
+    stated = inverted(covariance)
+    inverse: Any = pt.linalg.inv(covariance) if stated is None else stated
+    return inverse
+
+
+def inverted(matrix: TensorVariable) -> TensorVariable | None:
+    """What a matrix is the inverse of, if it is stated so."""
+    node = matrix.owner
+    if node is None:
+        return None
+    if isinstance(node.op, DimShuffle) or (
+        isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar.Cast)
+    ):
+        inner = inverted(node.inputs[0])
+        again: Any = None if inner is None else node.op(inner)
+        return again
+    found: TensorVariable = node.inputs[0]
+    return found if isinstance(getattr(node.op, "core_op", node.op), MatrixInverse) else None
+
+
+def location(rv: TensorVariable) -> TensorVariable:
+    """Mean of a Gaussian variable, before PyMC repeats it to the length of the covariance."""
+    return _unfilled(parameters(rv)[0])
+
+
+def _unfilled(mean: TensorVariable) -> TensorVariable:
+    node = mean.owner
+    if node is not None and isinstance(node.op, DimShuffle):
+        return _unfilled(node.inputs[0]).dimshuffle(node.op.new_order)
+    if (
+        node is not None
+        and isinstance(node.op, Elemwise)
+        and isinstance(node.op.scalar_op, scalar.Second)
+    ):
+        return _unfilled(node.inputs[1])
+    return mean
+
+
+def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
+    return any(isinstance(v.owner.op, MvNormalRV) for v in (rv, *children(model, rv)))
+
+
+@recognises(GAUSSIAN, GAUSSIAN, when=_has_a_covariance)
+def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector:
+    """Recognise a Gaussian variable among multivariate normal ones.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    require_free(model, rv)
+    require_transform(model, rv)
+    return GaussianVector((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))
+
+
+def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:
+    if not isinstance(child.owner.op, GAUSSIAN):
+        raise NotConjugate(
+            f"child {describe(child)} is {distribution(child)}, not Normal or MvNormal"
+        )
+    if depends_on(parameters(child)[1], {rv}, model.basic_RVs):
+        raise NotConjugate(f"the scale of child {describe(child)} depends on it")
+    mean = location(child)
+    try:
+        form = broadcast(affine(mean, {rv}, model.basic_RVs), mean, child)
+    except NotConjugate as reason:
+        raise NotConjugate(
+            f"the mean of child {describe(child)} is not affine in it: {reason}"
+        ) from None
+    term = form.terms[rv]
+    for axis, link in enumerate(term.links):
+        if link is not None:
+            term = cut_link(term, axis, rv)
+    value = value_of(model, child)
+    axes: list[Any] = [*value.shape, *lengths(rv)]
+    design = pt.broadcast_to(term.whole().coefficient, axes).reshape((*value.shape, rv.size))
+    residual = value if form.offset is None else value - form.offset
+    return Seen(child, residual.astype(rv.dtype), design.astype(rv.dtype))
