@@ -1,6 +1,5 @@
 """When a chain cannot be told any more from one that was in equilibrium from its start."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +8,15 @@ from numpy.typing import NDArray
 LIMIT = 4.0
 """Standard errors beyond which two means differ.
 
-Of windows of two chains in equilibrium 0.4 % do if they are 20 autocorrelation times long, and
-4 % if they are 5 (with errors that are themselves estimated from a window).
+Of windows of two chains in equilibrium 0.3 % do if they are 25 autocorrelation times long, 1 % if
+they are 10, and 3 % if they are 5, since errors are themselves estimated from a window.
 """
 
 FEWEST_RECORDS = 16
 """Records that a window must have for its mean to have an error."""
+
+FEWEST_WINDOWS = 2
+"""Windows in which chains must agree to have merged."""
 
 Array = NDArray[np.floating]
 
@@ -26,7 +28,8 @@ class Merging:
     Attributes
     ----------
     state : {"merged", "moving", "stuck"}
-        Of a chain that is apart: whether its own mean still changes.
+        A chain that is apart is stuck if its own mean did not change between the last two windows
+        (by at most 4 errors), and moving if it did, or if it agrees in the last window only.
     merged : float
         Sweep after which the chains agree; NaN if they do not.
     apart : float
@@ -58,10 +61,13 @@ def windows(sweeps: NDArray[np.integer]) -> list[NDArray[np.bool_]]:
 def merging(sweeps: NDArray[np.integer], chain: Array, reference: Array) -> Merging:
     """Compare a chain with one in equilibrium, by the means of a test function in windows.
 
-    In each window the difference of means is divided by its Monte Carlo error (both chains'
-    together, from their effective sample sizes in this window). The chain has merged after the
-    first window from whose end on this ratio is at most 4 in each later window, and for all of
-    these together, weighted by their precision. At least the last half of all sweeps agrees then.
+    A chain in equilibrium has the law of the reference, and the mean of a window the same Monte
+    Carlo error. So in each window the difference of means is divided by the root of two times the
+    reference's error, from its effective sample size in this window: the chain's own would take
+    its approach for noise. The chain has merged after the first window from whose end on this
+    ratio is at most 4 in each later window, of which there are two or more, and for all of these
+    together, weighted by their precision. At least the last three quarters of all sweeps agree
+    then.
 
     Parameters
     ----------
@@ -88,40 +94,37 @@ def merging(sweeps: NDArray[np.integer], chain: Array, reference: Array) -> Merg
     64.0
     """
     parts = windows(sweeps)
-    if not parts:
+    if len(parts) < FEWEST_WINDOWS:
         raise ValueError(
-            f"records must leave at least {FEWEST_RECORDS} in the last half of all sweeps; ask for "
-            "more sweeps or records."
+            f"records must leave at least {FEWEST_RECORDS} in the last half of all sweeps, and in "
+            "the quarter before; ask for more sweeps or records."
         )
-    means, variances = (
-        np.stack(part) for part in zip(*_summaries(parts, chain, reference), strict=True)
-    )
-    differences, errors = means[:, 0] - means[:, 1], np.sqrt(variances.sum(1))
+    means, errors = _summaries(parts, np.stack([chain, reference]))
+    differences = means[0] - means[1]
     apart = _differ(differences, errors)
     ends = [float(sweeps[part][-1]) for part in parts]
     first = int(np.flatnonzero(apart)[-1]) + 1 if apart.any() else 0
-    for k in range(first, len(parts)):
+    for k in range(first, len(parts) - FEWEST_WINDOWS + 1):
         difference, error = _pooled(differences[k:], errors[k:])
         if not _differ(difference, error):
             merged, before = (ends[k - 1], ends[k - 1] / 2) if k else (ends[0] / 2, 0.0)
             return Merging("merged", merged, before, difference, error)
-    own_change, own_error = np.diff(means[-2:, 0]), np.sqrt(variances[-2:, 0].sum())
-    state = "moving" if _differ(own_change, own_error).any() or len(parts) == 1 else "stuck"
+    moved = _differ(means[0, -1] - means[0, -2], float(np.hypot(*errors[-2:])))
+    state = "moving" if moved or not apart[-1] else "stuck"
     return Merging(state, np.nan, ends[-1], float(differences[-1]), float(errors[-1]))
 
 
-def _summaries(
-    parts: list[NDArray[np.bool_]], chain: Array, reference: Array
-) -> Iterator[tuple[Array, Array]]:
-    """Means of both chains in each window, and squares of their Monte Carlo errors."""
+def _summaries(parts: list[NDArray[np.bool_]], both: Array) -> tuple[Array, Array]:
+    """Means of both chains in each window, and the error of their difference."""
     from arviz_stats.base.array import array_stats
 
-    both = np.stack([chain, reference])
+    means = np.stack([both[:, part].mean(1) for part in parts], axis=1)
+    errors = []
     for part in parts:
-        values = both[:, part]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            errors = array_stats.mcse(values, chain_axis=None, draw_axis=-1)
-        yield values.mean(1), np.where(np.ptp(values, axis=1) > 0, errors, 0.0) ** 2
+        values = both[1, part]
+        error = array_stats.mcse(values, chain_axis=None, draw_axis=-1) if np.ptp(values) else 0.0
+        errors.append(np.sqrt(2) * error)
+    return means, np.array(errors)
 
 
 def _differ(differences: Array | float, errors: Array | float) -> NDArray[np.bool_]:

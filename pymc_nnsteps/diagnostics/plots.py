@@ -312,7 +312,7 @@ def _draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
     """Set the backend, and for Matplotlib a size and a layout with room for labels and legends."""
     options["backend"] = backend
     if backend == "matplotlib":
-        figure = {"figsize": (5 * n_panels + 1, 4), "figsize_units": "inches"}
+        figure = {"figsize": (4 * n_panels + 1, 4), "figsize_units": "inches"}
         options["figure_kwargs"] = (
             figure | {"layout": "constrained"} | options.get("figure_kwargs", {})
         )

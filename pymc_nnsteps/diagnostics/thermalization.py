@@ -5,6 +5,7 @@ import pickle
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, override
 
@@ -142,11 +143,11 @@ def thermalize(
     Returns
     -------
     Thermalization
-        ``.records`` has test functions and CPU seconds. Prints as a table with one row per start
-        and test function, by the rule of the notes:
+        ``.records`` has test functions and CPU seconds, compilation left out. Prints as a table
+        with one row per start and test function, by the rule of the notes:
 
-        - ``state``: "merged"; or "moving" or "stuck", of a chain that is apart and whose own mean
-          did, or did not, change between the last two windows;
+        - ``state``: "merged"; or, of a chain that is apart, "stuck" if its own mean did not change
+          between the last two windows, and "moving" if it did or agrees in the last one only;
         - ``merged``: the sweep after which the chains agree; it is known to the window before,
           which is from ``apart`` to this sweep;
         - ``difference`` and its ``error``: of the mean after that, or in the last window.
@@ -161,14 +162,15 @@ def thermalize(
 
     Notes
     -----
-    The last ``N`` sweeps are cut into windows ``(N/2, N], (N/4, N/2], ...`` of at least 16
-    records. In each the difference between the means of the two chains is compared with its Monte
-    Carlo error, from ArviZ's effective sample sizes in this window. Chains have merged after the
-    first window such that in all later ones, and over all of these together, the difference is
-    at most 4 standard errors. So at least the last half of the run agrees, and the time is known
-    to a factor of two. Errors are too small, and chains are told apart, where a window is shorter
-    than some 20 autocorrelation times: a chain is called merged too late rather than too early.
-    That two chains agree within their errors does not exclude a smaller difference, and the
+    The ``N`` sweeps are cut into windows ``(N/2, N], (N/4, N/2], ...`` of at least 16 records. In
+    each the difference between the means of the two chains is compared with its Monte Carlo error:
+    the root of two times that of the informed chain, from ArviZ's effective sample size in this
+    window, since a chain that has arrived has the same law. Chains have merged after the first
+    window such that in all later ones, two or more, and over all of these together, the difference
+    is at most 4 standard errors. So at least the last three quarters of the run agree, and the time
+    is known to a factor of two. Errors are too small, and chains are told apart, where a window is
+    shorter than some 10 autocorrelation times: a chain is called merged too late rather than too
+    early. That two chains agree within their errors does not exclude a smaller difference, and the
     informed chain may itself have seen a part of the posterior only.
 
     References
@@ -199,14 +201,17 @@ def thermalize(
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be an integer from zero on; got {tune!r}.")
     _require_starts(model, starts, reference)
-    evaluate = _compiled(model, functions)
+    evaluate = compiled(model, functions)
     steps = _steps(model, step)
-    settings = (list(functions), list(starts), [var.name for var in steps.vars], tune, random_seed)
+    variables = [var.name for var in steps.vars]
+    settings = (list(functions), _fingerprint(starts), variables, tune, random_seed)
     run = _Run(settings, [_Chain(point) for point in starts.values()])
     file = None if path is None else Path(path)
     if file is not None and file.exists():
         run = _resumed(file, run)
     leg = _Leg(steps, steps.sampling_state, tune, sweeps)
+    # Numba compiles at a first call, whose time is not a chain's.
+    leg.advanced(_Chain(starts[reference]), np.random.SeedSequence(0), 0, 1)
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
     progress = create_simple_progress(progressbar=progressbar)
     saved = time.monotonic()
@@ -347,7 +352,7 @@ def _steps(model: pm.Model, step: Step | Sequence[Step] | None) -> Step:
     return CompoundStep(steps) if isinstance(steps, list) else steps
 
 
-def _compiled(
+def compiled(
     model: pm.Model, functions: Mapping[str, TensorVariable]
 ) -> Callable[[PointType], list[NDArray[Any]]]:
     """Test functions of a point, in one compiled function."""
@@ -394,6 +399,14 @@ def _require_finite(
                     f"functions[{name!r}] is infinite or NaN at sweep {sweep} of the chain "
                     f"{start!r}; compare something else, or another step."
                 )
+
+
+def _fingerprint(starts: Mapping[str, PointType]) -> dict[str, dict[str, str]]:
+    """What tells starts from others, in few bytes."""
+    return {
+        start: {name: sha256(np.asarray(v).tobytes()).hexdigest() for name, v in point.items()}
+        for start, point in starts.items()
+    }
 
 
 def _resumed(file: Path, run: _Run) -> _Run:

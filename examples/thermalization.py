@@ -1,0 +1,281 @@
+"""Has a chain arrived? Teachers, students, and the three figures of the thermalisation paper.
+
+The experiments of Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural
+Networks* (arXiv 2306.02729), by ``nns.teacher_student`` and ``nns.thermalize``: a teacher network
+is drawn from the prior, and with its weights and latent layers one draw from the posterior is
+known. A chain from there is in equilibrium; others have arrived when they cannot be told from it.
+
+    python examples/thermalization.py            # reduced: ten minutes on two cores
+    python examples/thermalization.py --full     # the paper's sizes: days
+
+What is done is kept in the output folder: a run that was interrupted goes on from there.
+
+Written to the output folder (``thermalization``, or ``thermalization_full``, beside this script):
+
+- ``figure1.png``: noise-free test error, score of the first weights (whose posterior mean is zero)
+  and mean R-hat of function values, of chains by plain Gibbs from the teacher, from zero and from
+  the prior.
+- ``figure2.png``: test error against CPU time, tuning included, from zero and (dashed) from the
+  teacher: on data of a network with intermediate noise, and on data of one without. NUTS stands
+  for the paper's HMC. On the second kind of data Gibbs samples a posterior that is not that of the
+  data, with noise on each layer.
+- ``figure3.png``: 25, 50, 75 and 95 % quantiles of R-hat over test inputs. It stays above one where
+  a block is not much longer than the time over which draws are correlated.
+- ``records1.csv``, ``records2.csv``, ``rhat.csv``: the numbers in these figures.
+- ``merging.csv``: when each chain merged with the one from the teacher, by the rule of
+  ``nns.thermalize``.
+
+Where the reduced figures differ from the paper's: networks are smaller (10-3-1 and 300 inputs for
+50-10-1 and 2084) and have more noise (variance 1e-2 for 1e-4), so that chains arrive after hundreds
+of sweeps and not after 1e5; R-hat is that of all chains of figure 1, in blocks of 50 records that
+are 10 sweeps apart, not 100. Of both settings: NUTS adapts its mass matrix and the number of its
+steps, for which the paper's HMC has fixed values, and MALA its step size; and interwoven moves,
+which the paper does not have, are shown beside the plain sweep. Random streams are others.
+"""
+
+import argparse
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from matplotlib.figure import Figure
+
+import pymc_nnsteps as nns
+
+SEED = 1
+WEIGHTS = ["W1", "b1", "W2", "b2"]
+BLOCK = 50
+COLORS = {"Gibbs": "C0", "Gibbs, interwoven": "C1", "NUTS": "C2", "MALA": "C3"}
+NOISY, CLASSICAL = "intermediate noise", "no intermediate noise"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes of an experiment: of the network, and of the chains."""
+
+    n_obs: int
+    n_features: int
+    hidden: int
+    noise: float
+    sweeps: int
+    every: int
+    budgets: dict[str, int]
+    """Calls of each step for figure 2; of NUTS and MALA the first half adapt them."""
+
+
+REDUCED = Setting(
+    300, 10, 3, 1e-2, 20_000, 10,
+    {"Gibbs": 20_000, "Gibbs, interwoven": 6000, "NUTS": 300, "MALA": 30_000},
+)  # fmt: skip
+FULL = Setting(
+    2084, 50, 10, 1e-4, 1_000_000, 100,
+    {"Gibbs": 1_000_000, "Gibbs, interwoven": 100_000, "NUTS": 4000, "MALA": 2_000_000},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of ``thermalize``."""
+
+    data: str
+    sampler: str
+    posterior: str
+
+    @property
+    def name(self) -> str:
+        """What the job is called in files and tables."""
+        return f"{self.data}, {self.sampler}, {self.posterior}"
+
+
+FIGURE_1 = Job(NOISY, "Gibbs", "figure 1")
+FIGURE_2 = [
+    *(Job(NOISY, sampler, NOISY) for sampler in COLORS),
+    *(Job(CLASSICAL, sampler, NOISY) for sampler in ("Gibbs", "Gibbs, interwoven")),
+    *(Job(CLASSICAL, sampler, CLASSICAL) for sampler in ("NUTS", "MALA")),
+]
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    folder: Path = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
+    setting = FULL if arguments.full else REDUCED
+    os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started below
+    jobs = [FIGURE_1, *FIGURE_2]
+    with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
+        futures = {job: pool.submit(run, job, setting, folder) for job in jobs}
+        runs = {}
+        for job, future in futures.items():
+            runs[job] = future.result()
+            print(f"\n{job.name}\n{runs[job]}", flush=True)
+    report(runs, setting, folder)
+    print(f"\nfigures and tables are in {folder}")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--full", action="store_true", help="the paper's sizes, which take days")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", type=Path, help="folder; beside this script if not given")
+    arguments = parser.parse_args()
+    if arguments.output is None:
+        name = "thermalization_full" if arguments.full else "thermalization"
+        arguments.output = Path(__file__).resolve().with_name(name)
+    return arguments
+
+
+def laboratory(data: str, setting: Setting) -> tuple[Any, np.ndarray]:
+    """Teacher and student of one kind of data, and test inputs."""
+    rng = np.random.default_rng(SEED)
+    X, X_test = rng.normal(size=(2, setting.n_obs, setting.n_features))
+    return nns.teacher_student(network(data, setting), X, n_prior=2, random_seed=SEED), X_test
+
+
+def network(posterior: str, setting: Setting) -> Callable[[Any, Any], pm.Model]:
+    noise: Any = setting.noise
+    if posterior == CLASSICAL:
+        noise = {"pre": 0, "post": 0, "output": setting.noise}
+
+    def build(X: Any, y: Any) -> pm.Model:
+        return nns.intermediate_noise_mlp(X, y, hidden=(setting.hidden,), noise=noise)
+
+    return build
+
+
+def run(job: Job, setting: Setting, folder: Path) -> Any:
+    """Run the chains of a job, or what is left of it."""
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "PyTensor could not link")
+    lab, X_test = laboratory(job.data, setting)
+    starts = lab.starts
+    if job.posterior not in (job.data, "figure 1"):
+        inputs = lab.model["inputs"].get_value()
+        lab = replace(lab, model=network(job.posterior, setting)(inputs, lab.targets))
+        starts = {
+            "informed": without_noise(lab, inputs),
+            "zero": lab.model.initial_point(),
+        }
+    functions: dict[str, Any] = {"test error": lab.test_error(X_test)}
+    options: dict[str, Any] = {"model": lab.model, "random_seed": SEED, "progressbar": False}
+    options["path"] = folder / f"{job.name}.run"
+    if job == FIGURE_1:
+        functions["score"] = lab.score("W1", scale=setting.noise)
+        functions |= {name: lab.model[name] for name in WEIGHTS}
+        even = np.arange(setting.every, setting.sweeps + 1, setting.every)
+        early = np.unique(np.geomspace(1, setting.sweeps, 200).astype(int))
+        return nns.thermalize(
+            starts,
+            functions,
+            sweeps=setting.sweeps,
+            step=nns.Gibbs(model=lab.model, interweave=False),
+            records=np.union1d(early, even),
+            **options,
+        )
+    starts = {name: starts[name] for name in ("informed", "zero")}
+    calls = setting.budgets[job.sampler]
+    tune = 0 if job.sampler == "Gibbs" else calls // 2
+    return nns.thermalize(
+        starts, functions, sweeps=calls, tune=tune, step=step(job.sampler, lab.model), **options
+    )
+
+
+def step(sampler: str, model: pm.Model) -> Any:
+    if sampler == "NUTS":
+        return pm.NUTS(model.value_vars, model=model)
+    if sampler == "MALA":
+        return nns.MALA(model=model)
+    return nns.Gibbs(model=model, interweave=sampler != "Gibbs")
+
+
+def without_noise(lab: Any, X: np.ndarray) -> dict[str, np.ndarray]:
+    """The teacher's weights, and the layers that follow from them where there is no noise."""
+    point = {name: lab.teacher[name].values[0, 0] for name in WEIGHTS}
+    pre = X @ point["W1"].T + point["b1"]
+    layers = {"Z2": pre, "X2": np.maximum(pre, 0)}
+    values = point | layers
+    return {name: values[name] for name in lab.model.initial_point()}
+
+
+def report(runs: dict[Job, Any], setting: Setting, folder: Path) -> None:
+    """Write the tables and draw the figures."""
+    merged = {job.name: run.table for job, run in runs.items()}
+    pd.concat(merged, names=["run"]).to_csv(folder / "merging.csv")
+    first = runs[FIGURE_1]
+    shown = first.records[["seconds", "test error", "score"]]
+    shown.to_dataframe().to_csv(folder / "records1.csv")
+    others = {job.name: runs[job].records.to_dataframe() for job in FIGURE_2}
+    pd.concat(others, names=["run"]).to_csv(folder / "records2.csv")
+    rhat = rhat_of(first, setting)
+    table = rhat["quantiles"].to_pandas().T.add_prefix("quantile ")
+    table.assign(mean=rhat["mean"]).rename_axis("sweep").to_csv(folder / "rhat.csv")
+    figure_1(first, rhat).savefig(folder / "figure1.png", dpi=150)
+    figure_2(runs).savefig(folder / "figure2.png", dpi=150)
+    plot = nns.plot_rhat_over_time(rhat)
+    axes = plot.get_target("rhat", {})
+    axes.set(xlabel="sweep", xscale="log")
+    axes.axhline(1, color="black", lw=0.8)
+    plot.savefig(folder / "figure3.png", dpi=150)
+
+
+def rhat_of(run: Any, setting: Setting) -> xr.Dataset:
+    """R-hat of function values at test inputs, from weights at even intervals."""
+    lab, X_test = laboratory(NOISY, setting)
+    even = np.arange(setting.every, setting.sweeps + 1, setting.every)
+    weights = run.records[WEIGHTS].sel(sweep=even).rename(sweep="draw")
+    return nns.rhat_over_time(weights, X_test, block=BLOCK, model=lab.model)
+
+
+def figure_1(run: Any, rhat: xr.Dataset) -> Figure:
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for start, of_start in run.records.groupby("chain", squeeze=False):
+        chain = of_start.isel(chain=0)
+        axes[0].plot(chain["sweep"], chain["test error"], lw=0.8, label=start)
+        score = chain["score"].rolling(sweep=BLOCK, min_periods=1).mean()
+        axes[1].plot(chain["sweep"], score, lw=0.8, alpha=0.7)
+    axes[0].set(ylabel="noise-free test error", yscale="log")
+    axes[0].legend()
+    axes[1].axhline(0, color="black", lw=0.8)
+    axes[1].set(ylabel="score of W1, mean of 50 records")
+    axes[2].plot(rhat["block"], rhat["mean"], marker=".")
+    axes[2].axhline(1, color="black", lw=0.8)
+    axes[2].set(ylabel="mean R-hat of function values")
+    for ax in axes:
+        ax.set(xlabel="sweep", xscale="log")
+    return figure
+
+
+def figure_2(runs: dict[Job, Any]) -> Figure:
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    for ax, data in zip(figure.subplots(1, 2, sharey=True), (NOISY, CLASSICAL), strict=True):
+        for job in FIGURE_2:
+            if job.data != data:
+                continue
+            records = runs[job].records
+            for start, style in {"zero": "-", "informed": ":"}.items():
+                chain = records.sel(chain=start)
+                smooth = chain["test error"].rolling(sweep=9, min_periods=1).median()
+                label = job.sampler if start == "zero" else None
+                color = COLORS[job.sampler]
+                ax.plot(chain["seconds"], smooth, style, color=color, lw=1, label=label)
+        ax.set(xlabel="CPU seconds", xscale="log", yscale="log", title=f"data with {data}")
+    figure.axes[0].set(ylabel="noise-free test error", ylim=(1e-4, None))
+    figure.axes[0].legend(title="from zero (dotted: from teacher)")
+    return figure
+
+
+if __name__ == "__main__":
+    mpl.use("Agg")
+    main()

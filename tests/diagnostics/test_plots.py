@@ -1,0 +1,130 @@
+"""Plots show what the numbers say, with ArviZ's backends."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.diagnostics.thermalization import Thermalization
+from tests.diagnostics.networks import NETWORKS, X_NEW, X, Y, by_hand, prior
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("backend", ["none", "matplotlib"])
+def test_traces_of_function_values(backend):
+    model = NETWORKS["intermediate_noise_mlp"]()
+    draws = prior(model, 2, 10)
+    plot = nns.plot_functions(draws, X_NEW, model=model, backend=backend)
+    artists = plot.viz["trace"]["f"]
+    assert artists.sizes == {"obs": 4, "output": 1, "chain": 2}
+    if backend == "matplotlib":
+        f = nns.predict(draws, X_NEW, model=model)
+        shown = artists.sel(obs=2, output=0, chain=1).item()
+        np.testing.assert_array_equal(shown.get_ydata(), f[1, :, 2, 0])
+
+
+@pytest.mark.parametrize("backend", ["none", "matplotlib"])
+def test_rhat_over_time(backend):
+    model = by_hand()
+    over_time = nns.rhat_over_time(prior(model, 2, 20), X_NEW, block=5, model=model)
+    plot = nns.plot_rhat_over_time(over_time, backend=backend)
+    if backend == "matplotlib":
+        line = plot.viz["lines"]["rhat"].sel(quantile=0.95).item()
+        np.testing.assert_array_equal(line.get_xdata(), over_time["block"])
+        np.testing.assert_array_equal(line.get_ydata(), over_time["quantiles"].sel(quantile=0.95))
+        low, high = (over_time["quantiles"].sel(quantile=q).values for q in (0.25, 0.75))
+        [path] = plot.viz["band"]["rhat"].item().get_paths()
+        assert set(path.vertices[:, 1]) == {*low, *high}
+    with pytest.raises(ValueError, match="over_time must be the result of rhat_over_time"):
+        nns.plot_rhat_over_time(over_time.drop_vars("quantiles"))
+
+
+def a_run():
+    sweeps = np.arange(1, 101)
+    values = {"error": np.exp(-sweeps / 50), "score": np.sin(sweeps), "seconds": sweeps / 7}
+    data = {name: (("chain", "sweep"), np.stack([v, 2 * v])) for name, v in values.items()}
+    data["w"] = (("chain", "sweep", "w_dim_0"), np.zeros((2, 100, 3)))
+    coords = {"chain": ["informed", "zero"], "sweep": sweeps}
+    return Thermalization(xr.Dataset(data, coords=coords), "informed")
+
+
+@pytest.mark.parametrize("against", ["sweep", "seconds"])
+def test_informed_beside_uninformed_chains(against):
+    run = a_run()
+    plot = nns.plot_thermalization(run, against=against)
+    assert set(plot.viz["lines"].data_vars) == {"error", "score"}
+    line = plot.viz["lines"]["error"].sel(chain="zero").item()
+    x = run.records["sweep"] if against == "sweep" else run.records["seconds"].sel(chain="zero")
+    np.testing.assert_array_equal(line.get_xdata(), x)
+    np.testing.assert_array_equal(line.get_ydata(), run.records["error"].sel(chain="zero"))
+    scales = {name: plot.get_target(name, {}).get_yscale() for name in ("error", "score")}
+    assert scales == {"error": "log", "score": "linear"}
+    assert nns.plot_thermalization(run, backend="none").viz["lines"]["score"].sizes == {"chain": 2}
+    with pytest.raises(ValueError, match='against must be one of "sweep", "seconds"'):
+        nns.plot_thermalization(run, against="time")
+
+
+def exact(n_draws=400):
+    """A line with known noise, and draws of its slope close to 2."""
+    with pm.Model(coords={"obs": range(12), "feature": ["a", "b"]}) as model:
+        x = pm.Data("inputs", X, dims=("obs", "feature"))
+        w = pm.Normal("w", shape=2)
+        pm.Normal("y", x @ w, 0.5, observed=Y, dims="obs")
+    w = np.array([2.0, 1.0]) + 1e-6 * np.random.default_rng(0).normal(size=(2, n_draws, 2))
+    return model, xr.Dataset({"w": (("chain", "draw", "w_dim_0"), w)})
+
+
+@pytest.mark.parametrize("kind", ["response", "function"])
+def test_predictive_bands(kind):
+    """Their width is that of the noise, or of the function; other inputs at their medians."""
+    model, draws = exact()
+    plot = nns.plot_predictions(
+        draws, feature="a", kind=kind, model=model, random_seed=1, ci_prob=0.9, ci_kind="eti"
+    )
+    [path] = plot.viz["ci_band"]["a"].item().get_paths()
+    x = np.unique(path.vertices[:, 0])
+    np.testing.assert_allclose(x, np.linspace(X[:, 0].min(), X[:, 0].max(), 101))
+    y = [path.vertices[np.isclose(path.vertices[:, 0], at), 1] for at in x]
+    low, high = np.array([(each.min(), each.max()) for each in y]).T
+    expected = 2 * 1.645 * 0.5 if kind == "response" else 0.0
+    assert abs(np.mean(high - low) - expected) < 0.05
+    middle = 2 * x.mean() + np.median(X[:, 1])
+    np.testing.assert_allclose(np.mean(low + high) / 2, middle, atol=0.05)
+    points = plot.viz["observed_scatter"]["a"].item().get_offsets()
+    np.testing.assert_allclose(points, np.column_stack([X[:, 0], Y]))
+    np.testing.assert_array_equal(model["inputs"].get_value(), X)
+    assert list(model.coords["obs"]) == list(range(12))
+
+
+@pytest.mark.parametrize("name", ["intermediate_noise_mlp", "hierarchical_mlp", "bow_tie"])
+def test_predictive_bands_of_networks(name):
+    model = NETWORKS[name]()
+    plot = nns.plot_predictions(prior(model, 2, 10), model=model, backend="none")
+    assert "ci_band" in plot.viz.children
+    np.testing.assert_array_equal(model["inputs"].get_value(), X)
+
+
+def test_predictions_that_cannot_be_shown():
+    model, draws = exact(10)
+    for options, message in {
+        "feature": ({"feature": "c"}, r"feature must be one of the columns \['a', 'b'\]; got 'c'"),
+        "output": ({"output": 1}, "output must be below 1; got 1"),
+        "kind": ({"kind": "mean"}, 'kind must be one of "response", "function"'),
+    }.values():
+        with pytest.raises(ValueError, match=message):
+            nns.plot_predictions(draws, model=model, **options)
+    wide = NETWORKS["wide_mlp"]()
+    with pytest.raises(ValueError, match=r"New data of y cannot be drawn given .*reparametrize"):
+        nns.plot_predictions(prior(wide, 2, 4), model=wide)
+    probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")
+    with pytest.raises(ValueError, match="shows real targets; y is Bern"):
+        nns.plot_predictions(prior(probit, 2, 4), model=probit)
