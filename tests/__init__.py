@@ -19,6 +19,7 @@ helper                             what it is for
 ``steps.gaussian``                 Gaussian priors as users write them, and what they mean
 ``steps.priors``                   hyperparameters of bow-tie networks in joint distribution tests
 ``random.oracles``                 distribution functions that the package does not use
+``variational.networks``           bow-tie networks of all families, some sweeps after a start
 ``diagnostics.networks``           networks of all kinds, and exact draws from their priors
 ``benchmarks``                     times beside plain NumPy, and the problems they are taken on
 =================================  ============================================================
