@@ -3,10 +3,13 @@
     python examples/bow_tie_uci.py                            # diabetes, ten splits
     python examples/bow_tie_uci.py boston.csv data/yacht.csv  # tables with a header, target last
     python examples/bow_tie_uci.py boston.csv --splits 0 3    # two of the splits
+    python examples/bow_tie_uci.py --method gibbs cavi        # beside variational fits
 
 Each of ten random 90/10 splits (``random_state`` 42, 43, ...) is fitted by ``nns.bow_tie`` with
-its defaults (20 hidden units for diabetes, 50 for others, as published) and ``nns.Gibbs``. Inputs
-are standardised by the training part, the target is left as it is.
+its defaults (20 hidden units for diabetes, 50 for others, as published) and, as ``--method`` says,
+``nns.Gibbs`` or ``nns.fit``: the best of four starts by coordinate ascent (``cavi``) or by batches
+(``svi``), or the mixture of these four (``ensemble``). Inputs are standardised by the training
+part, the target is left as it is.
 
 Each split is written to a file of its own in ``bow_tie_uci`` beside this script (or ``--output``)
 as soon as it is done. What is there is not computed again, so that a run that was interrupted goes
@@ -15,7 +18,7 @@ more, with all of them, for the table.
 
 ``rmse`` of the posterior mean; ``nll``, the negative log density of the targets under a normal
 with the predictive mean and variance, averaged; ``coverage`` of the mean +- 1.96 standard
-deviations. Of function values at the test inputs: ``rhat``, the median over inputs,
+deviations. With Gibbs, of function values at the test inputs: ``rhat``, the median over inputs,
 ``rhat_worst``, ``ess``, the median, and ``ess_per_s``, per second of CPU time, tuning included and
 compilation left out. The published figures (Sheinkman and Wade, *Variational Bayesian Bow tie
 Neural Networks with Shrinkage*, Tables 3 and 4) are of ten other splits, and on diabetes splits
@@ -33,7 +36,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from sklearn.datasets import load_diabetes
-from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import LassoCV, RidgeCV
 from sklearn.model_selection import train_test_split
 
 import pymc_nnsteps as nns
@@ -64,11 +67,15 @@ def main() -> None:
             "units": arguments.units or (20 if name == "diabetes" else 50),
             "layers": arguments.layers,
             "shrinkage": arguments.shrinkage,
-            "chains": arguments.chains,
-            "draws": arguments.draws,
         }
-        results = [result_of(X, y, settings, s, arguments.output) for s in arguments.splits]
-        print(summary(name, pd.concat(results)).to_string())
+        results = {}
+        for method in arguments.method:
+            how = {"method": method}
+            if method == "gibbs":
+                how |= {"chains": arguments.chains, "draws": arguments.draws}
+            rows = [result_of(X, y, settings | how, s, arguments.output) for s in arguments.splits]
+            results[method] = pd.concat(rows)
+        print(summary(name, results).to_string())
 
 
 def result_of(
@@ -82,24 +89,41 @@ def result_of(
         pd.DataFrame([row]).to_csv(part, index=False)
         part.replace(path)
         print(
-            f"{settings['data']}, split {split}: RMSE {row['rmse']:.3g} "
-            f"(ridge {row['ridge_rmse']:.3g}), NLL {row['nll']:.3g}, coverage "
-            f"{row['coverage']:.2f}, R-hat {row['rhat']:.3f}, largest {row['rhat_worst']:.2f}, "
-            f"ESS per second {row['ess_per_s']:.2g}, {row['seconds']:.0f} s",
+            f"{settings['data']}, {settings['method']}, split {split}: RMSE {row['rmse']:.3g} "
+            f"(ridge {row['ridge_rmse']:.3g}, lasso {row['lasso_rmse']:.3g}), NLL "
+            f"{row['nll']:.3g}, coverage {row['coverage']:.2f}, "
+            + "".join(f"{column} {row[column]:.3g}, " for column in MIXING if column in row)
+            + f"{row['seconds']:.0f} s",
             flush=True,
         )
     return pd.read_csv(path)
 
 
 def fit(X: np.ndarray, y: np.ndarray, settings: dict, seed: int) -> dict[str, float]:
-    """Sample one split and score its test part."""
+    """Fit one split and score its test part, beside linear models."""
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.1, random_state=seed)
     mean, sd = X_train.mean(axis=0), X_train.std(axis=0)
     sd[sd == 0] = 1
     X_train, X_test = (X_train - mean) / sd, (X_test - mean) / sd
     hidden = (settings["units"],) * settings["layers"]
-    with nns.bow_tie(X_train, y_train, hidden=hidden, shrinkage=settings["shrinkage"]) as model:
-        kept = [v.name for v in model.free_RVs if not v.name.startswith(("gamma", "a"))]
+    model = nns.bow_tie(X_train, y_train, hidden=hidden, shrinkage=settings["shrinkage"])
+    method = by_gibbs if settings["method"] == "gibbs" else by_variational_fit
+    found = method(model, X_test, y_test, settings, seed)
+    linear_models = {"ridge": RidgeCV(np.logspace(-3, 3, 13)), "lasso": LassoCV()}
+    for name, linear in linear_models.items():
+        linear.fit(X_train, y_train)
+        scale = np.std(y_train - linear.predict(X_train))
+        beside = score(y_test, linear.predict(X_test), np.full(len(y_test), scale))
+        found |= {f"{name}_{column}": value for column, value in beside.items()}
+    return found
+
+
+def by_gibbs(
+    model: pm.Model, X_test: np.ndarray, y_test: np.ndarray, settings: dict, seed: int
+) -> dict[str, float]:
+    """Scores and mixing of chains."""
+    kept = [v.name for v in model.free_RVs if not v.name.startswith(("gamma", "a"))]
+    with model:
         step = nns.Gibbs()
         start = time.process_time()
         idata = pm.sample(
@@ -122,20 +146,38 @@ def fit(X: np.ndarray, y: np.ndarray, settings: dict, seed: int) -> dict[str, fl
     functions = nns.predict(idata, X_test, model=model)
     outcomes = predictive["predictions"]["y"].stack(sample=("chain", "draw"))
     scores = score(y_test, outcomes.mean("sample").values, outcomes.std("sample").values)
-    ridge = RidgeCV(np.logspace(-3, 3, 13)).fit(X_train, y_train)
-    scale = np.std(y_train - ridge.predict(X_train))
-    beside = score(y_test, ridge.predict(X_test), np.full(len(y_test), scale))
     mixing = nns.diagnose(idata, X_test, model=model).table.loc["f"]
     return {
         **scores,
         "rmse": float(np.sqrt(np.mean((functions.mean(("chain", "draw"))[:, 0] - y_test) ** 2))),
-        **{f"ridge_{name}": value for name, value in beside.items()},
         "rhat": mixing["rhat"],
         "rhat_worst": mixing["rhat worst"],
         "ess": mixing["ess"],
         "ess_per_s": mixing["ess"] / seconds,
         "seconds": seconds,
     }
+
+
+def by_variational_fit(
+    model: pm.Model, X_test: np.ndarray, y_test: np.ndarray, settings: dict, seed: int
+) -> dict[str, float]:
+    """Scores of the best of four starts, or of their mixture."""
+    method = settings["method"]
+    start = time.process_time()
+    found = nns.fit(
+        model,
+        "svi" if method == "svi" else "cavi",
+        starts=4,
+        start=["laplace", "spike_slab"],
+        ensemble=method == "ensemble",
+        em=settings["shrinkage"] != "gaussian",
+        random_seed=seed,
+        progressbar=False,
+    )
+    seconds = time.process_time() - start
+    predicted = found.predict(X_test, random_seed=seed)
+    mean, sd = (predicted[name].values[:, 0] for name in ("mean", "sd"))
+    return {**score(y_test, mean, sd), "seconds": seconds}
 
 
 def score(y: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> dict[str, float]:
@@ -148,17 +190,18 @@ def score(y: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> dict[str, float]:
     }
 
 
-def summary(name: str, rows: pd.DataFrame) -> pd.DataFrame:
+def summary(name: str, results: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Averages over the splits, with standard deviations, and what is published."""
 
-    def averages(prefix: str, columns: list[str]) -> dict[str, str]:
-        found = {column: rows[prefix + column] for column in columns}
+    def averages(rows: pd.DataFrame, prefix: str, columns: list[str]) -> dict[str, str]:
+        found = {column: rows[prefix + column] for column in columns if prefix + column in rows}
         return {column: f"{f.mean():.4g} +- {f.std():.2g}" for column, f in found.items()}
 
-    table = {
-        f"{name}, Gibbs": averages("", [*SCORES, *MIXING]),
-        "ridge": averages("ridge_", SCORES),
-    }
+    columns = [*SCORES, *MIXING, "seconds"]
+    table = {f"{name}, {how}": averages(rows, "", columns) for how, rows in results.items()}
+    any_rows = next(iter(results.values()))
+    for linear in ("ridge", "lasso"):
+        table[linear] = averages(any_rows, f"{linear}_", SCORES)
     for method, figures in PUBLISHED.get(name, {}).items():
         table[f"paper, {method}"] = {s: f"{f:.3g}" for s, f in zip(SCORES, figures, strict=True)}
     return pd.DataFrame.from_dict(table, orient="index").fillna("")
@@ -182,6 +225,8 @@ def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description="Bow-tie networks on regression data.")
     parser.add_argument("tables", nargs="*", default=["diabetes"], help="CSV files, target last")
+    methods = ["gibbs", "cavi", "svi", "ensemble"]
+    parser.add_argument("--method", nargs="+", choices=methods, default=["gibbs"])
     parser.add_argument("--splits", type=int, nargs="+", default=range(10), help="default 0 ... 9")
     parser.add_argument("--draws", type=int, default=1000, help="after as many for tuning")
     parser.add_argument("--chains", type=int, default=4)

@@ -19,6 +19,7 @@ helper                             what it is for
 ``steps.priors``                   hyperparameters of bow-tie networks in joint distribution tests
 ``variational.networks``           small networks of each family, and laws of their weights
 ``random.oracles``                 distribution functions that the package does not use
+``variational.networks``           bow-tie networks of all families, some sweeps after a start
 ``diagnostics.networks``           networks of all kinds, and exact draws from their priors
 ``benchmarks``                     times beside plain NumPy, and the problems they are taken on
 =================================  ============================================================

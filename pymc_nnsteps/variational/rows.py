@@ -16,11 +16,12 @@ taken in chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr, expit
+from scipy.special import expit
 
 from pymc_nnsteps.variational.network import Layer, Network, inverse
 
@@ -83,6 +84,11 @@ class Activations:
     cov: Numbers | None = None
     cross: Numbers | None = None
     log_det: Numbers = field(default_factory=lambda: np.zeros(1))
+
+    @cached_property
+    def second(self) -> Numbers:
+        """Second moments of ``(1, a)``, as of :func:`_outer`."""
+        return _outer(self.mean, self.cov)
 
 
 @dataclass(frozen=True)
@@ -163,8 +169,23 @@ def mean_polya_gamma(tilt: Numbers) -> Numbers:
     >>> mean_polya_gamma(np.array([0.0, 2.0])).round(4)
     array([0.25  , 0.1904])
     """
+    return _polya_gamma(tilt)[0]
+
+
+def _polya_gamma(tilt: Numbers) -> tuple[Numbers, Numbers]:
+    """Means, and logs of ``1 + exp(-A)``, by one exponential each."""
     safe = np.maximum(tilt, 1e-8)
-    return np.tanh(0.5 * safe) / (2 * safe)
+    less = np.expm1(-safe)
+    both = 2 + less
+    return -less / (both * (2 * safe)), np.log(both)
+
+
+def _open(logit: Numbers) -> tuple[Numbers, Numbers]:
+    """Probabilities of open gates, and their entropies."""
+    size = np.abs(logit)
+    small = np.exp(-size)
+    minor = small / (1 + small)
+    return np.where(logit > 0, 1 - minor, minor), np.log1p(small) + size * minor
 
 
 def forward_gates(network: Network, layers: Sequence[Layer], x: Numbers) -> list[Gates]:
@@ -296,7 +317,7 @@ def update_gates(
 def pre_activations(layer: Layer, before: Activations) -> tuple[Numbers, Numbers]:
     """First and second moments of ``z``, shape (n_obs, units); the latter at least the square."""
     z = before.mean @ layer.mean[:, 1:].T + layer.mean[:, 0]
-    second = _outer(before.mean, before.cov) @ _weights(layer)
+    second = before.second @ _weights(layer)
     return z, np.maximum(second, z**2, out=second)
 
 
@@ -323,9 +344,9 @@ def statistics(
     n_obs = len(y)
     layers, entropy = [], 0.0
     for before, own, gate in zip(chain, chain[1:], gates, strict=False):
-        rho, omega = expit(gate.logit), mean_polya_gamma(gate.tilt)
+        (rho, uncertain), (omega, log_both) = _open(gate.logit), _polya_gamma(gate.tilt)
         units, width = rho.shape[1], before.mean.shape[1] + 1
-        sums = _outer(before.mean, before.cov).T @ np.hstack([rho, omega])
+        sums = before.second.T @ np.hstack([rho, omega])
         seen, doubt = np.split(_symmetric(sums.T, width), 2)
         product = _with_ones((rho * own.mean).T, before.mean)
         if own.cross is not None:
@@ -336,9 +357,9 @@ def statistics(
         entropy += 0.5 * units * n_obs * (1 + LOG_2PI)
         entropy += 0.5 * n_obs * float(np.mean(own.log_det))
         # log 2 + log cosh(A/2) is A/2 + log(1 + exp(-A)).
-        tilt = gate.tilt
-        entropy += np.sum(entr(rho) + entr(expit(-gate.logit)))
-        entropy += np.sum(0.5 * tilt * (tilt * omega - 1) - np.log1p(np.exp(-tilt)))
+        squares_of_tilts = np.einsum("nd,nd,nd->", gate.tilt, gate.tilt, omega)
+        entropy += uncertain.sum() - log_both.sum()
+        entropy += 0.5 * (squares_of_tilts - gate.tilt.sum())
     last = chain[-1]
     width = last.mean.shape[1] + 1
     seen = np.empty((1, width, width))
@@ -426,17 +447,18 @@ def _summed(cov: Numbers | None, n_obs: int) -> Numbers:
 def _outer(x: Numbers, cov: Numbers | None) -> Numbers:
     """Second moments of ``(1, x)``, the entries (i, j) with i <= j side by side."""
     n_obs, width = x.shape
-    out = np.empty((n_obs, (width + 1) * (width + 2) // 2))
-    out[:, 0] = 1
-    out[:, 1 : width + 1] = x
+    columns = np.ascontiguousarray(x.T)
+    out = np.empty(((width + 1) * (width + 2) // 2, n_obs))
+    out[0] = 1
+    out[1 : width + 1] = columns
     first = width + 1
     for i in range(width):
         last = first + width - i
-        np.multiply(x[:, i : i + 1], x[:, i:], out=out[:, first:last])
+        np.multiply(columns[i], columns[i:], out=out[first:last])
         if cov is not None:
-            out[:, first:last] += cov[:, i, i:]
+            out[first:last] += cov[:, i, i:].T
         first = last
-    return out
+    return out.T
 
 
 def _weights(layer: Layer) -> Numbers:

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "h": "bow_tie",
     "i": "interweaving",
     "j": "thermalisation",
+    "k": "variational",
 }
 
 

@@ -51,13 +51,13 @@ def test_no_update_lowers_the_evidence(family, hidden, n_outputs):
         gates = new
         sums = record(chain, gates)
         for index, prior in enumerate(network.layers):
-            for update in (
-                lambda prior, layer, seen: update_weights(prior, layer, seen, network.temperature),
-                update_noise,
-                lambda prior, layer, seen: update_scales(prior, layer),
-            ):
-                layers[index] = update(prior, layers[index], sums.layers[index])
-                record(chain, gates)
+            seen = sums.layers[index]
+            layers[index] = update_weights(prior, layers[index], seen, network.temperature)
+            record(chain, gates)
+            layers[index] = update_noise(prior, layers[index], seen)
+            record(chain, gates)
+            layers[index] = update_scales(prior, layers[index])
+            record(chain, gates)
         if family != "gaussian":
             network = em_step(network, layers)
             record(chain, gates)
