@@ -88,12 +88,17 @@ def test_import_of_plotting_and_examples(module):
 
 
 def test_import_is_quick():
-    """Kernels come from Numba's cache and nothing is compiled for PyTensor."""
+    """Kernels come from Numba's cache and nothing is compiled for PyTensor.
+
+    That would take seconds; what is imported takes less than what it rests on.
+    """
     code = (
-        "import time, pymc; start = time.process_time(); import pymc_nnsteps; "
-        "print(time.process_time() - start)"
+        "from time import process_time; times = [process_time()]; "
+        "import pymc, pytensor.link.numba.dispatch; times.append(process_time()); "
+        "import pymc_nnsteps; times.append(process_time()); "
+        "print((times[2] - times[1]) / (times[1] - times[0]))"
     )
-    assert float(python(code).stdout) < 1.5
+    assert float(python(code).stdout) < 1
 
 
 ROOMS = (
