@@ -48,7 +48,7 @@ def main() -> None:
             for label, (collapse, interweave) in {
                 "plain": (False, False),
                 "collapsed": (True, False),
-                "interwoven": (True, True),
+                "interwoven": ("auto", True),
             }.items()
         }
         times = milliseconds(
