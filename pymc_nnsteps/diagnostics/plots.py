@@ -76,8 +76,9 @@ def plot_functions(
     ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
     ...         compute_convergence_checks=False,
     ...     )
-    >>> nns.plot_functions(idata, X[:2], model=model, backend="none").viz["trace"]["f"].sizes
-    Frozen({'obs': 2, 'output': 1, 'chain': 2})
+    >>> plot = nns.plot_functions(idata, X[:2], model=model, backend="none")
+    >>> sorted(plot.viz["trace"]["f"].sizes.items())
+    [('chain', 2), ('obs', 2), ('output', 1)]
     """
     import arviz_plots
 
