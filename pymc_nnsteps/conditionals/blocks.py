@@ -87,7 +87,7 @@ class Observation(Child):
 
 
 @dataclass(frozen=True)
-class Prior:
+class BlockPrior:
     """Independent Normal prior: mean (None: zero) and precision with axes (labels, d)."""
 
     mean: TensorVariable | None
@@ -251,7 +251,7 @@ def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
     )
 
 
-def prior_of(members: Sequence[Member]) -> Prior:
+def prior_of(members: Sequence[Member]) -> BlockPrior:
     """Prior of a block."""
     label_lengths = tuple(members[0].lengths[axis] for axis in members[0].labels)
     zero = all(scalar_constant(member.mean) == 0 for member in members)
@@ -260,7 +260,7 @@ def prior_of(members: Sequence[Member]) -> Prior:
     [folded] = constant_fold([precision], raise_not_constant=False)
     if isinstance(folded, np.ndarray):
         precision = pt.as_tensor(folded)
-    return Prior(mean, precision, label_lengths)
+    return BlockPrior(mean, precision, label_lengths)
 
 
 def block_of(members: Sequence[Layout]) -> TensorVariable:
@@ -269,7 +269,7 @@ def block_of(members: Sequence[Layout]) -> TensorVariable:
     return concatenate([_flat(member, member.rv) for member in members], label_lengths)
 
 
-def by_label(array: TensorVariable, prior: Prior) -> TensorVariable:
+def by_label(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
     """An array of a block with an axis of labels: one label where the block has none."""
     return array if prior.label_lengths else array[None]
 

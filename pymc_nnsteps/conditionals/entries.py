@@ -11,7 +11,7 @@ from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.monomial import PowerForm, power
+from pymc_nnsteps.graphs.monomial import Monomial, monomial
 from pymc_nnsteps.graphs.values import scalar_constant
 
 
@@ -20,14 +20,14 @@ def carried(
     rv: TensorVariable,
     barriers: Collection[TensorVariable],
     target: TensorVariable,
-) -> PowerForm:
+) -> Monomial:
     """Read an expression as a power of ``rv``, with the axes of a target that it broadcasts to.
 
     Raises
     ------
     NotConjugate
     """
-    form = power(expression, rv, barriers)
+    form = monomial(expression, rv, barriers)
     term = broadcast(AffineMap(None, {rv: form.term}), expression, target).terms[rv]
     return replace(form, term=term)
 
@@ -37,7 +37,7 @@ def selected(
     rv: TensorVariable,
     barriers: Collection[TensorVariable],
     target: TensorVariable,
-) -> PowerForm:
+) -> Monomial:
     """Read an expression as entries of ``rv`` and nothing else.
 
     Raises
@@ -51,7 +51,7 @@ def selected(
 
 
 def summed(
-    array: TensorVariable, form: PowerForm, rv: TensorVariable, target: TensorVariable
+    array: TensorVariable, form: Monomial, rv: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
     """Sum of an array over all entries that share an entry of ``rv``, with the axes of that.
 
@@ -59,7 +59,7 @@ def summed(
     ----------
     array : TensorVariable
         Broadcasts to the target; entries that do not depend on ``rv`` are left out.
-    form : PowerForm
+    form : Monomial
         How ``rv`` enters the target's entries.
     rv, target : TensorVariable
     """

@@ -19,7 +19,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.blocks import Evidence, Prior, Rows
+from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence, Rows
 from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last, varies
 from pymc_nnsteps.kernels.ops import UnlessLost, draw_labels, redraw_labels
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -27,7 +27,7 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 Drawn = tuple[Variable, TensorVariable]
 
 
-def draw_elementwise(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
+def draw_elementwise(rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence]) -> Drawn:
     """Draw a block whose entries are independent (d = 1)."""
     precision = sum((seen.information_diagonal() for seen in evidence), prior.precision)
     linear = _linear(prior, evidence)
@@ -36,7 +36,7 @@ def draw_elementwise(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) 
 
 
 def draw_shared(
-    rng: Variable, prior: Prior, evidence: Sequence[Evidence], many_labels: bool
+    rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence], many_labels: bool
 ) -> Drawn:
     """Draw a block whose labels share one precision matrix, with one factorisation.
 
@@ -64,7 +64,7 @@ def draw_shared(
     return rng, _unless_lost(block, precision, factor, prior, evidence, noise)
 
 
-def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> Drawn:
+def draw_batched(rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence]) -> Drawn:
     """Draw a block with a precision matrix per label."""
     diagonal = prior.precision[..., None] * pt.eye(
         prior.precision.shape[-1], dtype=prior.precision.dtype
@@ -80,7 +80,9 @@ def draw_batched(rng: Variable, prior: Prior, evidence: Sequence[Evidence]) -> D
     return rng, _unless_lost(block, full, factor, prior, evidence, noise)
 
 
-def draw_by_label(rng: Variable, prior: Prior, evidence: Sequence[Evidence], rows: Rows) -> Drawn:
+def draw_by_label(
+    rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence], rows: Rows
+) -> Drawn:
     """Draw a block whose labels weigh the rows of shared designs each in its own way."""
     n = len(prior.label_lengths)
     rng, noise = _noise(rng, prior)
@@ -97,7 +99,7 @@ def draw_by_label(rng: Variable, prior: Prior, evidence: Sequence[Evidence], row
     return rng, block if n == 1 else block.reshape(prior.shape)
 
 
-def draw_by_observations(rng: Variable, prior: Prior, seen: Evidence) -> Drawn:
+def draw_by_observations(rng: Variable, prior: BlockPrior, seen: Evidence) -> Drawn:
     r"""Draw a block with fewer observations than entries per label, by Matheron's rule.
 
     ``v = v0 + A (y - C v0 - e)`` with ``v0`` from the prior, ``e`` from the noise and the gain
@@ -130,7 +132,7 @@ def _unless_lost(
     block: TensorVariable,
     matrix: TensorVariable,
     factor: TensorVariable,
-    prior: Prior,
+    prior: BlockPrior,
     evidence: Sequence[Evidence],
     noise: TensorVariable,
 ) -> TensorVariable:
@@ -159,7 +161,7 @@ def _unless_lost(
     return drawn
 
 
-def _cases(evidence: Sequence[Evidence], prior: Prior) -> list[TensorVariable]:
+def _cases(evidence: Sequence[Evidence], prior: BlockPrior) -> list[TensorVariable]:
     """Design, weight, gain, response and index of :func:`.kernels.gaussian.redraw_labels`."""
     found = [_by_case(seen, prior) for seen in evidence]
     if len(found) == 1:
@@ -176,7 +178,9 @@ def _cases(evidence: Sequence[Evidence], prior: Prior) -> list[TensorVariable]:
     return [pt.concatenate(same) for same in zip(*apart, strict=True)]
 
 
-def _by_case(seen: Evidence, prior: Prior) -> tuple[list[TensorVariable], TensorVariable | None]:
+def _by_case(
+    seen: Evidence, prior: BlockPrior
+) -> tuple[list[TensorVariable], TensorVariable | None]:
     """What a child says, with its labels in one axis, and the block's label of each of them."""
     n = seen.n_label_axes
     lengths = {
@@ -200,7 +204,7 @@ def _by_case(seen: Evidence, prior: Prior) -> tuple[list[TensorVariable], Tensor
 
 
 def _row_by_row(
-    arrays: Sequence[TensorVariable], index: TensorVariable | None, prior: Prior
+    arrays: Sequence[TensorVariable], index: TensorVariable | None, prior: BlockPrior
 ) -> list[TensorVariable]:
     """The arrays of :func:`_by_case` with one row in each case, and its label."""
     labels = pt.arange(reduce(lambda a, b: a * b, prior.label_lengths, 1))
@@ -215,11 +219,11 @@ def _with_every_row(arrays: Sequence[TensorVariable]) -> list[TensorVariable]:
     return [expand(array, {1: arrays[0].shape[1]}) for array in arrays]
 
 
-def _mean(prior: Prior) -> TensorVariable:
+def _mean(prior: BlockPrior) -> TensorVariable:
     return pt.zeros_like(prior.precision) if prior.mean is None else prior.mean
 
 
-def _linear(prior: Prior, evidence: Sequence[Evidence]) -> TensorVariable:
+def _linear(prior: BlockPrior, evidence: Sequence[Evidence]) -> TensorVariable:
     """``h``, with axes (labels, d)."""
     parts = [seen.linear() for seen in evidence]
     if prior.mean is not None:
@@ -229,9 +233,9 @@ def _linear(prior: Prior, evidence: Sequence[Evidence]) -> TensorVariable:
     return reduce(lambda a, b: a + b, parts)
 
 
-def _noise(rng: Variable, prior: Prior) -> Drawn:
+def _noise(rng: Variable, prior: BlockPrior) -> Drawn:
     return standard_normal(rng, prior.shape, prior.precision.dtype)
 
 
-def _expand_labels(array: TensorVariable, prior: Prior) -> TensorVariable:
+def _expand_labels(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
     return expand(array, dict(enumerate(prior.label_lengths)))

@@ -85,7 +85,7 @@ from pymc_nnsteps.conditionals.entries import carried, summed
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
-from pymc_nnsteps.graphs.monomial import PowerForm
+from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
@@ -238,7 +238,7 @@ class Scaled:
     child: TensorVariable
     value: TensorVariable
     role: Role
-    form: PowerForm
+    form: Monomial
 
     def evidence(self, rng: Variable, rv: TensorVariable, root: int) -> tuple[Variable, Exponents]:
         """What the child adds to the exponents, with the axes of ``rv``; draws its precision.

@@ -34,7 +34,7 @@ from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.monomial import PowerForm
+from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.values import typed_like
@@ -45,7 +45,7 @@ class Classes:
     """How often each class is seen, with an axis of classes last, and whose shares decide it."""
 
     counts: TensorVariable
-    form: PowerForm
+    form: Monomial
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from pymc_nnsteps.conditionals.entries import selected, summed
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
-from pymc_nnsteps.graphs.monomial import PowerForm
+from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, unwrapped
 from pymc_nnsteps.graphs.values import scalar_constant, typed_like
@@ -67,7 +67,7 @@ class Trial:
     value: TensorVariable
     successes: TensorVariable
     failures: TensorVariable
-    form: PowerForm
+    form: Monomial
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ module                its subject
 ``affine``            affine form of an expression
 ``linear_terms``      the linear part of an affine form
 ``arrays``            operations on the axes of its arrays
-``monomial``          power form of an expression
+``monomial``          expressions that are powers of a variable
 ``piecewise_linear``  piecewise-linear form of an expression
 ====================  ==================================================================
 """

@@ -45,7 +45,7 @@ UNARY = {scalar.Sqrt: 0.5, scalar.Sqr: 2.0, scalar.Reciprocal: -1.0}
 
 
 @dataclass(frozen=True)
-class PowerForm:
+class Monomial:
     """``out = coefficient * v ** exponent``, where the term tells which axes are carried along.
 
     Attributes
@@ -67,9 +67,9 @@ class PowerForm:
     where: TensorVariable | None = None
 
 
-def power(
+def monomial(
     expression: TensorVariable, rv: TensorVariable, barriers: Collection[TensorVariable] = ()
-) -> PowerForm:
+) -> Monomial:
     """Read ``expression`` as a power of ``rv`` times a coefficient, entry by entry.
 
     Parameters
@@ -88,16 +88,16 @@ def power(
     Examples
     --------
     >>> tau = pt.vector("tau", shape=(3,))
-    >>> form = power(2 / pt.sqrt(tau)[None, :], tau)
+    >>> form = monomial(2 / pt.sqrt(tau)[None, :], tau)
     >>> form.term.links, form.exponent
     ((None, Link(axis=0, index=None)), -0.5)
     """
     return _read(expression, rv, dependents(expression, {rv}, barriers))
 
 
-def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variable]) -> PowerForm:
+def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variable]) -> Monomial:
     if expression is rv:
-        return PowerForm(affine(rv, {rv}).terms[rv], 1.0)
+        return Monomial(affine(rv, {rv}).terms[rv], 1.0)
     if expression not in dependent:
         order = (*range(expression.ndim), *["x"] * rv.ndim)
         return _constant(expression.dimshuffle(order), expression.ndim)
@@ -132,21 +132,21 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
     lost = form.term.linked_axes - term.linked_axes
     if not all(rv.type.broadcastable[axis] for axis in lost):
         raise NotConjugate(f"{describe(expression)} does not carry its entries along")
-    return PowerForm(term, form.exponent, form.picked, where)
+    return Monomial(term, form.exponent, form.picked, where)
 
 
-def _constant(coefficient: TensorVariable, ndim: int) -> PowerForm:
+def _constant(coefficient: TensorVariable, ndim: int) -> Monomial:
     """The form of an expression of ``ndim`` axes that does not depend on the variable."""
-    return PowerForm(Term((None,) * ndim, coefficient), 0.0)
+    return Monomial(Term((None,) * ndim, coefficient), 0.0)
 
 
-def _with_first_axis(form: PowerForm) -> PowerForm:
+def _with_first_axis(form: Monomial) -> Monomial:
     """The form of a number as a vector of length one."""
     term = Term((None,), pt.expand_dims(form.term.coefficient, 0))
     return replace(form, term=term)
 
 
-def _joined(forms: Sequence[PowerForm], parts: Sequence[TensorVariable], axis: int) -> PowerForm:
+def _joined(forms: Sequence[Monomial], parts: Sequence[TensorVariable], axis: int) -> Monomial:
     """Join parts along an axis: those that depend on the variable, and others."""
     variable_axes = [1] * (forms[0].term.coefficient.ndim - parts[0].ndim)
     coefficient = pt.join(
@@ -168,11 +168,11 @@ def _joined(forms: Sequence[PowerForm], parts: Sequence[TensorVariable], axis: i
             raise NotConjugate("it enters parts that are joined in different ways")
     link, picked = _link_of_joined(forms, [part.shape[axis] for part in parts], axis)
     term = Term((*rest[:axis], link, *rest[axis:]), coefficient)
-    return PowerForm(term, first.exponent, picked, _where_of_joined(forms, parts, axis))
+    return Monomial(term, first.exponent, picked, _where_of_joined(forms, parts, axis))
 
 
 def _where_of_joined(
-    forms: Sequence[PowerForm], parts: Sequence[TensorVariable], axis: int
+    forms: Sequence[Monomial], parts: Sequence[TensorVariable], axis: int
 ) -> TensorVariable | None:
     if all(form.exponent != 0 and form.where is None for form in forms):
         return None
@@ -185,7 +185,7 @@ def _where_of_joined(
 
 
 def _link_of_joined(
-    forms: Sequence[PowerForm], lengths: Sequence[Any], axis: int
+    forms: Sequence[Monomial], lengths: Sequence[Any], axis: int
 ) -> tuple[Link | None, tuple[tuple[int, Any], ...]]:
     """What a joined axis carries along, and the entries that are picked from other axes."""
     ways = [(form.term.links[axis], dict(form.picked)) for form in forms if form.exponent != 0]
@@ -214,7 +214,7 @@ def _link_of_joined(
     return Link(source, pt.concatenate(indices)), tuple(rest[0].items())
 
 
-def _pick(form: PowerForm, indices: Sequence[Any], where: TensorVariable | None) -> PowerForm:
+def _pick(form: Monomial, indices: Sequence[Any], where: TensorVariable | None) -> Monomial:
     """The entries at an index of numbers and full slices."""
     term, picked = form.term, form.picked
     for axis, index in reversed(list(enumerate(indices))):
@@ -232,10 +232,10 @@ def _pick(form: PowerForm, indices: Sequence[Any], where: TensorVariable | None)
         else:
             coefficient = coefficient.dimshuffle(*(i for i in range(coefficient.ndim) if i != axis))
         term = Term(without_link(term.links, axis), coefficient)
-    return PowerForm(term, form.exponent, picked, where)
+    return Monomial(term, form.exponent, picked, where)
 
 
-def _read_elemwise(node: Any, operands: list[PowerForm], rv: TensorVariable) -> PowerForm:
+def _read_elemwise(node: Any, operands: list[Monomial], rv: TensorVariable) -> Monomial:
     [out] = node.outputs
     forms = [
         replace(f, term=broadcast(AffineMap(None, {rv: f.term}), o, out).terms[rv])
@@ -260,7 +260,7 @@ def _read_elemwise(node: Any, operands: list[PowerForm], rv: TensorVariable) -> 
     raise NotConjugate(f"{describe(out)} is not a power of it")
 
 
-def _raise(form: PowerForm, exponent: float) -> PowerForm:
+def _raise(form: Monomial, exponent: float) -> Monomial:
     coefficient = form.term.coefficient**exponent
     if exponent == 0:
         return _constant(coefficient, form.term.out_ndim)
@@ -268,7 +268,7 @@ def _raise(form: PowerForm, exponent: float) -> PowerForm:
     return replace(form, term=raised, exponent=form.exponent * exponent)
 
 
-def _product(first: PowerForm, second: PowerForm) -> PowerForm:
+def _product(first: Monomial, second: Monomial) -> Monomial:
     coefficient = first.term.coefficient * second.term.coefficient
     if 0 in (first.exponent, second.exponent):
         one = second if first.exponent == 0 else first
@@ -281,7 +281,7 @@ def _product(first: PowerForm, second: PowerForm) -> PowerForm:
     return replace(first, term=Term(first.term.links, coefficient), exponent=exponent)
 
 
-def _same_entries(first: PowerForm, second: PowerForm) -> bool:
+def _same_entries(first: Monomial, second: Monomial) -> bool:
     """Whether the same entries of the variable enter the same entries of two expressions."""
     axes, indices = [], []
     for form in (first, second):

@@ -59,7 +59,7 @@ from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.joint.marginal_likelihood import Above, look_above
+from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import collapsed_information, draw_collapsed_gates, refuse_lost
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -72,7 +72,7 @@ class CollapsedGates(Conditional):
 
     draws: tuple[TensorVariable, ...]
     gates: Gates
-    above: Above
+    likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
 
     @property
@@ -91,10 +91,10 @@ class CollapsedGates(Conditional):
             pt.broadcast_to(self.gates.logit, gates.shape),
             pt.broadcast_to(slope, gates.shape),
             gates.astype(level.dtype),
-            self.above.rows.design,
-            self.above.weight,
-            self.above.response(seen.offset),
-            self.above.variance,
+            self.likelihood.rows.design,
+            self.likelihood.weight,
+            self.likelihood.response(seen.offset),
+            self.likelihood.variance,
             level,
         )
         return Draw(rng, {gates: typed_like(gates, value)})
@@ -107,7 +107,7 @@ class CollapsedWeights(Conditional):
     draws: tuple[TensorVariable, ...]
     weights: Gaussian
     seen: Observation
-    above: Above
+    likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
 
     @property
@@ -120,14 +120,14 @@ class CollapsedWeights(Conditional):
         members = self.weights.members
         evidence = []
         for child in self.weights.observations:
-            if child.child is not self.above.activations:
+            if child.child is not self.likelihood.activations:
                 rng, observation = augmented(rng, child)
                 evidence.append(evidence_of(members, observation))
         through = evidence_of(members, self.seen)
         inputs = through.shared_design
         assert inputs is not None
         prior = prior_of(members)
-        n_units, n_obs = self.above.rows.design.shape[1], inputs.shape[0]
+        n_units, n_obs = self.likelihood.rows.design.shape[1], inputs.shape[0]
         factor = pt.ones_like(through.weight) if through.factor is None else through.factor
         own = rows_of(evidence)
         zero = pt.zeros((n_units, n_obs), inputs.dtype)
@@ -139,10 +139,10 @@ class CollapsedWeights(Conditional):
             inputs,
             per_case(factor).T,
             (zero if own is None else per_case(own.weight)).T,
-            self.above.rows.design,
-            self.above.weight,
-            self.above.response(self.seen.offset),
-            self.above.variance,
+            self.likelihood.rows.design,
+            self.likelihood.weight,
+            self.likelihood.response(self.seen.offset),
+            self.likelihood.variance,
         )
         total = score.T if own is None else score.T + own.score
         linear = pt.dot(total, inputs)
@@ -168,7 +168,7 @@ class CollapsedLayer:
 
     gates: Gates
     weights: Gaussian
-    above: Above
+    likelihood: MarginalLikelihood
     draws: tuple[Conditional, ...]
 
     def size(self, shapes: Shapes) -> int:
@@ -236,9 +236,9 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     ------
     NotConjugate
     """
-    above = look_above(activations)
-    a = above.activations
-    if (above.samples, above.units) != (0, 1):
+    likelihood = marginal_likelihood(activations)
+    a = likelihood.activations
+    if (likelihood.samples, likelihood.units) != (0, 1):
         raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
     gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
     weights = [
@@ -251,15 +251,15 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     seen = _seen_by(a, weights[0])
     if seen is None or not _fits(gates[0], weights[0]):
         raise NotConjugate(f"{describe(a)} has gates or weights that vary in another way")
-    if above.depends_on([*gates[0].draws, *weights[0].draws]):
+    if likelihood.depends_on([*gates[0].draws, *weights[0].draws]):
         raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
     draws: tuple[Conditional, ...] = (
-        *above.before,
-        CollapsedGates(gates[0].draws, gates[0], above, (a,)),
-        CollapsedWeights(weights[0].draws, weights[0], seen, above, (a,)),
-        above.fresh,
+        *likelihood.before,
+        CollapsedGates(gates[0].draws, gates[0], likelihood, (a,)),
+        CollapsedWeights(weights[0].draws, weights[0], seen, likelihood, (a,)),
+        likelihood.fresh,
     )
-    return CollapsedLayer(gates[0], weights[0], above, draws)
+    return CollapsedLayer(gates[0], weights[0], likelihood, draws)
 
 
 def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:

@@ -69,7 +69,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.joint.marginal_likelihood import Above, look_above
+from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -92,7 +92,7 @@ class Interweaving(Conditional):
     inputs : TensorVariable, shape (n_obs, d)
     activation : PiecewiseForm
         The mean of the activations as a function of the pre-activations.
-    above : Above
+    likelihood : MarginalLikelihood
     passes : int
         How often each row is moved.
     """
@@ -102,7 +102,7 @@ class Interweaving(Conditional):
     members: tuple[Member, ...]
     inputs: TensorVariable
     activation: PiecewiseForm
-    above: Above
+    likelihood: MarginalLikelihood
     passes: int
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
@@ -119,12 +119,12 @@ class Interweaving(Conditional):
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:
-        return shapes[self.pre_activations][self.above.units]
+        return shapes[self.pre_activations][self.likelihood.units]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        z, above, prior = self.pre_activations, self.above, prior_of(self.members)
-        units, n_obs = above.rows.design.shape[1], self.inputs.shape[0]
+        z, likelihood, prior = self.pre_activations, self.likelihood, prior_of(self.members)
+        units, n_obs = likelihood.rows.design.shape[1], self.inputs.shape[0]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
             return expand(by_label(array, prior), {0: units})
@@ -146,17 +146,17 @@ class Interweaving(Conditional):
             by_unit(block_of(self.members)),
             precision,
             pull,
-            z.dimshuffle(above.units, above.samples),
+            z.dimshuffle(likelihood.units, likelihood.samples),
             *pieces,
-            above.rows.design,
-            above.weight,
-            expand(above.response(self.activation.offset), {0: n_obs}),
-            above.variance,
+            likelihood.rows.design,
+            likelihood.weight,
+            expand(likelihood.response(self.activation.offset), {0: n_obs}),
+            likelihood.variance,
             self.tuning,
             normal,
             level.astype("float64"),
         )
-        order = (1, 0) if above.units == 1 else (0, 1)
+        order = (1, 0) if likelihood.units == 1 else (0, 1)
         block = rows if prior.label_lengths else rows[0]
         values = {**split(block, self.members), z: typed_like(z, moved.dimshuffle(order))}
         return Draw(rng, values, acceptance=acceptance)
@@ -195,7 +195,7 @@ def propose_interwoven(
             continue
         try:
             move = match_interweaving(model, z, blocks, passes)
-            a = move.above.activations
+            a = move.likelihood.activations
             if a in moves:
                 raise NotConjugate(
                     f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
@@ -217,7 +217,7 @@ def propose_interwoven(
             continue
         moves[a] = move
         if a not in collapsed:
-            puts = (*move.above.before, move, move.above.fresh, block)
+            puts = (*move.likelihood.before, move, move.likelihood.fresh, block)
             replacements.append(Replacement(by_variable[a], (block,), puts))
     return Proposals(tuple(replacements), tuple(moves), declined)
 
@@ -239,17 +239,17 @@ def match_interweaving(
     activation = read_activation(model, z, a)
     if not any(activation.function.slopes):
         raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
-    above = look_above(drawn[a])
+    likelihood = marginal_likelihood(drawn[a])
     if z.type.broadcastable != a.type.broadcastable:
         raise NotConjugate(f"{describe(a)} has other axes")
     weights = [c for c in conditionals if isinstance(c, Gaussian) and _only_child(c) is z]
     for block in weights:
-        inputs = _inputs(model, block, above)
+        inputs = _inputs(model, block, likelihood)
         if inputs is not None:
             break
     else:
         raise NotConjugate("no weights are seen by it alone, with a row for each of its units")
-    if above.depends_on([*block.draws, z]):
+    if likelihood.depends_on([*block.draws, z]):
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return Interweaving(
         (*block.draws, z),
@@ -257,7 +257,7 @@ def match_interweaving(
         block.members,
         inputs,
         activation,
-        above,
+        likelihood,
         passes,
         (a,),
         pt.dvector(f"rho of {describe(z)}"),
@@ -276,14 +276,16 @@ def _only_child(weights: Gaussian) -> TensorVariable | None:
     return seen[0].child if len(seen) == 1 else None
 
 
-def _inputs(model: pm.Model, weights: Gaussian, above: Above) -> TensorVariable | None:
+def _inputs(
+    model: pm.Model, weights: Gaussian, likelihood: MarginalLikelihood
+) -> TensorVariable | None:
     """Inputs that all units share, if the pre-activations have a row of the weights for each."""
     [seen] = weights.observations
-    one_unit = known_shape(model, seen.child)[above.units] == 1
-    units = [] if one_unit and not weights.members[0].labels else [above.units]
+    one_unit = known_shape(model, seen.child)[likelihood.units] == 1
+    units = [] if one_unit and not weights.members[0].labels else [likelihood.units]
     if not isinstance(seen, Observation) or seen.label_axes != units:
         return None
-    if seen.varying_axes != [above.samples]:
+    if seen.varying_axes != [likelihood.samples]:
         return None
     evidence = evidence_of(weights.members, seen)
     design = evidence.whole_design

@@ -108,20 +108,20 @@ class InterwovenGates(Conditional):
     @override
     def n_tuned(self, shapes: Shapes) -> int:
         [gates] = self.layer.gates.draws
-        return shapes[gates][self.layer.above.units]
+        return shapes[gates][self.layer.likelihood.units]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [gates], members = self.layer.gates.draws, self.layer.weights.members
-        above, prior = self.layer.above, prior_of(members)
+        likelihood, prior = self.layer.likelihood, prior_of(members)
         through = {
             seen.child: evidence_of(members, with_any_precision(seen))
             for seen in self.layer.weights.observations
         }
-        seen_by_activations = through[above.activations]
+        seen_by_activations = through[likelihood.activations]
         inputs = seen_by_activations.shared_design
         assert inputs is not None
-        units, n_obs = above.rows.design.shape[1], inputs.shape[0]
+        units, n_obs = likelihood.rows.design.shape[1], inputs.shape[0]
 
         def factor_of(seen: Evidence) -> TensorVariable:
             factor = pt.ones_like(seen.weight) if seen.factor is None else seen.factor
@@ -147,10 +147,10 @@ class InterwovenGates(Conditional):
             logit_factor,
             pt.broadcast_to(level, gates.shape).T,
             level_factor,
-            above.rows.design,
-            above.weight,
-            expand(above.response(behind_gates.offset), {0: n_obs}),
-            above.variance,
+            likelihood.rows.design,
+            likelihood.weight,
+            expand(likelihood.response(behind_gates.offset), {0: n_obs}),
+            likelihood.variance,
             self.tuning,
             normal,
             refresh,
@@ -207,10 +207,12 @@ def propose_interwoven_gates(
                 f"{LONGEST_ROW} (interweave=True does it all the same)"
             )
             continue
-        layer, above = move.layer, move.layer.above
-        before = layer.draws[:-1] if collapse else above.before
+        layer, likelihood = move.layer, move.layer.likelihood
+        before = layer.draws[:-1] if collapse else likelihood.before
         replacements.append(
-            Replacement(activations[a], (layer.gates, layer.weights), (*before, move, above.fresh))
+            Replacement(
+                activations[a], (layer.gates, layer.weights), (*before, move, likelihood.fresh)
+            )
         )
         layers.append(a)
     return Proposals(tuple(replacements), tuple(layers), declined)
@@ -229,7 +231,7 @@ def match_interwoven_gates(
         With the reason why there is no such move.
     """
     layer = match_collapsed(activations, conditionals)
-    a = layer.above.activations
+    a = layer.likelihood.activations
     [gates] = layer.gates.draws
     weights = layer.weights.draws
     others = {seen.child for seen in layer.weights.observations} - {a, gates}

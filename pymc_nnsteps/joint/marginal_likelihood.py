@@ -51,7 +51,7 @@ class Augmentation(Conditional):
 
 
 @dataclass(frozen=True)
-class Above:
+class MarginalLikelihood:
     """What the children of a layer's activations say of them.
 
     Attributes
@@ -112,7 +112,7 @@ class Above:
         return response - pt.dot(full, self.rows.design.T)
 
 
-def look_above(activations: Gaussian) -> Above:
+def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:
     """Collect what the children of a layer's activations say.
 
     Raises
@@ -140,4 +140,6 @@ def look_above(activations: Gaussian) -> Above:
     if rows is None:
         raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
     before = (Augmentation(held),) if held else ()
-    return Above(layer, rows, before, replace(activations, observations=tuple(observations)))
+    return MarginalLikelihood(
+        layer, rows, before, replace(activations, observations=tuple(observations))
+    )

@@ -41,7 +41,7 @@ from pymc_nnsteps.variational.fit import draws_to_start_from
 
 __all__ = ["bow_tie"]
 
-Start = Literal["data", "prior", "variational"]
+BowTieStart = Literal["data", "prior", "variational"]
 PerLayer = float | Sequence[float]
 
 USUAL_TARGETS = (1e-3, 1e4)
@@ -68,7 +68,7 @@ def bow_tie(
     noise_alpha: float = 2.0,
     noise_beta: float | None = None,
     marginalize_gates: bool = False,
-    start: Start = "data",
+    start: BowTieStart = "data",
 ) -> pm.Model:
     r"""Build a bow-tie network with shrinkage priors as a plain PyMC model.
 
@@ -202,7 +202,7 @@ def bow_tie(
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
     require_choice("shrinkage", shrinkage, get_args(Shrinkage))
-    require_choice("start", start, get_args(Start))
+    require_choice("start", start, get_args(BowTieStart))
     network = scaffold(X, y, data.regression_targets, hidden)
     inputs, targets = network.inputs, network.targets
     units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pymc_nnsteps.variational.evidence import elbo
 from pymc_nnsteps.variational.network import Layer, Network
 from pymc_nnsteps.variational.rows import Gates, Statistics, forward_gates, sweep_rows
-from pymc_nnsteps.variational.start import Start, start_layers
+from pymc_nnsteps.variational.start import LayerStart, start_layers
 from pymc_nnsteps.variational.updates import em_step, update_layers, update_scales
 
 __all__ = ["Batch", "Fitted", "Report", "Schedule", "ascend", "ascend_by_batches", "random_batches"]
@@ -80,7 +80,7 @@ def ascend(
     network: Network,
     x: Numbers,
     y: Numbers,
-    start: Start,
+    start: LayerStart,
     schedule: Schedule,
     rng: np.random.Generator,
     report: Report,
@@ -118,7 +118,7 @@ def ascend_by_batches(
     network: Network,
     batches: Iterable[Batch],
     n_obs: int,
-    start: Start,
+    start: LayerStart,
     schedule: Schedule,
     rng: np.random.Generator,
     report: Report,

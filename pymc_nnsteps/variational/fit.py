@@ -25,7 +25,7 @@ from pymc_nnsteps.variational.ascent import (
 )
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model
-from pymc_nnsteps.variational.start import Start
+from pymc_nnsteps.variational.start import LayerStart
 from pymc_nnsteps.variational.updates import shared_law
 
 __all__ = ["draws_to_start_from", "fit"]
@@ -34,14 +34,14 @@ Method = Literal["cavi", "svi"]
 SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
 """Of the fits that chains begin with: their number, sweeps of each, and draws from each."""
 
-Run = Callable[[Start, np.random.Generator, Report], Fitted]
+Run = Callable[[LayerStart, np.random.Generator, Report], Fitted]
 
 
 def fit(
     model: pm.Model | None = None,
     method: Method = "cavi",
     *,
-    start: Start | Sequence[Start] = "laplace",
+    start: LayerStart | Sequence[LayerStart] = "laplace",
     starts: int = 1,
     ensemble: bool = False,
     zeta: float = 0.1,
@@ -139,7 +139,7 @@ def fit(
     require_choice("method", method, get_args(Method))
     kinds: list[Any] = [start] if isinstance(start, str) else list(start)
     for kind in kinds or [None]:
-        require_choice("start", kind, get_args(Start))
+        require_choice("start", kind, get_args(LayerStart))
     starts = positive_integer("starts", starts)
     schedule = Schedule(
         positive_integer("sweeps", sweeps),
@@ -216,7 +216,11 @@ def _runner(
 
 
 def _by_sweeps(
-    reading: Reading, schedule: Schedule, start: Start, rng: np.random.Generator, report: Report
+    reading: Reading,
+    schedule: Schedule,
+    start: LayerStart,
+    rng: np.random.Generator,
+    report: Report,
 ) -> Fitted:
     return ascend(reading.network, reading.inputs, reading.targets, start, schedule, rng, report)
 
@@ -225,7 +229,7 @@ def _by_own_batches(
     reading: Reading,
     schedule: Schedule,
     batch_size: int,
-    start: Start,
+    start: LayerStart,
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
@@ -239,7 +243,7 @@ def _by_batches(
     schedule: Schedule,
     batches: Iterable[tuple[ArrayLike, ArrayLike]],
     n_obs: int,
-    start: Start,
+    start: LayerStart,
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
@@ -266,12 +270,12 @@ def _silent(evidence: float) -> None:
     """Tell nobody."""
 
 
-def _in_process(run: Run, start: Start, rng: np.random.Generator) -> Fitted:
+def _in_process(run: Run, start: LayerStart, rng: np.random.Generator) -> Fitted:
     return run(start, rng, _silent)
 
 
 def _in_processes(
-    run: Run, plan: Sequence[tuple[Start, np.random.Generator]], cores: int
+    run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], cores: int
 ) -> list[Fitted]:
     """Fits side by side, in the order of their starts."""
     context = multiprocessing.get_context("spawn")
@@ -281,7 +285,7 @@ def _in_processes(
 
 
 def _one_by_one(
-    run: Run, plan: Sequence[tuple[Start, np.random.Generator]], sweeps: int, progressbar: bool
+    run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], sweeps: int, progressbar: bool
 ) -> list[Fitted]:
     """Fits one after the other, with a bar that shows the evidence."""
     columns = (

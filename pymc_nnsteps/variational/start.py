@@ -14,10 +14,10 @@ from pymc_nnsteps.variational.laws import GIG
 from pymc_nnsteps.variational.network import Layer, LayerPrior, Network, gaussian_rows
 from pymc_nnsteps.variational.updates import update_scales
 
-__all__ = ["Start", "start_layers"]
+__all__ = ["LayerStart", "start_layers"]
 
 Numbers = NDArray[np.float64]
-Start = Literal["laplace", "spike_slab"]
+LayerStart = Literal["laplace", "spike_slab"]
 
 VARIANCE = 0.01
 """Variance of the weights at the start."""
@@ -33,7 +33,7 @@ def start_layers(
     network: Network,
     x: Numbers,
     y: Numbers,
-    start: Start,
+    start: LayerStart,
     rng: np.random.Generator,
     n_obs: int | None = None,
 ) -> list[Layer]:

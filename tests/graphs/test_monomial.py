@@ -1,4 +1,4 @@
-"""`power`: how a scale enters, against numerical evaluation, and what is declined."""
+"""`monomial`: how a scale enters, against numerical evaluation, and what is declined."""
 
 import numpy as np
 import pymc as pm
@@ -8,7 +8,7 @@ import pytest
 from pytensor.graph.replace import graph_replace
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.monomial import power
+from pymc_nnsteps.graphs.monomial import monomial
 from pymc_nnsteps.graphs.search import parameters
 
 TAU = pt.vector("tau", shape=(3,))
@@ -43,7 +43,7 @@ def test_form_equals_the_expression(name):
     """Catches a wrong exponent, a lost factor, and axes carried to the wrong place."""
     expression, rv, exponent = CARRIED[name]
     values = {TAU: pt.as_tensor([0.5, 2.0, 3.0]), SCALAR: pt.as_tensor(1.7)}
-    form = power(expression, rv)
+    form = monomial(expression, rv)
     assert form.exponent == exponent
     entries = values[rv] ** form.exponent
     for link in form.term.links:
@@ -69,7 +69,7 @@ def test_reads_the_scale_of_a_normal(argument):
     with pm.Model() as model:
         v = pm.Gamma("v", 2, 1, shape=3)
         y = pm.Normal("y", 0, **{argument: v[None, :]}, shape=(4, 3))
-    form = power(parameters(y)[1], v, model.basic_RVs)
+    form = monomial(parameters(y)[1], v, model.basic_RVs)
     assert form.exponent == (1.0 if argument == "sigma" else -0.5)
     assert [link and link.axis for link in form.term.links] == [None, 0]
 
@@ -88,4 +88,4 @@ def test_reads_the_scale_of_a_normal(argument):
 def test_declines(expression, reason):
     """Catches a scale that is taken for a power although it is none."""
     with pytest.raises(NotConjugate, match=reason):
-        power(expression, TAU)
+        monomial(expression, TAU)

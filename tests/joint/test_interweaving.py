@@ -236,7 +236,7 @@ class Layer:
         self.weights, self.z, self.a = [rv.name for rv in weights], z.name, a.name
         self.point = random_point(self.model, seed)
         held = {}
-        for before in self.move.above.before:
+        for before in self.move.likelihood.before:
             held |= before.held
         rng, shapes = np.random.default_rng(seed + 1), shapes_of(self.model)
         self.omegas = {omega: rng.gamma(2.0, size=shapes[c.child]) for omega, c in held.items()}
@@ -251,7 +251,7 @@ class Layer:
             list(self.model.value_vars), mean, mode=FAST, on_unused_input="ignore"
         )
         self.jacobian = self._jacobian()
-        axis = self.move.above.units
+        axis = self.move.likelihood.units
         self.units = self.point[self.z].shape[axis]
         entries = np.indices(self.point[self.z].shape)[axis].ravel()
         self.rows = [np.flatnonzero(self.jacobian[entries == u].any(0)) for u in range(self.units)]
@@ -575,7 +575,7 @@ def test_float32(name):
         model = build_case(name)
         move = matched(model)
         assert all(rv.dtype == "float32" for rv in move.draws)
-        held = [omega for before in move.above.before for omega in before.held]
+        held = [omega for before in move.likelihood.before for omega in before.held]
         draw32 = compiled(model, move, dict(zip(held, layer.omegas.values(), strict=True)))
     point32 = {key: value.astype("float32") for key, value in layer.point.items()}
     for accept in ("all", "some"):
