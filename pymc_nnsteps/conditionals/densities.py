@@ -79,10 +79,10 @@ def truncated_generalized_inverse_gaussian(
 
 def _log_integral(nu: Array, delta2: Array, lambda2: Array) -> Array:
     order = np.abs(nu)
-    pull = np.where(nu > 0, lambda2, delta2)
+    rate = np.where(nu > 0, lambda2, delta2) / 2
     omega = np.sqrt(delta2 * lambda2)
     bessel = np.log(2 * special.kve(order, omega)) - omega + nu * np.log(delta2 / lambda2) / 2
-    gamma = special.gammaln(order) - order * np.log(pull / 2)
+    gamma = special.gammaln(order) - order * np.log(rate)
     integral: Array = np.where(omega == 0, gamma, np.where(np.isfinite(bessel), bessel, 0.0))
     return integral
 

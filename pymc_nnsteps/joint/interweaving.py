@@ -130,7 +130,7 @@ class Interweaving(Conditional):
             return expand(by_label(array, prior), {0: units})
 
         precision = by_unit(prior.precision)
-        pull = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
+        linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
         pieces = (
             pt.constant(values, dtype="float64")
             for values in (
@@ -145,7 +145,7 @@ class Interweaving(Conditional):
             self.inputs,
             by_unit(block_of(self.members)),
             precision,
-            pull,
+            linear,
             z.dimshuffle(likelihood.units, likelihood.samples),
             *pieces,
             likelihood.rows.design,

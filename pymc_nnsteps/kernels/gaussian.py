@@ -794,22 +794,22 @@ def fill_precision(
 @jit
 def find_mean(
     inputs: Array,
-    kept: Array,
-    pull: Array,
+    noise: Array,
+    prior_linear: Array,
     gradient: Array,
     curvature: Array,
     slope: Array,
     intercept: Array,
     factor: Array,
 ) -> Array:
-    """``P^{-1} (pull + sum_n s (g - c (s e + t)) x)`` with the Cholesky factor of P."""
-    score = np.empty(len(kept))
-    for n in range(len(kept)):
-        rest = gradient[n] - curvature[n] * (slope[n] * kept[n] + intercept[n])
+    """``P^{-1} (prior_linear + sum_n s (g - c (s e + t)) x)`` with the Cholesky factor of P."""
+    score = np.empty(len(noise))
+    for n in range(len(noise)):
+        rest = gradient[n] - curvature[n] * (slope[n] * noise[n] + intercept[n])
         score[n] = slope[n] * rest
     mean = np.dot(score, inputs)
     for j in range(len(mean)):
-        mean[j] += pull[j]
+        mean[j] += prior_linear[j]
     solve_transposed(factor, mean)
     solve(factor, mean)
     return mean
@@ -823,12 +823,12 @@ def leave_out(level: Array, curvature: Array, gradient: Array) -> None:
 
 
 @inline
-def weigh_prior(row: Array, new_row: Array, prior: Array, pull: Array) -> float:
+def weigh_prior(row: Array, new_row: Array, prior: Array, prior_linear: Array) -> float:
     """``log p(w') - log p(w)`` of a row's prior."""
     total = 0.0
     for j in range(len(row)):
         middle = 0.5 * (new_row[j] + row[j])
-        total += (new_row[j] - row[j]) * (pull[j] - prior[j] * middle)
+        total += (new_row[j] - row[j]) * (prior_linear[j] - prior[j] * middle)
     return total
 
 
@@ -908,7 +908,7 @@ def move_rows(
     inputs: Array,
     rows: Array,
     prior: Array,
-    pull: Array,
+    prior_linear: Array,
     pre: Array,
     knots: Array,
     slopes: Array,
@@ -923,7 +923,7 @@ def move_rows(
 ) -> tuple[Array, Array, Array]:
     r"""Move the rows of a layer's weights in turn, each with its pre-activations.
 
-    Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` is kept. Where the
+    Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` stays. Where the
     precision of a proposal cannot be told from a singular one, on the way there or back, the row
     stays. What depends on a NaN becomes NaN.
 
@@ -932,7 +932,7 @@ def move_rows(
     =========================  =====================================================
     name                       letter
     =========================  =====================================================
-    ``kept``                   :math:`e`
+    ``noise``                  :math:`e`
     ``slope``, ``intercept``   :math:`s`, :math:`t`
     ``level``                  :math:`\sigma(z)`
     ``curvature, gradient``    :math:`c`, :math:`g`
@@ -948,7 +948,7 @@ def move_rows(
         ``X``.
     rows : array, shape (units, d)
         ``w_a``.
-    prior, pull : array, shape (units, d)
+    prior, prior_linear : array, shape (units, d)
         Precision of the rows' prior, and precision times mean.
     pre : array, shape (units, n_obs)
         ``z_a``.
@@ -981,7 +981,7 @@ def move_rows(
     slope, intercept = np.empty((units, n_obs)), np.empty((units, n_obs))
     for a in range(units):
         read_pieces(pre[a], knots, slopes, intercepts, slope[a], intercept[a])
-    kept = pre - np.dot(rows, inputs.T)
+    noise = pre - np.dot(rows, inputs.T)
     residual = response.T - np.dot(design, slope * pre + intercept)
     held = min(units, max(1, HELD // (m * len(weight))))
     whitened = np.empty((m, held, len(weight)))
@@ -1018,7 +1018,14 @@ def move_rows(
             if pivots[a] <= 0.0:
                 continue
             mean = find_mean(
-                inputs, kept[a], pull[a], gradient, curvature, slope[a], intercept[a], factor
+                inputs,
+                noise[a],
+                prior_linear[a],
+                gradient,
+                curvature,
+                slope[a],
+                intercept[a],
+                factor,
             )
             if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
                 rows[a], pre[a] = np.nan, np.nan
@@ -1030,7 +1037,7 @@ def move_rows(
 
             new_z = np.dot(inputs, new_row)
             for n in range(n_obs):
-                new_z[n] += kept[a, n]
+                new_z[n] += noise[a, n]
             read_pieces(new_z, knots, slopes, intercepts, new_slope, new_intercept)
             for n in range(n_obs):
                 shift[n] = new_slope[n] * new_z[n] + new_intercept[n] - level[n]
@@ -1042,13 +1049,20 @@ def move_rows(
             if not try_to_factorise(new_factor) > 0.0:
                 continue
             new_mean = find_mean(
-                inputs, kept[a], pull[a], gradient, curvature, new_slope, new_intercept, new_factor
+                inputs,
+                noise[a],
+                prior_linear[a],
+                gradient,
+                curvature,
+                new_slope,
+                new_intercept,
+                new_factor,
             )
             for j in range(d):
                 back[j] = row[j] - new_mean[j] - rho[a] * (new_row[j] - new_mean[j])
 
             log_ratio = weigh_levels(level, shift, gradient, curvature)
-            log_ratio += weigh_prior(row, new_row, prior[a], pull[a])
+            log_ratio += weigh_prior(row, new_row, prior[a], prior_linear[a])
             log_ratio += weigh_proposals(factor, new_factor, normal[p, a], back, spread)
             probability = chance_of(log_ratio)
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
@@ -1113,12 +1127,12 @@ def weigh_gates(
 
 @jit
 def find_step(
-    inputs: Array, row: Array, prior: Array, pull: Array, score: Array, factor: Array
+    inputs: Array, row: Array, prior: Array, prior_linear: Array, score: Array, factor: Array
 ) -> Array:
     """``P^{-1} grad`` of a row's log density with the Cholesky factor of P."""
     step = np.dot(score, inputs)
     for j in range(len(step)):
-        step[j] += pull[j] - prior[j] * row[j]
+        step[j] += prior_linear[j] - prior[j] * row[j]
     solve_transposed(factor, step)
     solve(factor, step)
     return step
@@ -1129,7 +1143,7 @@ def move_gated_rows(
     inputs: Array,
     rows: Array,
     prior: Array,
-    pull: Array,
+    prior_linear: Array,
     gates: Array,
     logit: Array,
     logit_factor: Array,
@@ -1173,7 +1187,7 @@ def move_gated_rows(
         ``X``.
     rows : array, shape (units, d)
         ``w_a``.
-    prior, pull : array, shape (units, d)
+    prior, prior_linear : array, shape (units, d)
         Precision of the rows' prior, and precision times mean.
     gates : array, shape (units, n_obs)
     logit, level : array, shape (units, n_obs)
@@ -1239,7 +1253,7 @@ def move_gated_rows(
             pivot = try_to_factorise(factor)
             lost = not (pivot == pivot and math.isfinite(log_density))
             if pivot > 0.0:
-                step = find_step(inputs, row, prior[a], pull[a], score, factor)
+                step = find_step(inputs, row, prior[a], prior_linear[a], score, factor)
                 lost = lost or not math.isfinite(step[0])
                 change = normal[p, a].copy()
                 solve(factor, change)
@@ -1257,10 +1271,10 @@ def move_gated_rows(
                 )  # fmt: skip
                 fill_precision(prior[a], inputs, information, left, right, new_factor)
                 if try_to_factorise(new_factor) > 0.0:
-                    step = find_step(inputs, new_row, prior[a], pull[a], score, new_factor)
+                    step = find_step(inputs, new_row, prior[a], prior_linear[a], score, new_factor)
                     for j in range(d):
                         back[j] = -change[j] - drift * step[j]
-                    log_ratio += weigh_prior(row, new_row, prior[a], pull[a])
+                    log_ratio += weigh_prior(row, new_row, prior[a], prior_linear[a])
                     log_ratio += weigh_proposals(factor, new_factor, normal[p, a], back, spread)
                     probability = chance_of(log_ratio)
                     acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))

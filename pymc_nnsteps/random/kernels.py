@@ -5,7 +5,7 @@ Every normal draw here is a rejection from a normal restricted to an interval. L
 from ``below`` :math:`= (l - m)/s` to ``above`` :math:`= (u - m)/s` and has a ``width``
 :math:`= (u - l)/s`, which is passed along because ``above - below`` would lose it far from
 the mean. Relative to the density at the mode (the mean, or the bound nearest to it), the
-lightest of three envelopes is used:
+lightest of three proposals is used:
 
 =====  ==========================================  =======================
 kind   proposal                                    mass
@@ -78,8 +78,8 @@ def step(length: int, n: int) -> int:
 
 
 @inline
-def envelope(below: float, above: float, width: float) -> tuple[int, float, float]:
-    """Lightest envelope: its kind, and its mass as ``size * exp(gain)``."""
+def lightest_proposal(below: float, above: float, width: float) -> tuple[int, float, float]:
+    """The lightest proposal: its kind, and its mass as ``size * exp(gain)``."""
     if below <= 0.0 and above >= 0.0:
         if width < SQRT_2PI:
             return FLAT, width, 0.0
@@ -96,7 +96,7 @@ def envelope(below: float, above: float, width: float) -> tuple[int, float, floa
 def propose(
     rng: Generator, kind: int, size: float, mean: float, sd: float, lower: float, upper: float
 ) -> tuple[bool, float]:
-    """One proposal from an envelope: (accepted, z)."""
+    """One point of a proposal: (accepted, z)."""
     if kind == BULK:
         z = mean + sd * rng.standard_normal()
         return not (z < lower or z > upper), z
@@ -123,7 +123,9 @@ def truncated_normal(rng: Generator, mu: float, sigma: float, lower: float, uppe
     """One draw; NaN where the bounds are in the wrong order or sigma is not positive."""
     if not (lower <= upper and sigma > 0.0):
         return math.nan
-    kind, size, _ = envelope((lower - mu) / sigma, (upper - mu) / sigma, (upper - lower) / sigma)
+    kind, size, _ = lightest_proposal(
+        (lower - mu) / sigma, (upper - mu) / sigma, (upper - lower) / sigma
+    )
     while True:
         accepted, z = propose(rng, kind, size, mu, sigma, lower, upper)
         if accepted:
@@ -506,7 +508,7 @@ def piecewise_normal_kernel(
             if log_density[k] - largest > NEGLIGIBLE:
                 below = (edges[k] - mean[k]) * inv_sd[k]
                 above = (edges[k + 1] - mean[k]) * inv_sd[k]
-                kind[k], size[k], gain = envelope(below, above, width[k])
+                kind[k], size[k], gain = lightest_proposal(below, above, width[k])
                 weight = size[k] * sd[k]
                 if total > 0.0:
                     weight *= math.exp(log_density[k] - reference + gain)
@@ -571,7 +573,7 @@ def argmax_utilities_kernel(
 def log_concave_side(
     nu: float, d: float, e: float, room: float, sign: float
 ) -> tuple[float, float]:
-    """Where the flat top of an envelope ends on one side of the mode, and the slope beyond it.
+    """Where the flat top of the proposal ends on one side of the mode, and the slope beyond it.
 
     The log density relative to that at the mode is ``nu s - d (exp(-s) - 1) - e (exp(s) - 1)`` at a
     distance s. Beyond the flat top runs the tangent at a point where it has fallen by one to two;

@@ -12,8 +12,8 @@ other piecewise-linear :math:`a`, jumps included. On piece k it is a truncated
 .. math:: m_k = \frac{\tau^2 \mu + s_k \sigma^2 (x - c_k)}{\tau^2 + s_k^2 \sigma^2}, \qquad
           v_k = \frac{\sigma^2 \tau^2}{\tau^2 + s_k^2 \sigma^2}.
 
-The draw rejects from a mixture with one component per piece, the envelope of its truncated
-normal (`pymc_nnsteps.random.kernels`): choose a piece by the mass of its envelope, propose
+The draw rejects from a mixture with one component per piece, the proposal of its truncated
+normal (`pymc_nnsteps.random.kernels`): choose a piece by the mass of its proposal, propose
 there, and accept or begin again with the choice of a piece. At least 0.49 of the proposals
 are accepted wherever :math:`\mu` and x are.
 

@@ -444,7 +444,7 @@ def case(request):
 # --- what is drawn --------------------------------------------------------------------------------
 
 ARGUMENTS = (
-    "inputs", "rows", "prior", "pull", "pre", "knots", "slopes", "intercepts",
+    "inputs", "rows", "prior", "prior_linear", "pre", "knots", "slopes", "intercepts",
     "design", "weight", "response", "variance",
 )  # fmt: skip
 
@@ -486,7 +486,7 @@ def log_target(p, rows, pre, unit):
     c, g = coefficients(p, pre, unit)
     slope, intercept = activation_of(p, pre[unit])
     level = slope * pre[unit] + intercept
-    by_prior = p["pull"][unit] @ rows[unit] - rows[unit] ** 2 @ p["prior"][unit] / 2
+    by_prior = p["prior_linear"][unit] @ rows[unit] - rows[unit] ** 2 @ p["prior"][unit] / 2
     return by_prior + (g * level - c * level**2 / 2).sum()
 
 
@@ -625,7 +625,7 @@ def problem(seed, n_obs, units, d, m, shared, pieces=JUMPS):
         "inputs": rng.normal(size=(n_obs, d)),
         "rows": rng.normal(size=(units, d)) / d**0.5,
         "prior": 0.2 + rng.gamma(1.0, size=(units, d)),
-        "pull": rng.normal(size=(units, d)),
+        "prior_linear": rng.normal(size=(units, d)),
         "knots": np.array(pieces.knots),
         "slopes": np.array(pieces.slopes),
         "intercepts": np.array(pieces.intercepts),
@@ -644,9 +644,9 @@ def row_law(p, rows, pre, unit):
     """Mean and precision of a row on the pieces of its pre-activations."""
     c, g = coefficients(p, pre, unit)
     slope, intercept = activation_of(p, pre[unit])
-    kept = pre[unit] - p["inputs"] @ rows[unit]
+    noise = pre[unit] - p["inputs"] @ rows[unit]
     precision = np.diag(p["prior"][unit]) + (p["inputs"].T * (c * slope**2)) @ p["inputs"]
-    linear = p["pull"][unit] + (slope * (g - c * (slope * kept + intercept))) @ p["inputs"]
+    linear = p["prior_linear"][unit] + (slope * (g - c * (slope * noise + intercept))) @ p["inputs"]
     return np.linalg.solve(precision, linear), precision
 
 
@@ -715,8 +715,8 @@ def test_rows_are_left_by_a_kernel_that_accepts_none():
     np.testing.assert_array_equal(pre, p["pre"])
 
 
-@pytest.mark.parametrize("name", ["inputs", "rows", "prior", "pull", "pre", "design", "weight",
-                                  "response", "variance"])  # fmt: skip
+@pytest.mark.parametrize("name", ["inputs", "rows", "prior", "prior_linear", "pre", "design",
+                                  "weight", "response", "variance"])  # fmt: skip
 def test_nan_is_told(name):
     """A NaN that is taken for a certain acceptance, for a refusal, or stops the sweep."""
     p = problem(3, 6, 2, 3, 2, False)

@@ -145,8 +145,8 @@ class Layer(gated_layers.Layer):
 
 MOVE = move_gated_rows
 ARGUMENTS = (
-    "inputs", "rows", "prior", "pull", "gates", "logit", "logit_factor", "level", "level_factor",
-    "design", "weight", "response", "variance",
+    "inputs", "rows", "prior", "prior_linear", "gates", "logit", "logit_factor", "level",
+    "level_factor", "design", "weight", "response", "variance",
 )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ class Row:
         """Log density of each pattern of the gates with the row, and the patterns."""
         (logit, level), (c, g) = self._at(row), self._coefficients()
         unit, p = self.unit, self.p
-        by_prior = p["pull"][unit] @ row - row**2 @ p["prior"][unit] / 2
+        by_prior = p["prior_linear"][unit] @ row - row**2 @ p["prior"][unit] / 2
         all_patterns = np.array(list(product((0, 1), repeat=len(logit))))
         by_gates = np.where(all_patterns, special.log_expit(logit), special.log_expit(-logit))
         seen = all_patterns * (g * level - c * level**2 / 2)
@@ -311,7 +311,7 @@ def kernel_problem(seed, n_obs, units, d, m, samples, sharp=1.0):
         "inputs": inputs,
         "rows": rows,
         "prior": prior,
-        "pull": prior * rng.normal(size=(units, d)),
+        "prior_linear": prior * rng.normal(size=(units, d)),
         "gates": rng.integers(2, size=(units, n_obs)).astype(float),
     }
     for name, factor in factors.items():
