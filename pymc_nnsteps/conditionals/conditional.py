@@ -6,7 +6,7 @@ chains such graphs into one compiled sweep.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pymc as pm
@@ -131,6 +131,32 @@ def require_transform(model: pm.Model, rv: TensorVariable, *known: type[Transfor
     transform = model.rvs_to_transforms[rv]
     if transform is not None and not isinstance(transform, known):
         raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
+
+
+def require_given(
+    model: pm.Model,
+    child: TensorVariable,
+    role: str,
+    given: Iterable[TensorVariable],
+    rvs: Collection[TensorVariable],
+) -> None:
+    """Check that parameters of a child do not depend on what is drawn.
+
+    Parameters
+    ----------
+    model : pm.Model
+    child : TensorVariable
+    role : str
+        What the parameters are, such as ``"the scale"``.
+    given : iterable of TensorVariable
+    rvs : collection of TensorVariable
+
+    Raises
+    ------
+    NotConjugate
+    """
+    if any(depends_on(parameter, rvs, model.basic_RVs) for parameter in given):
+        raise NotConjugate(f"{role} of child {describe(child)} depends on it")
 
 
 def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> bool:

@@ -58,6 +58,7 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     normal_prior,
     precision_of,
+    require_given,
     value_of,
 )
 from pymc_nnsteps.conditionals.gaussian_draws import (
@@ -69,10 +70,10 @@ from pymc_nnsteps.conditionals.gaussian_draws import (
 )
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import affine, broadcast
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.linear_terms import Term, cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.search import children, parameters
 
 
 @dataclass(frozen=True)
@@ -195,9 +196,7 @@ def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable
     if not isinstance(child.owner.op, NormalRV | LogNormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
-    for rv in rvs:
-        if depends_on(sigma, {rv}, model.basic_RVs):
-            raise NotConjugate(f"the scale of child {describe(child)} depends on it")
+    require_given(model, child, "the scale", [sigma], rvs)
     offset, terms = _read_affine(model, child, mean, rvs, "mean")
     value = value_of(model, child)
     value = pt.log(value) if isinstance(child.owner.op, LogNormalRV) else value
@@ -212,11 +211,8 @@ def _read_affine(
     role: str,
 ) -> tuple[TensorVariable | None, tuple[Term, ...]]:
     """Offset and terms of a child's mean or logit."""
-    try:
+    with declined_as(f"the {role} of child {describe(child)} is not affine in it"):
         form = broadcast(affine(parameter, set(rvs), model.basic_RVs), parameter, child)
-    except NotConjugate as reason:
-        message = f"the {role} of child {describe(child)} is not affine in it: {reason}"
-        raise NotConjugate(message) from None
     if any(rv not in form.terms for rv in rvs):
         raise NotConjugate(f"not all of the block enter the {role} of {describe(child)}")
     return form.offset, tuple(form.terms[rv] for rv in rvs)

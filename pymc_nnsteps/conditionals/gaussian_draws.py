@@ -11,7 +11,7 @@ same noise by a factorisation of what is seen itself (:func:`.kernels.gaussian.r
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
@@ -58,8 +58,7 @@ def draw_shared(
         block = matmul_last(half, inverse)
     else:
         columns = flatten(_expand_labels(linear, prior), 0, n).T
-        half = solve_triangular(factor, columns, lower=True) + flatten(noise, 0, n).T
-        block = solve_triangular(factor.T, half, lower=False).T
+        block = draw_from_factor(factor, columns, flatten(noise, 0, n).T).T
         block = block.reshape(prior.shape) if n != 1 else block
     return rng, _unless_lost(block, precision, factor, prior, evidence, noise)
 
@@ -75,8 +74,7 @@ def draw_batched(rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence])
     factor = cholesky(full, lower=True)
     linear = _expand_labels(_linear(prior, evidence), prior)
     rng, noise = _noise(rng, prior)
-    half = solve_triangular(factor, linear, lower=True, b_ndim=1) + noise
-    block = solve_triangular(factor.mT, half, lower=False, b_ndim=1)
+    block = draw_from_factor(factor, linear, noise, b_ndim=1)
     return rng, _unless_lost(block, full, factor, prior, evidence, noise)
 
 
@@ -126,6 +124,29 @@ def draw_by_observations(rng: Variable, prior: BlockPrior, seen: Evidence) -> Dr
     gain = solve_triangular(factor.T, half, lower=False)
     block = start + matmul_last(surprise, gain)
     return rng, _unless_lost(block, covariance, factor, prior, [seen], noise)
+
+
+def draw_from_factor(
+    factor: TensorVariable,
+    linear: TensorVariable,
+    noise: TensorVariable,
+    b_ndim: Literal[1, 2] | None = None,
+) -> TensorVariable:
+    """``P^{-1} h + L^{-T} noise``, a draw from ``N(P^{-1} h, P^{-1})``.
+
+    Parameters
+    ----------
+    factor : TensorVariable, shape (..., d, d)
+        The Cholesky factor L of P, lower triangular.
+    linear, noise : TensorVariable, shape (..., d) or (..., d, n)
+        ``h``, in columns where there are several, and standard normals.
+    b_ndim : 1 or 2, optional
+        Whether the last axis, or the last two, are those of one system. By default two, if there
+        are two.
+    """
+    half = solve_triangular(factor, linear, lower=True, b_ndim=b_ndim) + noise
+    block: TensorVariable = solve_triangular(factor.mT, half, lower=False, b_ndim=b_ndim)
+    return block
 
 
 def _unless_lost(

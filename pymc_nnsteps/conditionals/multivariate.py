@@ -26,7 +26,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.linalg import MatrixInverse, cholesky, solve_triangular
+from pytensor.tensor.linalg import MatrixInverse, cholesky
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -36,16 +36,18 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     precision_of,
     require_free,
+    require_given,
     require_transform,
     value_of,
 )
+from pymc_nnsteps.conditionals.gaussian_draws import draw_from_factor
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import affine, broadcast
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -84,8 +86,7 @@ class GaussianVector(Conditional):
             linear += _product(seen.child, seen.design, seen.residual[..., None])
         factor = cholesky(precision, lower=True)
         rng, noise = standard_normal(rng, (rv.size,), rv.dtype)
-        half = solve_triangular(factor, linear[:, 0], lower=True) + noise
-        vector = solve_triangular(factor.T, half, lower=False)
+        vector = draw_from_factor(factor, linear[:, 0], noise)
         return Draw(rng, {rv: typed_like(rv, vector.reshape(lengths(rv)))})
 
 
@@ -167,15 +168,10 @@ def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, not Normal or MvNormal"
         )
-    if depends_on(parameters(child)[1], {rv}, model.basic_RVs):
-        raise NotConjugate(f"the scale of child {describe(child)} depends on it")
+    require_given(model, child, "the scale", parameters(child)[1:], {rv})
     mean = location(child)
-    try:
+    with declined_as(f"the mean of child {describe(child)} is not affine in it"):
         form = broadcast(affine(mean, {rv}, model.basic_RVs), mean, child)
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"the mean of child {describe(child)} is not affine in it: {reason}"
-        ) from None
     term = form.terms[rv]
     for axis, link in enumerate(term.links):
         if link is not None:

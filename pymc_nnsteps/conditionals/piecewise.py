@@ -24,13 +24,20 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, normal_prior, value_of
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    normal_prior,
+    require_given,
+    value_of,
+)
 from pymc_nnsteps.conditionals.table import recognises
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import known_shape, lengths
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.piecewise_linear import Pieces, PiecewiseForm, piecewise_linear
-from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.random import piecewise_normal
 
@@ -93,8 +100,7 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     if not isinstance(x.owner.op, NormalRV):
         raise NotConjugate(f"child {describe(x)} is {distribution(x)}, not Normal")
     _, sigma = parameters(x)
-    if depends_on(sigma, {z}, model.basic_RVs):
-        raise NotConjugate(f"the scale of child {describe(x)} depends on it")
+    require_given(model, x, "the scale", [sigma], {z})
     form = read_activation(model, z, x)
     value = value_of(model, x)
     observed = value if form.offset is None else value - form.offset
@@ -114,12 +120,8 @@ def read_activation(model: pm.Model, z: TensorVariable, x: TensorVariable) -> Pi
     NotConjugate
     """
     [mean, *_] = parameters(x)
-    try:
+    with declined_as(f"the mean of child {describe(x)} is not a piecewise-linear function of it"):
         return piecewise_linear(mean, z, model.basic_RVs, known_shape(model, z))
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"the mean of child {describe(x)} is not a piecewise-linear function of it: {reason}"
-        ) from None
 
 
 def entries_like(

@@ -9,7 +9,7 @@ from pymc_nnsteps.conditionals.conditional import Conditional
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.conditionals.scales import is_scale
 from pymc_nnsteps.conditionals.table import Recogniser, laws_of
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.names import describe, distribution
 
 
@@ -42,10 +42,8 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
         ...
     pymc_nnsteps.graphs.errors.NotConjugate: mu: child y is StudentT, not Normal
     """
-    try:
+    with declined_as(describe(rv)):
         return _first([law.recognise for law in laws_of(model, rv)], model, rv)
-    except NotConjugate as reason:
-        raise NotConjugate(f"{describe(rv)}: {reason}") from None
 
 
 def _first(recognisers: Sequence[Recogniser], model: pm.Model, rv: TensorVariable) -> Conditional:

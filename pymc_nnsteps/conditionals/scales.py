@@ -78,12 +78,13 @@ from pymc_nnsteps.conditionals.conditional import (
     Draw,
     Shapes,
     require_free,
+    require_given,
     require_transform,
     value_of,
 )
 from pymc_nnsteps.conditionals.entries import carried, summed
 from pymc_nnsteps.conditionals.table import recognises
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -398,15 +399,10 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
         )
     given = parameters(child)
     scale = given[role.scale]
-    barriers = model.basic_RVs
     others = [other for i, other in enumerate(given) if i != role.scale]
-    if any(depends_on(other, {rv}, barriers) for other in others):
-        raise NotConjugate(f"more than the scale of child {describe(child)} depends on it")
-    try:
-        form = carried(scale, rv, barriers, child)
-    except NotConjugate as reason:
-        message = f"the scale of child {describe(child)} is not a power of it: {reason}"
-        raise NotConjugate(message) from None
+    require_given(model, child, "more than the scale", others, {rv})
+    with declined_as(f"the scale of child {describe(child)} is not a power of it"):
+        form = carried(scale, rv, model.basic_RVs, child)
     if role.shape is not None:
         power = scalar_constant(given[role.shape])
         if power is None:

@@ -26,17 +26,18 @@ from pymc_nnsteps.conditionals.conditional import (
     Draw,
     Shapes,
     require_free,
+    require_given,
     require_transform,
     value_of,
 )
 from pymc_nnsteps.conditionals.entries import selected, summed
 from pymc_nnsteps.conditionals.table import recognises
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 
 
@@ -91,17 +92,12 @@ def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Classes
             f"child {describe(child)} is {distribution(child)}, neither classes nor their counts"
         )
     *others, shares = parameters(child)
-    if any(depends_on(other, {rv}, model.basic_RVs) for other in others):
-        raise NotConjugate(f"more than the shares of child {describe(child)} depends on it")
+    require_given(model, child, "more than the shares", others, {rv})
     counts = value_of(model, child)
     if isinstance(child.owner.op, CategoricalRV):
         counts = pt.eq(counts[..., None], pt.arange(shares.shape[-1]))
-    try:
+    with declined_as(f"the shares of child {describe(child)} are not its own"):
         form = selected(shares, rv, model.basic_RVs, counts)
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"the shares of child {describe(child)} are not its own: {reason}"
-        ) from None
     *rows, last = form.term.links
     classes = rv.ndim - 1
     if last != Link(classes) or classes in {link.axis for link in rows if link is not None}:

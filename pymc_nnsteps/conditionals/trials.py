@@ -37,16 +37,17 @@ from pymc_nnsteps.conditionals.conditional import (
     Draw,
     Shapes,
     require_free,
+    require_given,
     require_transform,
     value_of,
 )
 from pymc_nnsteps.conditionals.entries import selected, summed
 from pymc_nnsteps.conditionals.table import recognises
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children, depends_on, parameters, unwrapped
+from pymc_nnsteps.graphs.search import children, parameters, unwrapped
 from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 
 Counts = Callable[..., tuple[TensorVariable, TensorVariable]]
@@ -115,18 +116,12 @@ def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Trial:
             f"child {describe(child)} is {distribution(child)}, of which it is no probability"
         )
     *others, probability = parameters(child)
-    if any(depends_on(other, {rv}, model.basic_RVs) for other in others):
-        raise NotConjugate(f"more than the probability of child {describe(child)} depends on it")
+    require_given(model, child, "more than the probability", others, {rv})
     value = value_of(model, child)
     complement = _complement_of(probability)
-    try:
-        form = selected(
-            probability if complement is None else complement, rv, model.basic_RVs, child
-        )
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"the probability of child {describe(child)} is neither it nor one minus it: {reason}"
-        ) from None
+    stated = probability if complement is None else complement
+    with declined_as(f"the probability of child {describe(child)} is neither it nor one minus it"):
+        form = selected(stated, rv, model.basic_RVs, child)
     both = counts(value, *others)
     successes, failures = both if complement is None else both[::-1]
     return Trial(value, successes, failures, form)

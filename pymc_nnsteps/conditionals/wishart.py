@@ -33,6 +33,7 @@ from pymc_nnsteps.conditionals.conditional import (
     Draw,
     Shapes,
     require_free,
+    require_given,
     require_transform,
     value_of,
 )
@@ -41,7 +42,7 @@ from pymc_nnsteps.conditionals.multivariate import inverted, location
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children, depends_on, parameters, unwrapped
+from pymc_nnsteps.graphs.search import children, parameters, unwrapped
 from pymc_nnsteps.graphs.values import typed_like
 
 
@@ -101,8 +102,7 @@ def _residual(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Ten
             f"child {describe(child)} is {distribution(child)}, of which it is no precision matrix"
         )
     mean, covariance = location(child), parameters(child)[1]
-    if depends_on(mean, {rv}, model.basic_RVs):
-        raise NotConjugate(f"the mean of child {describe(child)} depends on it")
+    require_given(model, child, "the mean", [mean], {rv})
     precision = inverted(covariance)
     while precision is not None and precision.owner and isinstance(precision.owner.op, DimShuffle):
         precision = precision.owner.inputs[0]

@@ -1,8 +1,38 @@
 """What a reader of graphs raises where it cannot establish what it was asked for."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more than an error)
     """A full conditional has no form that this package knows how to draw from.
 
     The message names the variable, the child that stands in the way, and the reason.
     """
+
+
+@contextmanager
+def declined_as(finding: str) -> Iterator[None]:
+    """Put what was to be established before the reason why a reader within could not do it.
+
+    Parameters
+    ----------
+    finding : str
+        Such as ``"the mean of child y is not affine in it"``.
+
+    Raises
+    ------
+    NotConjugate
+
+    Examples
+    --------
+    >>> with declined_as("the mean of y is not affine"):
+    ...     raise NotConjugate("Exp is not linear")
+    Traceback (most recent call last):
+        ...
+    pymc_nnsteps.graphs.errors.NotConjugate: the mean of y is not affine: Exp is not linear
+    """
+    try:
+        yield
+    except NotConjugate as reason:
+        raise NotConjugate(f"{finding}: {reason}") from None

@@ -37,7 +37,7 @@ from typing import override
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
-from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import augmented, with_any_precision
@@ -53,6 +53,7 @@ from pymc_nnsteps.conditionals.blocks import (
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates
 from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.gaussian_draws import draw_from_factor
 from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
@@ -152,8 +153,8 @@ class CollapsedWeights(Conditional):
         matrix = information + pt.diag(precision.ravel())
         root = cholesky(matrix, lower=True)
         rng, noise = standard_normal(rng, prior.shape, precision.dtype)
-        half = solve_triangular(root, linear.ravel(), lower=True) + noise.ravel()
-        drawn = solve_triangular(root.T, half, lower=False).reshape((n_units, prior.shape[-1]))
+        drawn = draw_from_factor(root, linear.ravel(), noise.ravel())
+        drawn = drawn.reshape((n_units, prior.shape[-1]))
         rows = refuse_lost(pt.diagonal(matrix), pt.diagonal(root), drawn)
         return Draw(rng, split(rows if prior.label_lengths else rows[0], members))
 

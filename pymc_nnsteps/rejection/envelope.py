@@ -44,7 +44,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.entries import summed
 from pymc_nnsteps.conditionals.scales import CHILDREN, scaled_child
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.values import observed_values, substitute
@@ -213,10 +213,8 @@ def _raise_scales(
     """Note the factor ``s**exponent`` of a child's scale with the variables s depends on."""
     scale = parameters(child)[position]
     for v in stated_in([scale], model.basic_RVs) & set(model.free_RVs):
-        try:
+        with declined_as(describe(v)):
             scaled = scaled_child(model, child, v)
-        except NotConjugate as reason:
-            raise NotConjugate(f"{describe(v)}: {reason}") from None
         powers_of_entries = pt.as_tensor(scaled.form.exponent * exponent)
         power = _evaluate(model, summed(powers_of_entries, scaled.form, v, scaled.value))
         powers[v] = powers[v] + power if v in powers else power
