@@ -282,64 +282,102 @@ def _flat(member: Layout, parameter: TensorVariable) -> TensorVariable:
     return flatten(full, n, len(member.dense))
 
 
+@dataclass(frozen=True)
+class _ChildAxes:
+    """Axes of a child: labels in the block's order, those of the design's rows, and the others."""
+
+    labels: tuple[int, ...]
+    rows: tuple[int, ...]
+    repeated: tuple[int, ...]
+
+
 def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
     """Arrange what one child says by labels.
 
     Axes of the child along which the design does not vary are averaged first: the mean,
     weighted by the precisions, is sufficient.
     """
-    child, links = seen.child, seen.terms[0].links
-    label_axes = sorted(
-        seen.label_axes,
-        key=lambda axis: members[0].labels.index(links[axis].axis),  # type: ignore[union-attr]
-    )
-    n = len(label_axes)
-    varying = seen.varying_axes
-    repeated = [a for a in range(child.ndim) if a not in label_axes and a not in varying]
-    order = (*label_axes, *varying, *repeated)
-    n_kept = n + len(varying)
-    weight = align(seen.precision, child.ndim).dimshuffle(order)
-    response = seen.residual.dimshuffle(order)
-    if repeated:
-        total = weight.sum(tuple(range(n_kept, child.ndim)))
-        count = [child.shape[a] for i, a in enumerate(repeated) if not varies(weight, [n_kept + i])]
-        total = reduce(lambda a, b: a * b, count, total).astype(weight.dtype)
-        response = (weight * response).sum(tuple(range(n_kept, child.ndim))) / total
-        weight = total
-    spread: dict[int, Length] = {}
-    stated = stated_lengths(child)
-    for i, axis in enumerate(varying):
-        [term, *_] = [term for term in seen.terms if term.varies_along(axis)]
-        length = stated[axis]
-        spread[n + i] = term.length_along(axis) if length is None else length
+    axes = _child_axes(members[0], seen)
+    n, n_rows = len(axes.labels), len(axes.rows)
+    lengths_of_rows = _lengths_of_rows(seen, axes)
+    response, weight = _averaged(seen, axes)
+    factor, terms = common_factor(seen.terms)
+    designs = [
+        _design(member, term, axes, lengths_of_rows)
+        for member, term in zip(members, terms, strict=True)
+    ]
 
-    def rows(array: TensorVariable) -> TensorVariable:
-        if varies(array, spread):
-            return flatten(expand(array, spread), n, len(varying))
+    def by_row(array: TensorVariable) -> TensorVariable:
+        if varies(array, lengths_of_rows):
+            return flatten(expand(array, lengths_of_rows), n, n_rows)
         return array.dimshuffle(*range(n), "x")
 
-    factor, terms = common_factor(seen.terms)
-    designs = []
-    for member, term in zip(members, terms, strict=True):
-        dense = [child.ndim + axis for axis in member.dense]
-        design = term.coefficient.dimshuffle(*label_axes, *varying, *dense)
-        full = {n_kept + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
-        design = flatten(expand(design, spread | full), n_kept, len(dense))
-        designs.append(flatten(design, n, len(varying)))
-    index = []
-    for axis in label_axes:
-        link = links[axis]
-        assert link is not None
-        length = members[0].lengths[link.axis]
-        index.append(None if link.index is None else (link.index, length))
-    design = concatenate(designs, [child.shape[axis] for axis in label_axes])
     return Evidence(
-        design,
-        flatten(response, n, len(varying)),
-        rows(weight),
-        None if factor is None else rows(factor.dimshuffle(*label_axes, *varying)),
-        tuple(index),
+        concatenate(designs, [seen.child.shape[axis] for axis in axes.labels]),
+        flatten(response, n, n_rows),
+        by_row(weight),
+        None if factor is None else by_row(factor.dimshuffle(*axes.labels, *axes.rows)),
+        tuple(_picked(members[0], seen, axis) for axis in axes.labels),
     )
+
+
+def _child_axes(first: Layout, seen: Observation) -> _ChildAxes:
+    links = seen.terms[0].links
+    labels = sorted(
+        seen.label_axes,
+        key=lambda axis: first.labels.index(links[axis].axis),  # type: ignore[union-attr]
+    )
+    rows = seen.varying_axes
+    repeated = [a for a in range(seen.child.ndim) if a not in labels and a not in rows]
+    return _ChildAxes(tuple(labels), tuple(rows), tuple(repeated))
+
+
+def _lengths_of_rows(seen: Observation, axes: _ChildAxes) -> dict[int, Length]:
+    """Lengths of the axes of rows, by their position behind the labels."""
+    lengths_of_rows: dict[int, Length] = {}
+    stated = stated_lengths(seen.child)
+    for position, axis in enumerate(axes.rows, len(axes.labels)):
+        [term, *_] = [term for term in seen.terms if term.varies_along(axis)]
+        length = stated[axis]
+        lengths_of_rows[position] = term.length_along(axis) if length is None else length
+    return lengths_of_rows
+
+
+def _averaged(seen: Observation, axes: _ChildAxes) -> tuple[TensorVariable, TensorVariable]:
+    """Mean of the response over repeated axes, and its precision, with axes (labels, rows)."""
+    order = (*axes.labels, *axes.rows, *axes.repeated)
+    weight = align(seen.precision, len(order)).dimshuffle(order)
+    response = seen.residual.dimshuffle(order)
+    if not axes.repeated:
+        return response, weight
+    last = tuple(range(len(order) - len(axes.repeated), len(order)))
+    repeats = [
+        seen.child.shape[axis]
+        for axis, position in zip(axes.repeated, last, strict=True)
+        if not varies(weight, [position])
+    ]
+    total = reduce(lambda a, b: a * b, repeats, weight.sum(last)).astype(weight.dtype)
+    return (weight * response).sum(last) / total, total
+
+
+def _design(
+    member: Layout, term: Term, axes: _ChildAxes, lengths_of_rows: dict[int, Length]
+) -> TensorVariable:
+    """The part of the design that belongs to a variable of the block, (labels, n, entries)."""
+    n, front = len(axes.labels), len(axes.labels) + len(axes.rows)
+    dense = [term.out_ndim + axis for axis in member.dense]
+    design = term.coefficient.dimshuffle(*axes.labels, *axes.rows, *dense)
+    entries = {front + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
+    design = flatten(expand(design, lengths_of_rows | entries), front, len(dense))
+    return flatten(design, n, len(axes.rows))
+
+
+def _picked(first: Layout, seen: Observation, axis: int) -> tuple[TensorVariable, Length] | None:
+    """The entries of the block that a child picks at a label axis, and the block's length."""
+    link = seen.terms[0].links[axis]
+    assert link is not None
+    length = first.lengths[link.axis]
+    return None if link.index is None else (link.index, length)
 
 
 def common_factor(terms: Sequence[Term]) -> tuple[TensorVariable | None, Sequence[Term]]:

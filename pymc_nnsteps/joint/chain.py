@@ -28,6 +28,7 @@ from pymc_nnsteps.conditionals.augmentation import augmented, with_any_precision
 from pymc_nnsteps.conditionals.blocks import (
     Evidence,
     Layout,
+    Member,
     Observation,
     Rows,
     evidence_of,
@@ -58,62 +59,96 @@ class GaussianChain(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        members = [layer.members[0] for layer in self.layers]
-        n_obs = members[0].lengths[members[0].labels[0]]
-        widths = [member.lengths[member.dense[0]] for member in members]
-        dtype = self.draws[0].dtype
+        rng, seen, steps = self._seen_and_steps(rng)
+        size = (len(self.layers), self._n_obs, _largest(self._widths))
+        rng, noise = standard_normal(rng, size, self._dtype)
+        drawn = draw_chain(
+            _vector(self._widths),
+            _vector([rows.design.shape[0] for rows in seen]),
+            *self._noise(steps),
+            *self._likelihood(seen),
+            *self._transitions(steps),
+            noise,
+        )
+        values: dict[TensorVariable, TensorVariable] = {}
+        for i, (layer, width) in enumerate(zip(self.layers, self._widths, strict=True)):
+            values.update(split(drawn[i, :, :width], layer.members))
+        return Draw(rng, values)
+
+    @property
+    def _members(self) -> list[Member]:
+        return [layer.members[0] for layer in self.layers]
+
+    @property
+    def _n_obs(self) -> Length:
+        [first, *_] = self._members
+        return first.lengths[first.labels[0]]
+
+    @property
+    def _widths(self) -> list[Length]:
+        return [member.lengths[member.dense[0]] for member in self._members]
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.draws[0].dtype)
+
+    def _seen_and_steps(self, rng: Variable) -> tuple[Variable, list[Rows], list[Observation]]:
+        """What is seen of each layer beside the next one, and how each leads to the next."""
         seen: list[Rows] = []
         steps: list[Observation] = []
-        above_each = (*self.draws[1:], None)
-        for layer, above, width in zip(self.layers, above_each, widths, strict=True):
+        next_each = (*self.draws[1:], None)
+        for layer, following, width in zip(self.layers, next_each, self._widths, strict=True):
             evidence = []
             for child in layer.observations:
                 rng, observation = augmented(rng, child)
-                if child.child is above:
+                if child.child is following:
                     steps.append(observation)
                 else:
                     evidence.append(evidence_of(layer.members, observation))
-            seen.append(rows_of(evidence) or _no_rows(n_obs, width, dtype))
+            seen.append(rows_of(evidence) or _no_rows(self._n_obs, width, self._dtype))
+        return rng, seen, steps
+
+    def _noise(self, steps: Sequence[Observation]) -> tuple[TensorVariable, TensorVariable]:
+        r""":math:`\Lambda_l`, and :math:`o_l` (of the first layer the mean)."""
+        offsets = [self._members[0].mean, *(step.offset for step in steps)]
+        precisions = [_by_sample(member, member.precision) for member in self._members]
+        means = [_by_sample(*pair) for pair in zip(self._members, offsets, strict=True)]
+        return self._per_sample(precisions), self._per_sample(means)
+
+    def _likelihood(
+        self, seen: Sequence[Rows]
+    ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        """``C_l``, ``w_l`` and ``C_l^T w_l y_l``."""
+        counts = [rows.design.shape[0] for rows in seen]
+        weights = [
+            expand(rows.weight, {0: self._n_obs, 1: count})
+            for rows, count in zip(seen, counts, strict=True)
+        ]
+        most, widest = _largest(counts), _largest(self._widths)
+        return (
+            _stack([rows.design for rows in seen], most, widest, self._dtype),
+            _stack(weights, self._n_obs, most, self._dtype),
+            self._per_sample([pt.dot(rows.score, rows.design) for rows in seen]),
+        )
+
+    def _transitions(self, steps: Sequence[Observation]) -> tuple[TensorVariable, TensorVariable]:
+        """``T_l`` and ``g_l``, of which the first layer has none."""
         passed = [
             evidence_of(layer.members, step)
             for layer, step in zip(self.layers, steps, strict=False)
         ]
-        means = [members[0].mean, *(step.offset for step in steps)]
-        counts = [rows.design.shape[0] for rows in seen]
-        weights = [
-            expand(rows.weight, {0: n_obs, 1: count})
-            for rows, count in zip(seen, counts, strict=True)
+        designs = [None, *(step.shared_design for step in passed)]
+        widest = _largest(self._widths)
+        gains = self._per_sample([None, *(_gain(step) for step in passed)])
+        return _stack(designs, widest, widest, self._dtype), gains
+
+    def _per_sample(self, arrays: Sequence[TensorVariable | None]) -> TensorVariable:
+        """Arrays of the layers that broadcast to (samples, units), stacked."""
+        full = [
+            None if array is None else expand(array, {0: self._n_obs, 1: width})
+            for array, width in zip(arrays, self._widths, strict=True)
         ]
-        rng, noise = standard_normal(rng, (len(members), n_obs, _largest(widths)), dtype)
-
-        def per_sample(arrays: Sequence[TensorVariable | None]) -> TensorVariable:
-            full = [
-                None if array is None else expand(array, {0: n_obs, 1: width})
-                for array, width in zip(arrays, widths, strict=True)
-            ]
-            return _stack(full, n_obs, _largest(widths), dtype)
-
-        drawn = draw_chain(
-            _vector(widths),
-            _vector(counts),
-            per_sample([_by_sample(member, member.precision) for member in members]),
-            per_sample([_by_sample(*pair) for pair in zip(members, means, strict=True)]),
-            _stack([rows.design for rows in seen], _largest(counts), _largest(widths), dtype),
-            _stack(weights, n_obs, _largest(counts), dtype),
-            per_sample([pt.dot(rows.score, rows.design) for rows in seen]),
-            _stack(
-                [None, *(step.shared_design for step in passed)],
-                _largest(widths),
-                _largest(widths),
-                dtype,
-            ),
-            per_sample([None, *(_gain(step) for step in passed)]),
-            noise,
-        )
-        values: dict[TensorVariable, TensorVariable] = {}
-        for i, (layer, width) in enumerate(zip(self.layers, widths, strict=True)):
-            values.update(split(drawn[i, :, :width], layer.members))
-        return Draw(rng, values)
+        return _stack(full, self._n_obs, _largest(self._widths), self._dtype)
 
 
 def propose_chains(
