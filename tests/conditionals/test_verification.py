@@ -58,12 +58,12 @@ def test_laws_of_a_model_with_all_kinds_of_children():
 
 def _constant_entries_counted(patch):
     """What joined scales were read as once."""
-    read = entries.power
+    read = entries.monomial
 
     def without_where(*given):
         return replace(read(*given), where=None)
 
-    patch.setattr(entries, "power", without_where)
+    patch.setattr(entries, "monomial", without_where)
 
 
 def _dropped(kind):
