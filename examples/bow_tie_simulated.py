@@ -1,6 +1,6 @@
 """The simulated example of the bow-tie paper, by variational fits: depth, and what is needed.
 
-    python examples/bow_tie_simulated.py            # depths 1, 2 and 4, ten splits, some minutes
+    python examples/bow_tie_simulated.py            # depths 1, 2 and 4, ten splits
     python examples/bow_tie_simulated.py --quick    # depths 1 and 2, one split
 
 Two inputs, uniform between -2 and 2, of which the target ``0.1 x1^2 + 10 sin(x1)`` plus noise of
