@@ -52,6 +52,7 @@ def fit(
     batches: Iterable[tuple[ArrayLike, ArrayLike]] | None = None,
     n_obs: int | None = None,
     forgetting: float = 0.75,
+    delay: float = 100.0,
     local_sweeps: int = 40,
     cores: int = 1,
     random_seed: RandomSeed = None,
@@ -97,7 +98,10 @@ def fit(
     n_obs : int, optional
         Number of all rows that ``batches`` come from.
     forgetting : float
-        ``k`` of the steps ``(1 + t)**-k``, above 1/2 and up to 1.
+        ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, above 1/2 and up to 1.
+    delay : float
+        Batches before steps are much shorter than 1: a fit gets about as far as by as many sweeps
+        over all rows as its steps add up to. Shorter for batches of few rows; the paper has 1.
     local_sweeps : int
         Most updates of the gates and activations of a batch before the step.
     cores : int
@@ -146,6 +150,7 @@ def fit(
         positive_number("tolerance", tolerance),
         em,
         positive_number("forgetting", forgetting, at_most=1.0),
+        positive_number("delay", delay),
         positive_integer("local_sweeps", local_sweeps),
     )
     if schedule.forgetting <= 0.5:

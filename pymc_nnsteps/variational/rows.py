@@ -346,8 +346,8 @@ def statistics(
     for before, own, gate in zip(chain, chain[1:], gates, strict=False):
         (rho, uncertain), (omega, log_both) = _open(gate.logit), _polya_gamma(gate.tilt)
         units, width = rho.shape[1], before.mean.shape[1] + 1
-        sums = before.second.T @ np.hstack([rho, omega])
-        seen, doubt = np.split(_symmetric(sums.T, width), 2)
+        sums = np.hstack([rho, omega]).T @ before.second
+        seen, doubt = np.split(_symmetric(sums, width), 2)
         product = _with_ones((rho * own.mean).T, before.mean)
         if own.cross is not None:
             product[:, 1:] += np.einsum("nd,njd->dj", rho, own.cross)

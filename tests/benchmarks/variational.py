@@ -25,6 +25,7 @@ SETTINGS = {
     "N = 270, 2-20-1": (270, 2, (20,)),
     "N = 455, 13-50-1": (455, 13, (50,)),
     "N = 927, 8-50-1": (927, 8, (50,)),
+    "N = 927, 50-50-1": (927, 50, (50,)),
     "N = 270, 2-20-20-1": (270, 2, (20, 20)),
     "N = 927, 8-50-50-1": (927, 8, (50, 50)),
 }
@@ -135,7 +136,7 @@ def share_of_products(n_obs: int, n_features: int, units: int) -> None:
     start = time.process_time()
     for _ in range(n_obs // rows):
         outer @ weights
-        outer.T @ both
+        both.T @ outer
         rho.T @ rho
     products = time.process_time() - start
     print(

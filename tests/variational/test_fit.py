@@ -111,9 +111,10 @@ def test_one_batch_of_all_rows_is_a_sweep(family):
 
 
 def test_stochastic_steps(model):
+    """They come as far as sweeps; with steps that are short from the start the error is 0.76."""
     found = nns.fit(model, "svi", batch_size=60, sweeps=300, **QUIET)
     predicted = found.predict(X, random_seed=1)["mean"].values[:, 0]
-    assert np.sqrt(np.mean((predicted - Y) ** 2)) < 1.5
+    assert np.sqrt(np.mean((predicted - Y) ** 2)) < 0.65
     assert np.median(found.elbo[-30:]) > np.median(found.elbo[:30])
 
 
@@ -178,6 +179,7 @@ def test_wrong_batches(model):
         ({"batches": [], "n_obs": 9}, "batches is empty"),
         ({"batches": [pair], "n_obs": 9, "starts": 2}, "starts must be 1"),
         ({"forgetting": 0.4}, "forgetting must be above 1/2"),
+        ({"delay": 0}, "delay must be a positive number"),
     ]:
         with pytest.raises(ValueError, match=message):
             nns.fit(model, "svi", **options, **QUIET)
