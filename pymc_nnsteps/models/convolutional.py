@@ -175,8 +175,14 @@ def intermediate_noise_cnn(
         ) -> TensorVariable:
             kind = {"Z": "pre", "P": "pool", "X": "post"}[role]
             of_layer = layer - 1 if role != "P" else sum(m.is_pooled for m in maps[: layer - 1])
+            lengths = (inputs.shape[0], *(dims[name].length for name in names))
             return layers.noisy(
-                f"{role}{layer + 1}", mean, delta[kind][of_layer], ("obs", *names), initval
+                f"{role}{layer + 1}",
+                mean,
+                delta[kind][of_layer],
+                ("obs", *names),
+                initval,
+                lengths,
             )
 
         for layer, made in enumerate(maps, 1):

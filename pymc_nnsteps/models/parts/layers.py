@@ -326,6 +326,7 @@ def noisy(
     variance: float,
     dims: tuple[str, ...],
     initval: TensorVariable | str | None,
+    shape: Sequence[TensorVariable | int] | None = None,
 ) -> TensorVariable:
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
 
@@ -337,6 +338,8 @@ def noisy(
         Zero makes the variable a ``pm.Deterministic``.
     dims : tuple of str
     initval : TensorVariable, str or None
+    shape : sequence of int or TensorVariable, optional
+        Lengths of the axes, where more is known of them than the dims say.
 
     Returns
     -------
@@ -344,4 +347,6 @@ def noisy(
     """
     if variance == 0:
         return pm.Deterministic(name, mean, dims=dims)
-    return pm.Normal(name, mean, standard_deviation(variance), dims=dims, initval=initval)
+    return pm.Normal(
+        name, mean, standard_deviation(variance), shape=shape, dims=dims, initval=initval
+    )
