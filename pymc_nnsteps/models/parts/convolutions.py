@@ -1,7 +1,7 @@
 """Convolutions and average pooling of images, with their sizes.
 
 A convolution is a dense layer of every patch of an image: with the patches ``P`` of shape
-``(n_obs, height, width, in_channels * ky * kx)`` its pre-activations are ``P W^T + b``.
+``(n_obs, in_channels * ky * kx, height * width)`` its pre-activations are ``W P + b``.
 """
 
 from collections.abc import Sequence
@@ -199,7 +199,7 @@ def convolution(
         dims=dims,
         initval=initval,
     )
-    mean = _patches(images, made) @ weights.reshape((made.channels, made.fan_in)).T
+    mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
     if bias_precision is not None:
         mean = mean + pm.Normal(
             f"b{layer}",
@@ -208,8 +208,8 @@ def convolution(
             shape=made.channels,
             dims=dims[0],
             initval=initval,
-        )
-    return pt.moveaxis(mean, -1, 1)
+        )[:, None]
+    return mean.reshape((images.shape[0], *made.shape))
 
 
 def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
@@ -234,23 +234,29 @@ def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 
 def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
-    """What each kernel sees, shape (n_obs, height, width, fan_in)."""
+    """What a kernel sees, shape (n_obs, fan_in, height * width).
+
+    In memory the rows come second, so that all patches are one matrix on the right of the kernels.
+    """
     index, inside = _places(made)
     pixels = images.reshape((images.shape[0], int(np.prod(made.image))))
-    patches = pixels[:, index]
-    return patches if inside.all() else patches * inside.astype(config.floatX)
+    patches = pt.swapaxes(pixels[:, index], 0, 1)
+    if not inside.all():
+        patches = patches * inside[:, None].astype(config.floatX)
+    n_places = index.shape[1] * index.shape[2]
+    return pt.swapaxes(patches.reshape((made.fan_in, images.shape[0], n_places)), 0, 1)
 
 
 def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Which pixel of the flat image each weight sees at each place, and whether it is one."""
     (channels, height, width), (_, out_height, out_width) = made.image, made.shape
     (ky, kx), (sy, sx), (py, px) = made.kernel, made.stride, made.padding
-    rows = (np.arange(out_height)[:, None] * sy + np.arange(ky) - py)[:, None, None, :, None]
-    columns = (np.arange(out_width)[:, None] * sx + np.arange(kx) - px)[None, :, None, None, :]
+    rows = (np.arange(ky)[:, None] + np.arange(out_height) * sy - py)[:, None, :, None]
+    columns = (np.arange(kx)[:, None] + np.arange(out_width) * sx - px)[:, None, :]
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-    of_channel = np.arange(channels)[:, None, None] * height * width
+    of_channel = np.arange(channels)[:, None, None, None, None] * height * width
     index = of_channel + np.clip(rows, 0, height - 1) * width + np.clip(columns, 0, width - 1)
-    shape = (out_height, out_width, made.fan_in)
+    shape = (made.fan_in, out_height, out_width)
     return index.reshape(shape), np.broadcast_to(inside, index.shape).reshape(shape)
 
 
