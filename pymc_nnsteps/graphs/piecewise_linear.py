@@ -24,9 +24,10 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.affine import full, trivial_reshape
+from pymc_nnsteps.graphs.affine import full
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.reshaping import trivial_reshape
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.graphs.values import scalar_constant
 
