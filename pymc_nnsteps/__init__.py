@@ -24,9 +24,11 @@ from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
 from pymc_nnsteps.models import (
+    Conv2D,
     Prior,
     bow_tie,
     hierarchical_mlp,
+    intermediate_noise_cnn,
     intermediate_noise_mlp,
     one_hot,
     wide_mlp,
@@ -43,6 +45,7 @@ __all__ = [
     "MALA",
     "PCN",
     "PCNL",
+    "Conv2D",
     "GeneralizedInverseGaussian",
     "Gibbs",
     "NotConjugate",
@@ -53,6 +56,7 @@ __all__ = [
     "explain",
     "fit",
     "hierarchical_mlp",
+    "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "one_hot",
     "plot_functions",

@@ -25,6 +25,7 @@ rest, labels are independent. The other axes are *dense* and share a precision m
 design, the noise and the prior do not vary with the label, one factorisation serves all labels.
 If the block has more entries per label than there are observations of it, the observations are
 factorised instead of the entries (Matheron's rule; a scalar observation needs no factorisation).
+If no two observations see the same entry, as in average pooling, nothing is factorised.
 """
 
 import math
@@ -65,10 +66,12 @@ from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_batched,
     draw_by_label,
     draw_by_observations,
+    draw_by_windows,
     draw_elementwise,
     draw_shared,
 )
 from pymc_nnsteps.conditionals.table import recognises
+from pymc_nnsteps.conditionals.windows import windows_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.linear_terms import Term, cut_link
@@ -99,6 +102,8 @@ class Gaussian(Conditional):
         prior = prior_of(self.members)
         if len(self.members) == 1 and not self.members[0].dense:
             rng, block = draw_elementwise(rng, prior, evidence)
+        elif len(evidence) == 1 and (windows := windows_of(evidence[0], prior)):
+            rng, block = draw_by_windows(rng, prior, evidence[0], windows)
         elif self._fewer_observations(evidence, shapes) and prior.shared:
             rng, block = draw_by_observations(rng, prior, evidence[0])
         elif prior.shared and all(seen.shared for seen in evidence):

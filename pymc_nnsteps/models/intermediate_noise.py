@@ -12,11 +12,9 @@ Regression observes ``Z^(L+1)``; probit models observe its sign or its argmax. B
 conditional distribution is then known, the posterior can be sampled exactly, layer by layer.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import get_args
 
-import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike
@@ -24,21 +22,13 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models.parts import data, layers, likelihoods
-from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts import layers, likelihoods
+from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.noise import Noise, variances
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
 __all__ = ["intermediate_noise_mlp"]
-
-Likelihood = Literal["normal", "probit", "multinomial_probit"]
-Noise = float | Mapping[str, float | Sequence[float]]
-
-_READ_TARGETS = {
-    "normal": data.regression_targets,
-    "probit": data.binary_targets,
-    "multinomial_probit": data.class_targets,
-}
 
 
 def intermediate_noise_mlp(
@@ -149,11 +139,12 @@ def intermediate_noise_mlp(
     require_choice("likelihood", likelihood, get_args(Likelihood))
     require_choice("start", start, get_args(Start))
     sigma = activation_function(activation)
-    network = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    network = scaffold(X, y, READ_TARGETS[likelihood], hidden)
     units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
-    delta = _variances(noise, n_layers - 1)
+    hidden_layers = (n_layers - 1, "hidden layer")
+    delta = variances(noise, {"pre": hidden_layers, "post": hidden_layers})
     lambda_w = layers.precisions("weight_precision", weight_precision, units[:-1])
-    lambda_b = _bias_precisions(bias, bias_precision, units[:-1])
+    lambda_b = layers.bias_precisions(bias, bias_precision, units[:-1])
 
     model = network.open(_variable_names(n_layers, bias, likelihood))
     real = network.targets.values if likelihood == "normal" else None
@@ -177,69 +168,20 @@ def intermediate_noise_mlp(
         for layer in range(1, n_layers):
             row_dims = ("obs", unit_dims[layer])
             z = layers.noisy(
-                f"Z{layer + 1}", linear_map(layer, x), delta.pre[layer - 1], row_dims, initval
+                f"Z{layer + 1}", linear_map(layer, x), delta["pre"][layer - 1], row_dims, initval
             )
-            x = layers.noisy(f"X{layer + 1}", sigma(z), delta.post[layer - 1], row_dims, initval)
+            x = layers.noisy(f"X{layer + 1}", sigma(z), delta["post"][layer - 1], row_dims, initval)
 
-        mean, latent = linear_map(n_layers, x), f"Z{n_layers + 1}"
-        if likelihood == "normal":
-            likelihoods.normal(mean, delta.output, observed)
-        elif likelihood == "probit":
-            likelihoods.probit(latent, mean, delta.output, observed, start)
-        else:
-            likelihoods.multinomial_probit(
-                latent, mean, delta.output, observed, network.targets.n_outputs, start
-            )
+        likelihoods.observe(
+            likelihood,
+            n_layers + 1,
+            linear_map(n_layers, x),
+            delta["output"][0],
+            observed,
+            network.targets.n_outputs,
+            start,
+        )
     return model
-
-
-@dataclass(frozen=True)
-class _Variances:
-    """``Delta_Z`` and ``Delta_X`` of the hidden layers, and ``Delta_Z^(L+1)``."""
-
-    pre: tuple[float, ...]
-    post: tuple[float, ...]
-    output: float
-
-
-def _variances(noise: Noise, n_hidden: int) -> _Variances:
-    kinds = ("pre", "post", "output")
-    if isinstance(noise, Mapping):
-        if set(noise) != set(kinds):
-            raise ValueError(
-                f'noise must have exactly the keys "pre", "post" and "output"; got {list(noise)}.'
-            )
-        pre, post = (
-            layers.per_layer(f'noise["{kind}"]', noise[kind], n_hidden, "hidden layer")
-            for kind in kinds[:2]
-        )
-        (output,) = layers.per_layer('noise["output"]', noise["output"], 1, None)
-    else:
-        (output,) = layers.per_layer("noise", noise, 1, None)
-        pre = post = (output,) * n_hidden
-    if min((*pre, *post, output)) < 0:
-        raise ValueError(f"noise is a variance and must not be negative; got {noise!r}.")
-    if output == 0:
-        raise ValueError(
-            "noise of the output must be positive; for hidden layers without noise pass "
-            'noise={"pre": 0, "post": 0, "output": 0.1}.'
-        )
-    for variance in (*pre, *post, output):
-        if variance > 0:
-            layers.require_resolved(variance, "noise", noise)
-    return _Variances(pre, post, output)
-
-
-def _bias_precisions(
-    bias: bool, bias_precision: float | Sequence[float] | None, fan_in: Sequence[int]
-) -> tuple[float | None, ...]:
-    if not isinstance(bias, bool | np.bool_):
-        raise ValueError(f"bias must be True or False; got {bias!r}.")
-    if bias:
-        return layers.precisions("bias_precision", bias_precision, fan_in)
-    if bias_precision is not None:
-        raise ValueError("bias_precision has no meaning with bias=False; leave one of them out.")
-    return (None,) * len(fan_in)
 
 
 def _variable_names(n_layers: int, bias: bool, likelihood: Likelihood) -> list[str]:
