@@ -25,6 +25,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
 from pymc_nnsteps.models import (
     Prior,
+    blocks,
     bow_tie,
     hierarchical_mlp,
     intermediate_noise_mlp,
@@ -48,6 +49,7 @@ __all__ = [
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",
+    "blocks",
     "bow_tie",
     "diagnose",
     "explain",

@@ -8,10 +8,12 @@ module                  its subject
 ``hierarchical``        networks with precisions at up to three levels, and skips
 ``bow_tie``             networks with stochastic gates whose weights are shrunk to zero
 ``priors``              the prior of a group of parameters
+``blocks``              the networks of these models, as parts of any model
 ``parts``               what these are put together from
 ======================  ================================================================
 """
 
+from pymc_nnsteps.models import blocks
 from pymc_nnsteps.models.bow_tie import bow_tie
 from pymc_nnsteps.models.hierarchical import hierarchical_mlp
 from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
@@ -21,6 +23,7 @@ from pymc_nnsteps.models.wide import wide_mlp
 
 __all__ = [
     "Prior",
+    "blocks",
     "bow_tie",
     "hierarchical_mlp",
     "intermediate_noise_mlp",

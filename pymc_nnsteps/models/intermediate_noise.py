@@ -12,19 +12,18 @@ Regression observes ``Z^(L+1)``; probit models observe its sign or its argmax. B
 conditional distribution is then known, the posterior can be sampled exactly, layer by layer.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal, get_args
 
-import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models.parts import data, layers, likelihoods
+from pymc_nnsteps.models.blocks.intermediate_noise import Noise, noisy_layers
+from pymc_nnsteps.models.parts import data, likelihoods
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -32,7 +31,6 @@ from pymc_nnsteps.models.parts.scales import warn_of_scales
 __all__ = ["intermediate_noise_mlp"]
 
 Likelihood = Literal["normal", "probit", "multinomial_probit"]
-Noise = float | Mapping[str, float | Sequence[float]]
 
 _READ_TARGETS = {
     "normal": data.regression_targets,
@@ -47,7 +45,8 @@ def intermediate_noise_mlp(
     *,
     hidden: Sequence[int] = (10,),
     activation: Activation = "relu",
-    noise: Noise = 1e-2,
+    noise: Noise | None = None,
+    sigma: Noise | None = None,
     weight_precision: float | Sequence[float] | None = None,
     bias_precision: float | Sequence[float] | None = None,
     bias: bool = True,
@@ -73,11 +72,14 @@ def intermediate_noise_mlp(
         ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"`` or a
         :class:`~pymc_nnsteps.activations.PiecewiseLinear`.
     noise : float or dict
-        Variance ``Delta``: one for all, or ``{"pre": ..., "post": ..., "output": ...}`` for
-        ``Delta_Z`` and ``Delta_X`` of the hidden layers (each a float, or one per hidden layer)
-        and for ``Delta_Z^(L+1)``. A pre- or post-activation without noise is a
-        ``pm.Deterministic``: ``"post": 0`` is a stochastic feed-forward network, and
+        Variance ``Delta``, 1e-2 if neither ``noise`` nor ``sigma`` is given: one for all, or
+        ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
+        layers (each a float, or one per hidden layer) and for ``Delta_Z^(L+1)``. A pre- or
+        post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic
+        feed-forward network, and
         ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive.
+    sigma : float or dict
+        Standard deviations, PyMC's word, in place of the variances of ``noise``.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
     bias : bool
@@ -125,10 +127,6 @@ def intermediate_noise_mlp(
     Latent variables that were stored belong to the old rows; since PyMC 6.4
     ``sample_vars=["Z2", "X2"], var_names=["y"]`` has them drawn anew.
 
-    The probit models and ``start="prior"`` set initial values, which PyMC's model
-    transformations (``pm.do``, ``pm.observe``, ``pm.compute_log_likelihood``) refuse: call
-    ``model.set_initval(variable, None)`` for each free variable before these.
-
     References
     ----------
     Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
@@ -147,106 +145,31 @@ def intermediate_noise_mlp(
     ('hidden1', 'feature')
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
-    require_choice("start", start, get_args(Start))
-    sigma = activation_function(activation)
-    network = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
-    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
-    delta = _variances(noise, n_layers - 1)
-    lambda_w = layers.precisions("weight_precision", weight_precision, units[:-1])
-    lambda_b = _bias_precisions(bias, bias_precision, units[:-1])
+    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    network = noisy_layers(
+        scaffolding.stack,
+        activation=activation,
+        noise=noise,
+        sigma=sigma,
+        weight_precision=weight_precision,
+        bias_precision=bias_precision,
+        bias=bias,
+        start=start,
+        observed=True,
+    )
+    targets = scaffolding.targets
+    variance, latent = network.delta.output, f"Z{scaffolding.n_layers + 1}"
 
-    model = network.open(_variable_names(n_layers, bias, likelihood))
-    real = network.targets.values if likelihood == "normal" else None
-    warn_of_scales(network.inputs.values, real)
-
-    initval = "prior" if start == "prior" else None
-    with model:
-        x, observed = network.add_data(model)
-
-        def linear_map(layer: int, x: TensorVariable) -> TensorVariable:
-            return layers.dense(
-                layer,
-                x,
-                shape=(units[layer], units[layer - 1]),
-                dims=(unit_dims[layer], unit_dims[layer - 1]),
-                weight_precision=lambda_w[layer - 1],
-                bias_precision=lambda_b[layer - 1],
-                initval=initval,
-            )
-
-        for layer in range(1, n_layers):
-            row_dims = ("obs", unit_dims[layer])
-            z = layers.noisy(
-                f"Z{layer + 1}", linear_map(layer, x), delta.pre[layer - 1], row_dims, initval
-            )
-            x = layers.noisy(f"X{layer + 1}", sigma(z), delta.post[layer - 1], row_dims, initval)
-
-        mean, latent = linear_map(n_layers, x), f"Z{n_layers + 1}"
+    def build(x: TensorVariable, observed: TensorVariable) -> None:
+        mean = network(x, scaffolding.stack)
         if likelihood == "normal":
-            likelihoods.normal(mean, delta.output, observed)
+            likelihoods.normal(mean, variance, observed)
         elif likelihood == "probit":
-            likelihoods.probit(latent, mean, delta.output, observed, start)
+            likelihoods.probit(latent, mean, variance, observed, start)
         else:
             likelihoods.multinomial_probit(
-                latent, mean, delta.output, observed, network.targets.n_outputs, start
+                latent, mean, variance, observed, targets.n_outputs, start
             )
-    return model
 
-
-@dataclass(frozen=True)
-class _Variances:
-    """``Delta_Z`` and ``Delta_X`` of the hidden layers, and ``Delta_Z^(L+1)``."""
-
-    pre: tuple[float, ...]
-    post: tuple[float, ...]
-    output: float
-
-
-def _variances(noise: Noise, n_hidden: int) -> _Variances:
-    kinds = ("pre", "post", "output")
-    if isinstance(noise, Mapping):
-        if set(noise) != set(kinds):
-            raise ValueError(
-                f'noise must have exactly the keys "pre", "post" and "output"; got {list(noise)}.'
-            )
-        pre, post = (
-            layers.per_layer(f'noise["{kind}"]', noise[kind], n_hidden, "hidden layer")
-            for kind in kinds[:2]
-        )
-        (output,) = layers.per_layer('noise["output"]', noise["output"], 1, None)
-    else:
-        (output,) = layers.per_layer("noise", noise, 1, None)
-        pre = post = (output,) * n_hidden
-    if min((*pre, *post, output)) < 0:
-        raise ValueError(f"noise is a variance and must not be negative; got {noise!r}.")
-    if output == 0:
-        raise ValueError(
-            "noise of the output must be positive; for hidden layers without noise pass "
-            'noise={"pre": 0, "post": 0, "output": 0.1}.'
-        )
-    for variance in (*pre, *post, output):
-        if variance > 0:
-            layers.require_resolved(variance, "noise", noise)
-    return _Variances(pre, post, output)
-
-
-def _bias_precisions(
-    bias: bool, bias_precision: float | Sequence[float] | None, fan_in: Sequence[int]
-) -> tuple[float | None, ...]:
-    if not isinstance(bias, bool | np.bool_):
-        raise ValueError(f"bias must be True or False; got {bias!r}.")
-    if bias:
-        return layers.precisions("bias_precision", bias_precision, fan_in)
-    if bias_precision is not None:
-        raise ValueError("bias_precision has no meaning with bias=False; leave one of them out.")
-    return (None,) * len(fan_in)
-
-
-def _variable_names(n_layers: int, bias: bool, likelihood: Likelihood) -> list[str]:
-    """Every variable the model will have, in the paper's indices."""
-    names = ["inputs", "targets", "y"]
-    for layer in range(1, n_layers + 1):
-        names += [f"W{layer}"] + [f"b{layer}"] * bias
-    for layer in range(2, n_layers + 1):
-        names += [f"Z{layer}", f"X{layer}"]
-    return names if likelihood == "normal" else [*names, f"Z{n_layers + 1}"]
+    warn_of_scales(scaffolding.inputs.values, targets.values if likelihood == "normal" else None)
+    return scaffolding.add(build)
