@@ -26,6 +26,7 @@ from pymc_nnsteps.joint.plan import explain
 from pymc_nnsteps.models import (
     Conv2D,
     Prior,
+    blocks,
     bow_tie,
     hierarchical_mlp,
     intermediate_noise_cnn,
@@ -51,6 +52,7 @@ __all__ = [
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",
+    "blocks",
     "bow_tie",
     "diagnose",
     "explain",

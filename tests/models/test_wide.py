@@ -92,11 +92,11 @@ def psi_of(model, point, depth=1, **options):
     return design(point, model["inputs"].get_value(), depth, **options)
 
 
-def covariance(psi, noise=NOISE):
+def covariance(psi, sigma=NOISE):
     return psi @ psi.T + noise**2 * np.eye(len(psi))
 
 
-def posterior_of_readout(psi, y, noise=NOISE):
+def posterior_of_readout(psi, y, sigma=NOISE):
     """``mu`` of shape (n_columns, n_outputs) and ``Sigma``."""
     sigma = np.linalg.inv(np.eye(psi.shape[1]) + psi.T @ psi / noise**2)
     return sigma @ psi.T @ y.reshape(len(y), -1) / noise**2, sigma
@@ -245,7 +245,7 @@ def test_forward_draws_have_covariance_k(form):
     """Given hidden weights; whitened outputs, of which there are many, are standard normals."""
     n_obs, n_draws = ROWS[form], 40_000
     many = np.random.default_rng(2).normal(size=(n_obs, n_draws))
-    model = wide_mlp(X[:n_obs], many, hidden=(5,), noise=NOISE, **VARIANCES)
+    model = wide_mlp(X[:n_obs], many, hidden=(5,), sigma=NOISE, **VARIANCES)
     point = random_point(model)
     given = {model[name]: pt.constant(point[name]) for name in ("W1", "b1")}
     draws = pm.draw(clone_replace(model["y"], given), random_seed=1, **FAST)
@@ -418,7 +418,7 @@ def test_the_form_is_the_cheaper_one():
 def test_other_data_later(form, outputs, n_obs):
     """Also across the number at which the other form would be chosen."""
     model = build(form, outputs)
-    fresh = wide_mlp(X[:n_obs], targets(n_obs, outputs), hidden=(5,), noise=NOISE, **VARIANCES)
+    fresh = wide_mlp(X[:n_obs], targets(n_obs, outputs), hidden=(5,), sigma=NOISE, **VARIANCES)
     with model:
         pm.set_data({"inputs": X[:n_obs], "targets": targets(n_obs, outputs)})
     point = random_point(model)
