@@ -388,9 +388,10 @@ def set_pieces(
     from_mu, from_x, sd, inv_sd, width, jump, middle = table
     for k in range(slopes.size):
         spread = math.hypot(tau, slopes[k] * sigma)
-        from_mu[k] = (tau / spread) ** 2
+        share = tau / spread if tau < math.inf else 1.0
+        from_mu[k] = share**2
         from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
-        sd[k] = sigma * (tau / spread)
+        sd[k] = sigma * share
         inv_sd[k] = 1.0 / sd[k]
         width[k] = (edges[k + 1] - edges[k]) / sd[k]
         if k > 0:
