@@ -377,6 +377,18 @@ def polya_gamma_kernel(rng: Generator, z: Array, out: Array) -> Array:
 
 
 @jit
+def polya_gamma_sum_kernel(rng: Generator, z: Array, n: Array, out: Array) -> Array:
+    """Sums of ``n`` draws of PG(1, z); NaN where n is no count."""
+    i_n = step(n.size, out.size)
+    for i in range(out.size):
+        count = np.int64(n[i * i_n])
+        out[i] = 0.0 if count >= 0 and count == n[i * i_n] else math.nan
+        for _ in range(count):
+            out[i] += polya_gamma(rng, np.float64(z[i]))
+    return out
+
+
+@jit
 def set_pieces(
     sigma: float, tau: float, edges: Array, slopes: Array, intercepts: Array, table: Array
 ) -> None:

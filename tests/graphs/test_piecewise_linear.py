@@ -255,7 +255,7 @@ DECLINED = {
     "slopes of a variable": (pt.switch(z > 0, z, effect * z), z, "mixes it"),
     "slopes per unit": (pt.switch(z > 0, z, np.array([0.1, 0.2, 0.3]) * z), z, "mixes it"),
     "knots of a variable": (pt.maximum(z, effect), z, "mixes it"),
-    "scaled by zeros": (pt.maximum(z * np.array([1.0, 0.0, 2.0]), 0), z, "multiplies it with zeros"),
+    "scaled by zeros": (pt.maximum(z * np.array([1.0, 0, 2]), 0), z, "multiplies it with zeros"),
     "scaled by a variable before": (pt.maximum(z * effect, 0), z, "mixes it"),
     "two shifts": (pt.maximum(z + data, 0) + pt.maximum(z - data, 0), z, "mixes it with itself"),
     "shifted and not": (pt.maximum(z + data, 0) + pt.maximum(z, 0), z, "mixes it with itself"),
