@@ -301,10 +301,10 @@ def _read_matmul(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap
         raise NotConjugate("a matrix product has it on both sides")
     [out] = node.outputs
     if left.terms:
-        form, source, matrix, axis = left, node.inputs[0], node.inputs[1], out.ndim - 1
-        offset = None if left.offset is None else op(full(left.offset, source), matrix)
+        form, source, matrix, axis = left, node.inputs[0], node.inputs[1].mT, out.ndim - 1
+        offset = None if left.offset is None else op(full(left.offset, source), node.inputs[1])
     else:
-        form, source, matrix, axis = right, node.inputs[1], node.inputs[0].mT, out.ndim - 2
+        form, source, matrix, axis = right, node.inputs[1], node.inputs[0], out.ndim - 2
         offset = None if right.offset is None else op(node.inputs[0], full(right.offset, source))
     terms = {}
     for rv, term in form.terms.items():

@@ -248,7 +248,7 @@ def sum_axis(term: Term, axis: int, length: Length, rv: TensorVariable) -> Term:
 
 
 def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) -> Term:
-    """Sum output axis ``axis`` against the second last axis of a matrix; its last takes its place.
+    """Sum output axis ``axis`` against the last axis of a matrix; its second last takes its place.
 
     Batch axes of the matrix align with the output's.
     """
@@ -256,33 +256,37 @@ def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) 
     if link is not None and (link.index is not None or (link.inner and term.varies_along(axis))):
         term, link = cut_link(term, axis, rv), None
     n_out, batch = term.out_ndim, list(range(term.out_ndim - 2))
-    summed, replacing = n_out - 2, n_out - 1
+    summed, replacing = n_out - 1, n_out - 2
     links = with_link(term.links, axis, None)
     order: list[Any]
     if link is not None and link.inner:
         lengths = axis_lengths(rv, link.axes)
-        shape = [*axis_lengths(matrix, batch), *lengths, matrix.shape[-1]]
+        shape = [*axis_lengths(matrix, range(summed)), *lengths]
         order = [*batch, *["x"] * (2 + term.rv_ndim)]
-        order[axis] = len(shape) - 1
-        for position, rv_axis in enumerate(link.axes, len(batch)):
+        order[axis] = replacing
+        for position, rv_axis in enumerate(link.axes, summed):
             order[n_out + rv_axis] = position
         return Term(links, _times(term.coefficient, matrix.reshape(shape).dimshuffle(order)))
     if link is not None:
-        on_variable: list[Any] = list(range(term.coefficient.ndim))
-        on_variable[n_out + link.axis], on_variable[axis] = axis, "x"
+        moved: list[Any] = list(range(term.coefficient.ndim))
+        moved[n_out + link.axis], moved[axis] = axis, "x"
         order = [*batch, *["x"] * (2 + term.rv_ndim)]
         order[n_out + link.axis], order[axis] = summed, replacing
-        return Term(
-            links, _times(term.coefficient.dimshuffle(on_variable), matrix.dimshuffle(order))
-        )
+        return Term(links, _times(term.coefficient.dimshuffle(moved), matrix.dimshuffle(order)))
     if not term.varies_along(axis):
         order = [*batch, *["x"] * (2 + term.rv_ndim)]
-        order[axis] = summed
-        return Term(links, _times(term.coefficient, matrix.sum(-2).dimshuffle(order)))
+        order[axis] = replacing
+        return Term(links, _times(term.coefficient, matrix.sum(-1).dimshuffle(order)))
     if all(matrix.type.broadcastable[:-2]):
         core = matrix.dimshuffle(summed, replacing)
         product = pt.tensordot(term.coefficient, core, [[axis], [0]])
         return Term(links, pt.moveaxis(product, -1, axis))
+    on_variable = list(range(n_out, term.coefficient.ndim))
+    if all(term.coefficient.type.broadcastable[i] for i in range(n_out) if i != axis):
+        product = pt.tensordot(matrix, term.coefficient.dimshuffle(axis, *on_variable), axes=1)
+        order = [*batch, "x", "x", *(i - 1 for i in on_variable)]
+        order[axis] = replacing
+        return Term(links, product.dimshuffle(order))
     order = [*batch, *["x"] * (3 + term.rv_ndim)]
     order[axis], order[axis + 1] = summed, replacing
     spread = pt.expand_dims(term.coefficient, axis + 1)

@@ -439,12 +439,20 @@ def test_structure_that_is_kept():
     term = affine(XC[:4].reshape(1, 12) @ T.reshape((2, 12)).T, {T}).terms[T]
     assert [link and link.axis for link in term.links] == [None, 0]
     assert term.coefficient.type.shape == (1, 1, 1, 3, 4)
+    kernels = pm.Normal.dist(shape=(2, 3, 2, 2))
+    patches = pt.ones((5, 3, 3, 12))
+    term = affine(patches @ kernels.reshape((2, 12)).T, {kernels}).terms[kernels]
+    assert [link and link.axis for link in term.links] == [None, None, None, 0]
+    assert term.coefficient.type.shape == (5, 3, 3, 1, 1, 3, 2, 2)
     images = pm.Normal.dist(shape=(X.shape[0], 3, 4))
     term = affine(images.reshape((X.shape[0], -1)) @ QC.reshape(12, 4), {images})
     assert [link and link.axis for link in term.terms[images].links] == [0, None]
     term = affine(images[:, [0, 1], np.array([[0, 1], [1, 2]])], {images}).terms[images]
     assert [link and link.axis for link in term.links] == [0, None, None]
-    term = affine((X @ W.T)[groups, groups % 3], {W}).terms[W]
+    term = affine(images.reshape((X.shape[0], 12))[:, np.ones((2, 2, 5), int)] @ XC[:5], {images})
+    assert [link and link.axis for link in term.terms[images].links] == [0, None, None, None]
+    assert term.terms[images].coefficient.type.shape[0] == 1
+    term = affine((XC @ W.T)[groups, groups % 3], {W}).terms[W]
     assert term.links[0].axis == 0
     assert term.coefficient.type.shape == (None, 1, 3)
 
