@@ -201,14 +201,17 @@ def convolution(
     )
     mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
     if bias_precision is not None:
-        mean = mean + pm.Normal(
-            f"b{layer}",
-            0.0,
-            standard_deviation(1 / bias_precision),
-            shape=made.channels,
-            dims=dims[0],
-            initval=initval,
-        )[:, None]
+        mean = (
+            mean
+            + pm.Normal(
+                f"b{layer}",
+                0.0,
+                standard_deviation(1 / bias_precision),
+                shape=made.channels,
+                dims=dims[0],
+                initval=initval,
+            )[:, None]
+        )
     return mean.reshape((images.shape[0], *made.shape))
 
 
