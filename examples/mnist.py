@@ -1,12 +1,12 @@
 """Digits by two networks with noise on every layer: convolutional and fully connected.
 
-    python examples/mnist.py                       # scikit-learn's digits of 8 x 8 pixels, two minutes
+    python examples/mnist.py                       # scikit-learn's digits, 8 x 8: two minutes
     python examples/mnist.py --data mnist10k.npz   # MNIST: a file with "images" and "labels"
 
 The networks are those of Piccioli, Troiani and Zdeborova (arXiv 2306.02729): a convolution of two
-channels, average pooling, ReLU and a dense layer; and a hidden layer of 12 ReLU units. Which digit an
-image shows is the largest of ten noisy outputs (multinomial probit). A fifth of the images is held
-out.
+channels, average pooling, ReLU and a dense layer; and a hidden layer of 12 ReLU units. Which digit
+an image shows is the largest of ten noisy outputs (multinomial probit). A fifth of the images is
+held out.
 
 ``mnist_error.png`` shows the error on these by the network of each sweep, without noise, and of the
 vote of the second half of the sweeps so far; ``mnist_kernels.png`` the kernels at the last sweep;
@@ -146,7 +146,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="npz file with images and labels")
     parser.add_argument("--sweeps", type=int, default=1000)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.sweeps < 2:
+        parser.error("--sweeps must be 2 or more")
+    return arguments
 
 
 if __name__ == "__main__":
