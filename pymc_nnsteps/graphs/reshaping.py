@@ -14,7 +14,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import AffineMap, linear, reads
-from pymc_nnsteps.graphs.linear_terms import Length, Link, Term, cut_links, shuffle
+from pymc_nnsteps.graphs.linear_terms import Length, Link, Term, axis_lengths, cut_links, shuffle
 
 Groups = list[tuple[range, range]]
 
@@ -125,8 +125,8 @@ def _reshaped(term: Term, node: Any, groups: Groups, rv: TensorVariable) -> Term
             lengths.append(coefficient.shape[before[0]])
         elif varies:
             for axis in before:
-                spread[axis] = source.shape[axis]
-            lengths.extend(out.shape[axis] for axis in after)
+                [spread[axis]] = axis_lengths(source, [axis])
+            lengths.extend(axis_lengths(out, after))
         else:
             lengths.extend([1] * len(after))
         static.extend([None if varies else 1] * len(after))
