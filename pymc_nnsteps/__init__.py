@@ -34,7 +34,7 @@ from pymc_nnsteps.models import (
     one_hot,
     wide_mlp,
 )
-from pymc_nnsteps.prediction import predict
+from pymc_nnsteps.prediction import log_likelihood, predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
@@ -60,6 +60,7 @@ __all__ = [
     "hierarchical_mlp",
     "intermediate_noise_cnn",
     "intermediate_noise_mlp",
+    "log_likelihood",
     "one_hot",
     "plot_functions",
     "plot_predictions",

@@ -137,6 +137,7 @@ class Gibbs(BlockedStep):
 
     name = "gibbs"
     _state_class = GibbsState
+    adaptations: tuple[DualAveraging, ...]
 
     def __init__(
         self,

@@ -62,6 +62,7 @@ class MetropolisHastings(BlockedStep):
     _density: ClassVar[str]
     _default_target: ClassVar[float]
     _first_coordinate: ClassVar[float]
+    adaptation: DualAveraging
 
     def __init__(
         self,
