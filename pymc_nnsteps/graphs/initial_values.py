@@ -11,7 +11,7 @@ its own seed, in ``model.initial_point()``, everywhere. What a user passes as ``
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, ClassVar, override
+from typing import Any, cast, override
 
 import pymc as pm
 from pymc.distributions.distribution import _support_point
@@ -101,7 +101,7 @@ class Beginning(Op):
     """A random variable, with the value that takes the place of its support point."""
 
     __props__ = ()
-    view_map: ClassVar[dict[int, list[int]]] = {0: [0]}
+    view_map = {0: [0]}  # noqa: RUF012
 
     def make_node(self, rv: Variable, value: Variable) -> Apply:  # type: ignore[override]
         """``rv`` itself."""
@@ -113,7 +113,7 @@ class Beginning(Op):
         output_storage[0][0] = inputs[0]
 
 
-@_support_point.register(Beginning)
+@_support_point.register(Beginning)  # type: ignore[untyped-decorator]
 def _(op: Beginning, rv: Variable, drawn: Variable, value: Variable) -> Variable:
     return value
 
@@ -136,15 +136,15 @@ class Begin(GraphRewriter):
 def _of_model(value: TensorVariable, model: Any) -> TensorVariable:
     """The same expression of the model's own data: those of a copy are other containers."""
     named = {} if model is None else model.named_vars
-    copies = {
+    copies: dict[Variable, Variable] = {
         leaf: as_tensor(named[leaf.name])
         for leaf in graph_inputs([value])
         if leaf.name in named and named[leaf.name] is not leaf
     }
     if not copies:
         return value
-    other: TensorVariable = clone_replace(value, replace=copies, rebuild_strict=False)
-    return other
+    [other] = clone_replace([value], replace=copies, rebuild_strict=False)
+    return cast("TensorVariable", other)
 
 
 initial_point_rewrites_db.register("pymc_nnsteps_begin", Begin(), "basic", position=1)

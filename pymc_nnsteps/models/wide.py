@@ -157,8 +157,8 @@ def wide_mlp(
     """
     if noise is not None:
         raise ValueError(
-            "noise is a variance, and belongs to intermediate_noise_mlp; of wide_mlp pass the "
-            f"standard deviation of y, sigma={noise!r} for what was noise={noise!r} before."
+            "noise is a variance, and belongs to intermediate_noise_mlp; to wide_mlp pass the "
+            f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
         )
     scaffolding = scaffold(X, y, data.regression_targets, hidden)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims

@@ -59,7 +59,7 @@ def targets(n_obs, outputs):
 
 def build(form="by rows", outputs=1, depth=1, **options):
     n_obs = min(ROWS[form], N_FEATURES) if depth == 0 and form == "by rows" else ROWS[form]
-    options = {"hidden": (6, 5)[2 - depth :], "noise": NOISE} | VARIANCES | options
+    options = {"hidden": (6, 5)[2 - depth :], "sigma": NOISE} | VARIANCES | options
     return wide_mlp(X[:n_obs], targets(n_obs, outputs), **options)
 
 
@@ -92,11 +92,11 @@ def psi_of(model, point, depth=1, **options):
     return design(point, model["inputs"].get_value(), depth, **options)
 
 
-def covariance(psi, sigma=NOISE):
+def covariance(psi, noise=NOISE):
     return psi @ psi.T + noise**2 * np.eye(len(psi))
 
 
-def posterior_of_readout(psi, y, sigma=NOISE):
+def posterior_of_readout(psi, y, noise=NOISE):
     """``mu`` of shape (n_columns, n_outputs) and ``Sigma``."""
     sigma = np.linalg.inv(np.eye(psi.shape[1]) + psi.T @ psi / noise**2)
     return sigma @ psi.T @ y.reshape(len(y), -1) / noise**2, sigma
@@ -226,7 +226,7 @@ def test_likelihood_does_not_depend_on_phi(form):
 @OUTPUTS
 @pytest.mark.parametrize("noise", [1e-3, 3.0])
 def test_scale_of_the_noise(form, outputs, noise):
-    model = build(form, outputs, noise=noise)
+    model = build(form, outputs, sigma=noise)
     point = random_point(model)
     psi = psi_of(model, point)
     expected = multivariate_normal(cov=covariance(psi, noise)).logpdf(
@@ -604,8 +604,6 @@ def test_log_likelihood_of_each_output():
             for name, v in point.items()
         }
     )
-    for rv in model.free_RVs:
-        model.set_initval(rv, None)
     logliks = pm.compute_log_likelihood(
         xr.DataTree.from_dict({"posterior": draws}),
         model=model,

@@ -9,7 +9,7 @@ module                  its subject
 ``wide``                NTK scaling
 ======================  ================================================================
 
-Inside ``with pm.Model()`` each function adds a network of ``x``, of shape (n_obs, n_features): data,
+Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,
 another variable, an embedding of group indices. It returns the output ``f``, which may enter any
 expression or likelihood. A block called ``"f"`` has variables ``"f::W1"``, ..., as those of a
 nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may have several.

@@ -93,26 +93,22 @@ def block(
 
     model = pm.modelcontext(None)
     row_dim, feature = _dims_of(model, inputs)
+    output_dim = f"{name}::output"
     given = (dims,) if isinstance(dims, str) else dims
     if given is not None:
         _require_dims(model, given, 1 if outputs is None else 2)
-        row_dim = given[0]
-    own = [f"{name}::{layer}" for layer in ("input", *_hidden(len(sizes)), "output")]
-    names = (feature or own[0], *own[1:-1], given[1] if given and outputs is not None else own[-1])
-    lengths = {dim: Dim(length) for dim, length in zip(names, units, strict=True)}
-    output_dims = (row_dim, names[-1])[: 1 if outputs is None else 2]
+        row_dim, output_dim = (*given, output_dim)[:2]
+    layer_dims = [f"{name}::hidden{layer}" for layer in range(1, len(sizes) + 1)]
+    unit_dims = (feature or f"{name}::input", *layer_dims, output_dim)
+    output_dims = None if row_dim is None else (row_dim, output_dim)[: 1 if outputs is None else 2]
     return Block(
         name,
         inputs,
-        Stack(units, names, row_dim),
-        lengths,
-        None if row_dim is None else output_dims,
+        Stack(units, unit_dims, row_dim),
+        {dim: Dim(length) for dim, length in zip(unit_dims, units, strict=True)},
+        output_dims,
         outputs is None,
     )
-
-
-def _hidden(n_hidden: int) -> list[str]:
-    return [f"hidden{layer}" for layer in range(1, n_hidden + 1)]
 
 
 def _inputs(x: Any) -> TensorVariable:
