@@ -68,7 +68,7 @@ def variances(
     every = [number for each in numbers.values() for number in each]
     if min(every) < 0:
         raise ValueError(f"{name} is {meaning} and must not be negative; got {given!r}.")
-    if observed and numbers["output"] == (0,):
+    if observed and numbers["output"][0] == 0:
         zeros = ", ".join(f'"{kind}": 0' for kind in counts)
         raise ValueError(
             f"{name} of the output must be positive; for hidden layers without noise pass "
