@@ -56,7 +56,7 @@ def variances(noise: Noise, counts: Mapping[str, tuple[int, str]]) -> dict[str, 
     every = [variance for each in found.values() for variance in each]
     if min(every) < 0:
         raise ValueError(f"noise is a variance and must not be negative; got {noise!r}.")
-    if found["output"] == (0,):
+    if found["output"][0] == 0:
         zeros = ", ".join(f'"{kind}": 0' for kind in counts)
         raise ValueError(
             "noise of the output must be positive; for hidden layers without noise pass "
