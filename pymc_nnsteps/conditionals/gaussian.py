@@ -16,8 +16,8 @@ with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
 
 This one conditional draws weights, biases (as a column of the weights or alone) and
 post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
-coefficients, group effects and latent factors of ordinary models. Bernoulli children with an affine
-logit join in by the augmentation of :mod:`.augmentation`.
+coefficients, group effects and latent factors of ordinary models. Bernoulli and Binomial
+children with an affine logit join in by the augmentation of :mod:`.augmentation`.
 
 The structure read by :mod:`.affine` is used, not multiplied out. Axes of :math:`v` that every
 child carries along entry by entry are *labels* (units of a layer, samples, groups): given the
@@ -38,7 +38,13 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, LogNormalRV, NormalRV
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    BinomialRV,
+    CategoricalRV,
+    LogNormalRV,
+    NormalRV,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
@@ -174,7 +180,7 @@ def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
     return not any(decides(child) for child in children(model, rv))
 
 
-@recognises({NormalRV}, {NormalRV, LogNormalRV, BernoulliRV}, when=_decides_nothing)
+@recognises({NormalRV}, {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}, when=_decides_nothing)
 def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
     """Recognise the full conditional of one variable as Gaussian.
 
@@ -196,8 +202,14 @@ def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable
     if logit is not None:
         offset, terms = _read_affine(model, child, logit, rvs, "logit")
         logit = logit.astype(upcast(*(rv.dtype for rv in rvs), config.floatX))
-        half = value_of(model, child).astype(logit.dtype) - pt.constant(0.5, dtype=logit.dtype)
-        return BinaryObservation(child, offset, terms, half, logit)
+        [*stated, _] = parameters(child)
+        require_given(model, child, "the number of trials", stated, rvs)
+        trials = stated[0].astype(logit.dtype) if stated else None
+        half = pt.constant(0.5, dtype=logit.dtype)
+        centred = value_of(model, child).astype(logit.dtype) - (
+            half if trials is None else half * trials
+        )
+        return BinaryObservation(child, offset, terms, centred, logit, trials)
     if not isinstance(child.owner.op, NormalRV | LogNormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)

@@ -244,6 +244,7 @@ def match_interweaving(
     if a not in drawn:
         raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
     activation = read_activation(model, z, a)
+    activation.require_plain()
     if not any(activation.function.slopes):
         raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
     likelihood = marginal_likelihood(drawn[a])
