@@ -1,6 +1,6 @@
 """Images: a sweep of the paper's convolutional network, and of two convolutions in a row.
 
-MNIST, 10 000 images, a convolution of two channels 4 x 4 with stride 2, 2 x 2 average pooling, and a
+MNIST, 10 000 images, a convolution of two channels 4 x 4 with stride 2, 2 x 2 average pooling and a
 dense layer; then 2 000 images with convolutions of 8 and 16 channels 3 x 3, each pooled.
 """
 

@@ -148,7 +148,13 @@ def built():
     return drawn(nns.intermediate_noise_cnn(IMAGES, Y, convolutions=convolutions, noise=0.25))
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    "style",
+    [
+        pytest.param(style, marks=[pytest.mark.slow] if style == "sums of slices" else [])
+        for style in STYLES
+    ],
+)
 def test_networks_by_hand_are_drawn_like_the_builders(style, built):
     found = drawn(by_hand(*STYLES[style]))
     assert found.keys() == built.keys()

@@ -210,7 +210,7 @@ def convolution(
             dims=dims[0],
         )
         mean = mean + begin_at(bias, initval)[:, None]
-    return mean.reshape((images.shape[0], *made.shape))
+    return mean.reshape((mean.shape[0], *made.shape))
 
 
 def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
@@ -245,7 +245,7 @@ def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
     if not inside.all():
         patches = patches * inside[:, None].astype(config.floatX)
     n_places = index.shape[1] * index.shape[2]
-    return pt.swapaxes(patches.reshape((made.fan_in, images.shape[0], n_places)), 0, 1)
+    return pt.swapaxes(patches.reshape((made.fan_in, patches.shape[1], n_places)), 0, 1)
 
 
 def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
