@@ -37,6 +37,7 @@ from pymc_nnsteps.prediction.forward import (
 )
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.rows import follow_rows
+from pymc_nnsteps.prediction.units import Units, read_units
 
 __all__ = ["Largest", "Law", "NoisyPass", "Normal", "Other", "Threshold", "noisy_pass"]
 
@@ -90,6 +91,8 @@ class NoisyPass:
     linear : tuple of TensorVariable
         Those of the normal noise of which the law's mean is an affine function, and its standard
         deviation none.
+    units : Units or None
+        The mean as a sum of independent hidden units, where there is one noisy layer.
     """
 
     y: TensorVariable
@@ -101,6 +104,7 @@ class NoisyPass:
     normal: tuple[TensorVariable, ...]
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
+    units: Units | None
 
 
 def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
@@ -147,6 +151,8 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
     n_axes = child.ndim
     try:
         followed = [follow_rows(parameter, known, layer) for parameter in stated]
+        linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
+        units = read_units(model, child, stated, latents, linear, known) if linear else None
         supports = law.op.ndims_params if isinstance(law, Other) else (0, 0)
         for (new, place), support in zip(followed, supports, strict=True):
             _require_aligned(new, place, n_axes + support)
@@ -154,7 +160,6 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
         raise ValueError(
             f"the law of {describe(y)} is not known row by row of {describe(container)}: {reason}."
         ) from None
-    linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
     computed = tuple(new for new, _ in followed)
     entered = set(graph_inputs(computed))
     return NoisyPass(
@@ -167,6 +172,7 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
         tuple(kinds["normal"] for kinds in noise.values() if "normal" in kinds),
         tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
         tuple(noise[rv]["normal"] for rv in linear),
+        units,
     )
 
 
