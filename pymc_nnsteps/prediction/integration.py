@@ -41,6 +41,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import logsumexp
 
@@ -324,7 +325,9 @@ class Integrator:
         if isinstance(network.law, Other):
             first = [network.inputs, y]
             value = y if network.value.ndim == 2 else y[:, 0]
-            log = pm.logp(network.law.op(*network.parameters), value.astype(network.y.dtype))
+            rng = pt.random.rng("unused")
+            rv = network.law.op.make_node(rng, NoneConst, *network.parameters).outputs[1]
+            log = pm.logp(rv, value.astype(network.y.dtype))
             outputs = [pt.broadcast_to(log, value.shape).reshape((y.shape[0], -1))]
         else:
             mean, sd = network.parameters

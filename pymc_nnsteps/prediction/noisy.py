@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
@@ -229,6 +231,8 @@ def _readout(
     if not isinstance(y.owner.op, MvNormalRV):
         return None
     _, covariance = parameters(y)
+    if covariance.owner is not None and isinstance(covariance.owner.op, DimShuffle):
+        [covariance] = covariance.owner.inputs
     if covariance.owner is None or len(covariance.owner.inputs) != 2:
         return None
     product, rest = covariance.owner.inputs
@@ -238,7 +242,13 @@ def _readout(
     features, _ = product.owner.inputs
     if not depends_on(named[0], {features}):
         return None
-    return named[0], pt.sqrt(rest[0, 0] - rest[0, 1])
+    constants = rest.eval()
+    variance = constants[0, 0] - constants[0, -1]
+    if variance <= 0 or not np.allclose(
+        constants, constants[0, -1] + variance * np.eye(len(constants))
+    ):
+        return None
+    return named[0], pt.constant(variance**0.5)
 
 
 def _noise(model: pm.Model, rv: TensorVariable) -> dict[str, TensorVariable]:

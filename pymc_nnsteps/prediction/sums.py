@@ -203,7 +203,9 @@ def _saddle(law: Sum, exponent: Exponent, start: Numbers) -> tuple[Numbers, Numb
         low, high = np.where(slope < 0, tau, low), np.where(slope > 0, tau, high)
         newton = tau + np.clip(-slope / sd**2, -LONGEST_STEP / sd, LONGEST_STEP / sd)
         inside = (low < newton) & (newton < high)
-        new = np.where(inside, newton, np.where(np.isfinite(high - low), (low + high) / 2, newton))
+        with np.errstate(invalid="ignore"):
+            middle = (low + high) / 2
+        new = np.where(inside | ~np.isfinite(middle), newton, middle)
         near = np.abs(new - tau) * sd < NEAR
         tau = new
         if near.all():

@@ -9,7 +9,7 @@ from scipy.special import expit, log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, integration, laws, responses, sums
+from pymc_nnsteps.prediction import blocks, integration, responses, sums
 
 RNG = np.random.default_rng(0)
 N_OBS = 3
@@ -32,8 +32,9 @@ def made_up(model, n_draws=2, scale=1.0):
     point = model.initial_point(0)
     stored = {}
     for rv in model.free_RVs:
-        dims = model.named_vars_to_dims.get(rv.name, ())
         value = model.rvs_to_values[rv].name
+        unnamed = [f"{rv.name}_dim_{axis}" for axis in range(rv.ndim)]
+        dims = model.named_vars_to_dims.get(rv.name, unnamed)
         if "obs" not in dims:
             numbers = scale * rng.normal(size=(1, n_draws, *point[value].shape))
             numbers = numbers if value == rv.name else np.exp(numbers)
@@ -109,32 +110,28 @@ def test_two_outputs_are_estimated_within_their_errors(noise):
     means, W2 = activations(draws, noise)
     covariance = noise * (np.eye(2) + W2 @ W2.T)
     root = np.linalg.cholesky(covariance)
-    y = means[:, :, 300, 300].T + (FAR[:, None] * [0.5, 1.0]) @ root.T
+    y = means[:, :, 300, 300].T + (FAR[:, None] * [0.2, 0.6]) @ root.T
     residual = np.moveaxis(y.T[:, :, None, None] - means, 0, -1)
     expected = by_quadrature(multivariate_normal([0, 0], covariance).logpdf(residual))
     found = nns.log_likelihood(draws, network(noise, y), noise_draws=4000, random_seed=1)
     error = first(found, "log_likelihood_error")
     assert np.all(np.abs(first(found) - expected) < 4 * error + 3e-4)
-    assert error.max() < 0.03
+    assert error.max() < 0.05
 
 
 def test_classes_are_estimated_within_their_errors():
     labels = np.array([0, 1, 2])
     model = network(0.5, labels, likelihood="multinomial_probit")
     draws = made_up(model)
-    means, W2 = activations(draws, 0.5)
-    post = RNG.normal(size=(3000, 2)) * 0.5**0.5 @ W2.T
-    z = means[:, :, 150:451:20, 150:451:20].transpose(1, 2, 3, 0)[..., None, :] + post[:, :]
-    p = np.exp(
-        laws.log_probability_of_largest(
-            np.broadcast_to(labels[:, None, None, None], z.shape[:-1]), z, np.full(3, 0.5**0.5)
-        )
-    )
-    nodes = norm.pdf(NODES[150:451:20])
-    expected = np.einsum("nijm,i,j->n", p, nodes, nodes) / len(post) / nodes.sum() ** 2
+    W1, b1, W2, b2 = weights_of(draws, "W1", "b1", "W2", "b2")
+    e = 0.5**0.5 * RNG.normal(size=(300_000, N_OBS, 7))
+    x = np.maximum(X @ W1.T + b1 + e[..., :2], 0) + e[..., 2:4]
+    expected = (np.argmax(x @ W2.T + b2 + e[..., 4:], axis=-1) == labels).mean(axis=0)
     found = nns.log_likelihood(draws, model, noise_draws=4000, random_seed=1)
     error = first(found, "log_likelihood_error")
-    np.testing.assert_array_less(np.abs(first(found) - np.log(expected)), 4 * error + 0.05)
+    np.testing.assert_array_less(
+        np.abs(first(found) - np.log(expected)), 4 * (error + (expected * len(e)) ** -0.5)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
@@ -161,7 +158,7 @@ def test_gates_are_summed_out(eta):
     for y in (means[1], means[3] + FAR * sd, (means[0] + means[3]) / 2):
         expected = logsumexp(logs + norm.logpdf(y, means, sd), axis=0)
         for make in build.values():
-            found = nns.log_likelihood(draws, make(y), noise_draws=500, random_seed=2)
+            found = nns.log_likelihood(draws, make(y), noise_draws=300, random_seed=2)
             off = np.abs(first(found) - expected)
             assert np.all(off < 4 * first(found, "log_likelihood_error") + 1e-6)
 
@@ -208,7 +205,7 @@ def test_without_noise_it_is_the_log_density_of_pymc():
     assert found.dims == ("chain", "draw", "obs")
 
 
-@pytest.mark.parametrize("hidden", [2, 9])
+@pytest.mark.parametrize("hidden", [1, 9])
 def test_wide_networks_given_their_readout(hidden):
     """Of targets that are observed jointly, by rows or by columns."""
     model = nns.wide_mlp(X, X[:, :2], hidden=(hidden,), noise=0.3)
@@ -231,7 +228,7 @@ def test_models_are_compared():
         for name, model in models.items()
     }
     assert trees["net"]["posterior"].sizes["draw"] == 100
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="Pareto"):
         table = az.compare(trees)
     assert set(table.index) == set(models)
     model = models["net"]
