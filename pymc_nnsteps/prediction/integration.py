@@ -1,8 +1,10 @@
 r"""The likelihood of each row with the noise of its layers integrated out.
 
-Given noise e, the mean of a row's target (of a threshold: its utility) is m(e), and its covariance
-C, of the target's own noise and of all noise that m is affine in, which is so integrated out. Where
-no other noise is left this is exact. Otherwise :math:`L = E[p(y \mid e)]` is estimated by
+One noisy hidden layer before one output is a sum of independent units, whose law is known
+(:mod:`.sums`). Otherwise: given noise e, the mean of a row's target (of a threshold: its utility)
+is m(e), and its covariance C, of the target's own noise and of all noise that m is affine in, which
+is so integrated out. Where no other noise is left this is exact, and else
+:math:`L = E[p(y \mid e)]` is estimated by
 importance sampling with proposals of two kinds, the prior and what e would be given y if m were
 linear:
 
@@ -31,6 +33,7 @@ Owen and Zhou, *Safe and Effective Importance Sampling*, JASA 95 (2000).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,13 +41,16 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import logsumexp
 
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
 from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Normal, Other, Threshold
+from pymc_nnsteps.prediction.units import Units
 from pymc_nnsteps.random import kernels
 
 __all__ = ["Integral", "Integrator"]
@@ -113,7 +119,7 @@ class Integrator:
         )
         self._linear = [e for e in network.normal if self._guided and e in network.linear]
         self._rest = [e for e in network.normal if e not in self._linear]
-        self._function = self._compiled()
+        self._sums = network.units if self._guided and self._y.shape[1] == 1 else None
 
     @property
     def n_obs(self) -> int:
@@ -122,8 +128,8 @@ class Integrator:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no noise has to be drawn."""
-        return not self._rest and not self._network.uniform
+        """Whether no noise has to be drawn, but for rows in valleys of a sum's law."""
+        return self._sums is not None or not (self._rest or self._network.uniform)
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
         """The likelihood of all rows.
@@ -133,13 +139,25 @@ class Integrator:
         weights : sequence of ndarray
             Values of the network's weights, in their order.
         """
-        n_draws = 1 if self.is_exact else self._draws
+        if self._sums is None:
+            return self._by_draws(np.arange(len(self._X)), weights)
+        log = self._log_of_sums(self._sums, weights)
+        error = np.zeros(len(log))
+        [lost] = np.nonzero(np.isnan(log))
+        if len(lost):
+            drawn = self._by_draws(lost, weights)
+            log[lost], error[lost] = drawn.log, drawn.standard_error
+        return Integral(log, error)
+
+    def _by_draws(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
+        """The likelihood of some rows, by draws of the noise that is left."""
+        n_draws = self._draws if self._rest or self._network.uniform else 1
         noise = sum(_size(e) for e in (*self._network.normal, *self._network.uniform))
         width = self._X[0].size + (1 + self._y.shape[1]) * noise
-        rows = max(1, BLOCK_BYTES // (8 * n_draws * max(width, 1)))
+        at_once = max(1, BLOCK_BYTES // (8 * n_draws * max(width, 1)))
         parts = [
-            self._log_weights(slice(start, start + rows), n_draws, weights)
-            for start in range(0, len(self._X), rows)
+            self._log_weights(rows[start : start + at_once], n_draws, weights)
+            for start in range(0, len(rows), at_once)
         ]
         log_weights = np.concatenate(parts)
         log = logsumexp(log_weights, axis=1) - np.log(n_draws)
@@ -148,7 +166,19 @@ class Integrator:
         error = relative.std(axis=1, ddof=1) / n_draws**0.5 if n_draws > 1 else np.zeros(len(log))
         return Integral(log, error)
 
-    def _log_weights(self, rows: slice, n: int, weights: Sequence[np.ndarray]) -> Numbers:
+    def _log_of_sums(self, units: Units, weights: Sequence[np.ndarray]) -> Numbers:
+        """The likelihood of sums of units."""
+        none = np.zeros((len(self._X), *units.activations.type.shape[1:]))
+        offset, variance, *components = self._sum_function(self._X, none, *weights)
+        law = sums.Sum(offset, variance, *components)
+        if not isinstance(self._network.law, Threshold):
+            return sums.log_density(law, self._y[:, 0].astype(float))
+        above, below = sums.log_tail(law, self._network.law.level)
+        return np.where((self._y[:, 0] > 0) == self._network.law.increasing, above, below)
+
+    def _log_weights(
+        self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
+    ) -> Numbers:
         """Logs of the weights of ``n`` draws for each of some rows, shape (rows, n)."""
         X, y = self._X[rows], self._y[rows]
         many_y = np.repeat(y, n, axis=0)
@@ -263,7 +293,31 @@ class Integrator:
     def _normal(self, e: TensorVariable, n: int) -> Numbers:
         return self._rng.standard_normal((n, *e.type.shape[1:]))
 
-    def _compiled(self) -> pytensor.compile.Function:
+    @cached_property
+    def _sum_function(self) -> pytensor.compile.Function:
+        """Offset, normal variance and components of the sums, multiplied by their coefficients."""
+        network, units = self._network, self._sums
+        assert units is not None
+        offset = _as_columns(units.offset, 1)[:, 0]
+        sd = _as_columns(units.sd + pt.zeros_like(units.offset), 1)[:, 0]
+        coefficient = pt.grad(offset.sum(), units.activations)
+        all_units = pt.zeros_like(units.activations)
+        variance = sd**2 + ((coefficient * units.activation_sd + all_units) ** 2).sum(axis=1)
+        components = [
+            (weight, coefficient * location, coefficient * scale, lower, upper)
+            for weight, location, scale, lower, upper in units.components
+        ]
+        stacked = [
+            pt.stack([each + all_units for each in values]).astype("float64")
+            for values in zip(*components, strict=True)
+        ]
+        inputs = [network.inputs, units.activations, *network.weights.values()]
+        outputs = [offset, variance, *stacked]
+        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
+
+    @cached_property
+    def _function(self) -> pytensor.compile.Function:
+        """The law of the targets, given noise."""
         network = self._network
         inputs = [*self._rest, *self._linear, *network.uniform, *network.weights.values()]
         first: list[TensorVariable] = [network.inputs]
@@ -271,7 +325,9 @@ class Integrator:
         if isinstance(network.law, Other):
             first = [network.inputs, y]
             value = y if network.value.ndim == 2 else y[:, 0]
-            log = pm.logp(network.law.op(*network.parameters), value.astype(network.y.dtype))
+            rng = pt.random.rng("unused")
+            rv = network.law.op.make_node(rng, NoneConst, *network.parameters).outputs[1]
+            log = pm.logp(rv, value.astype(network.y.dtype))
             outputs = [pt.broadcast_to(log, value.shape).reshape((y.shape[0], -1))]
         else:
             mean, sd = network.parameters

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
@@ -37,6 +39,7 @@ from pymc_nnsteps.prediction.forward import (
 )
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.rows import follow_rows
+from pymc_nnsteps.prediction.units import Units, read_units
 
 __all__ = ["Largest", "Law", "NoisyPass", "Normal", "Other", "Threshold", "noisy_pass"]
 
@@ -90,6 +93,8 @@ class NoisyPass:
     linear : tuple of TensorVariable
         Those of the normal noise of which the law's mean is an affine function, and its standard
         deviation none.
+    units : Units or None
+        The mean as a sum of independent hidden units, where there is one noisy layer.
     """
 
     y: TensorVariable
@@ -101,6 +106,7 @@ class NoisyPass:
     normal: tuple[TensorVariable, ...]
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
+    units: Units | None
 
 
 def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
@@ -147,6 +153,8 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
     n_axes = child.ndim
     try:
         followed = [follow_rows(parameter, known, layer) for parameter in stated]
+        linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
+        units = read_units(model, child, stated, latents, linear, known) if linear else None
         supports = law.op.ndims_params if isinstance(law, Other) else (0, 0)
         for (new, place), support in zip(followed, supports, strict=True):
             _require_aligned(new, place, n_axes + support)
@@ -154,7 +162,6 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
         raise ValueError(
             f"the law of {describe(y)} is not known row by row of {describe(container)}: {reason}."
         ) from None
-    linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
     computed = tuple(new for new, _ in followed)
     entered = set(graph_inputs(computed))
     return NoisyPass(
@@ -167,6 +174,7 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
         tuple(kinds["normal"] for kinds in noise.values() if "normal" in kinds),
         tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
         tuple(noise[rv]["normal"] for rv in linear),
+        units,
     )
 
 
@@ -223,6 +231,8 @@ def _readout(
     if not isinstance(y.owner.op, MvNormalRV):
         return None
     _, covariance = parameters(y)
+    if covariance.owner is not None and isinstance(covariance.owner.op, DimShuffle):
+        [covariance] = covariance.owner.inputs
     if covariance.owner is None or len(covariance.owner.inputs) != 2:
         return None
     product, rest = covariance.owner.inputs
@@ -232,7 +242,13 @@ def _readout(
     features, _ = product.owner.inputs
     if not depends_on(named[0], {features}):
         return None
-    return named[0], pt.sqrt(rest[0, 0] - rest[0, 1])
+    constants = rest.eval()
+    variance = constants[0, 0] - constants[0, -1]
+    if variance <= 0 or not np.allclose(
+        constants, constants[0, -1] + variance * np.eye(len(constants))
+    ):
+        return None
+    return named[0], pt.constant(variance**0.5)
 
 
 def _noise(model: pm.Model, rv: TensorVariable) -> dict[str, TensorVariable]:

@@ -35,10 +35,11 @@ def responses(
     """
     generator = pt.random.rng("rng")
     noise = [*network.normal, *network.uniform]
-    inputs: list[Any] = [network.inputs, *noise, *network.weights.values()]
+    inputs = [network.inputs, *noise, *network.weights.values()]
+    arguments: list[Any] = [pytensor.In(generator, mutable=True), *inputs]
     with without_blas_notice():
         function = pytensor.function(
-            [pytensor.In(generator, mutable=True), *inputs],
+            arguments,
             [*_response(network, generator)],
             on_unused_input="ignore",
             **c_by_default(),
