@@ -131,13 +131,16 @@ def share_of_products(n_obs: int, n_features: int, units: int) -> None:
     total = time.process_time() - start
     pairs = (n_features + 1) * (n_features + 2) // 2
     rows = rows_at_once(sweeps.network)
-    outer, rho = np.ones((pairs, rows)).T, np.ones((rows, units))
-    weights, both = np.ones((pairs, units)), np.ones((rows, 2 * units))
+    outer, x, rho = np.ones((pairs, rows)), np.ones((rows, n_features)), np.ones((rows, units))
+    weights, both = np.ones((units, pairs)), np.ones((rows, 2 * units))
     start = time.process_time()
     for _ in range(n_obs // rows):
-        outer @ weights
-        both.T @ outer
-        rho.T @ rho
+        weights @ outer
+        both.T @ outer.T
+        for _ in range(2):
+            x @ x[:units].T
+            rho.T @ x
+            rho.T @ rho
     products = time.process_time() - start
     print(
         f"  N = {n_obs}, {n_features}-{units}-1: {total:.1f} s per sweep, of which matrix products "
