@@ -99,7 +99,7 @@ def partial_dependence(
     prob = positive_number("prob", prob, below=1)
     model = model_or_context(model)
     container = input_container("features", model, inputs)
-    wanted = list(features) if isinstance(features, list | tuple) else [features]
+    wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
     columns = [find_column("features", model, container, each) for each in wanted]
     if len(columns) not in (1, 2) or columns[0] in columns[1:]:
         raise ValueError(f"features must be a column, or a pair of two; got {features!r}.")
