@@ -21,6 +21,9 @@ Features = int | str | Sequence[int | str]
 PARTS = ("mean", "lower", "upper")
 """What a result has of the function values."""
 
+POINTS = {1: 31, 2: 15}
+"""Values of each input, by the number of inputs."""
+
 NUMBERS = 2**25
 """Function values that are held at a time."""
 
@@ -29,9 +32,9 @@ def partial_dependence(
     idata: Any,
     features: Features,
     *,
-    points: int = 31,
-    rows: int = 100,
-    draws: int = 400,
+    points: int | None = None,
+    rows: int = 500,
+    draws: int = 200,
     prob: float = 0.9,
     model: pm.Model | None = None,
     inputs: str | None = None,
@@ -49,9 +52,9 @@ def partial_dependence(
         Result of ``pm.sample``, or its posterior.
     features : int or str, or a pair of these
         Columns of the inputs, or their names.
-    points : int
+    points : int, optional
         Values of each input, evenly spread over the range of the data; or all that the data have,
-        if these are no more.
+        if these are no more. 31 of one input, 15 of each of two, if not given.
     rows : int
         Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
     draws : int
@@ -92,14 +95,15 @@ def partial_dependence(
     >>> dependence["mean"].sizes
     Frozen({'inputs[0]': 5, 'output': 1})
     """
-    points, rows = positive_integer("points", points), positive_integer("rows", rows)
-    draws, prob = positive_integer("draws", draws), positive_number("prob", prob, below=1)
+    rows, draws = positive_integer("rows", rows), positive_integer("draws", draws)
+    prob = positive_number("prob", prob, below=1)
     model = model_or_context(model)
     container = input_container("features", model, inputs)
-    wanted = list(features) if isinstance(features, list | tuple) else [features]
+    wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
     columns = [find_column("features", model, container, each) for each in wanted]
     if len(columns) not in (1, 2) or columns[0] in columns[1:]:
         raise ValueError(f"features must be a column, or a pair of two; got {features!r}.")
+    points = POINTS[len(columns)] if points is None else positive_integer("points", points)
     X = container.get_value()
     grids = [_grid(X[:, column.position], points) for column in columns]
     data = X[np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)]

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pymc as pm
+from scipy.special import expit
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.variational.reading import Reading, read_model
@@ -64,7 +65,7 @@ class PlainSweeps(Sweeps):
         pairs = zip(self.network.layers, self.layers, strict=True)
         hidden, last = (update_scales(*pair) for pair in pairs)
         [gate] = self.gates
-        rho = 1 / (1 + np.exp(-gate.logit))
+        rho = expit(gate.logit)
         ones = np.ones((len(self.x), 1))
         x = np.hstack([ones, self.x])
         e, e_last = hidden.noise_precision, last.noise_precision
@@ -80,7 +81,7 @@ class PlainSweeps(Sweeps):
         z = x @ hidden.mean.T
         logit = e * (z * mean - V / 2) + z / T
         tilt = np.sqrt(V) / T
-        rho, omega = 1 / (1 + np.exp(-logit)), np.tanh(tilt / 2) / (2 * tilt)
+        rho, omega = expit(logit), np.tanh(tilt / 2) / (2 * tilt)
         for d in range(len(hidden.mean)):
             scales = hidden.tau.mean_inverse * hidden.psi.mean_inverse[d]
             prior = np.diag(np.append(1 / self.network.layers[0].bias_var[d], scales))
