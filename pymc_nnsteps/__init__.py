@@ -32,7 +32,7 @@ from pymc_nnsteps.models import (
     one_hot,
     wide_mlp,
 )
-from pymc_nnsteps.prediction import predict
+from pymc_nnsteps.prediction import log_likelihood, predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
@@ -56,6 +56,7 @@ __all__ = [
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_mlp",
+    "log_likelihood",
     "one_hot",
     "plot_functions",
     "plot_predictions",

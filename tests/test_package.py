@@ -27,6 +27,7 @@ NAMES = {
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_mlp",
+    "log_likelihood",
     "one_hot",
     "plot_functions",
     "plot_predictions",

@@ -1,6 +1,7 @@
 """Through ``pm.sample``: assignment, processes, mixtures of steps, traces, data."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -223,10 +224,16 @@ def test_two_gibbs_steps_and_metropolis():
 # --- traces and starts ---------------------------------------------------------------------
 
 
-def test_progress_bar_is_drawn(model, capsys):
+@pytest.mark.parametrize(("width", "columns"), [(80, ("Accept",)), (90, ("Accept", "Sweeps"))])
+def test_progress_table_is_whole(model, width, columns, capsys, monkeypatch):
+    """Columns for which there is no room cut times; PyMC alone cuts a title on 80 characters."""
+    monkeypatch.setenv("COLUMNS", str(width))
     options = {k: v for k, v in FEW.items() if k not in ("progressbar", "quiet")}
     pm.sample(model=model, progressbar=True, **options)
-    assert "Sweeps" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    for title in ("Progress", "Draw", "Speed", "Elapsed", *columns):
+        assert f" {title} " in shown
+    assert set(re.findall(r"\S*…", shown)) <= {"Remai…", "Remain…", "Remaini…"}
 
 
 def test_latents_left_out(model, reference):
