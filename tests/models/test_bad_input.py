@@ -321,7 +321,7 @@ HIERARCHICAL_CASES = {
     "prior infinite": with_priors({"bo": np.inf}, r"priors\['bo'\] .*: width must be finite"),
     "prior pair": with_priors({"bo": (1, 2)}, r"priors\['bo'\] is not a prior: .* got \(1, 2\)"),
     "sigma": ({"sigma": 0}, "sigma must be a positive number; got 0"),
-    "sigma of classes": ({"sigma": 1, **BINARY}, "sigma has no meaning with likelihood=\"bern"),
+    "sigma of classes": ({"sigma": 1, **BINARY}, 'sigma has no meaning with likelihood="bern'),
     "sigma and noise": with_priors({"noise": 1}, r'sigma fixes what priors\["noise"\]', sigma=1),
     "prior noise": with_priors({"noise": "-1"}, r"priors\['noise'\] is not a prior"),
     "scaled biases": with_priors({"bo": "x1:2"}, r"priors\['bo'\] must not have scale=True \(x\)"),
