@@ -66,13 +66,15 @@ def test_everything_is_assigned_to_gibbs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collapse", [False, True])
-def test_agrees_with_nuts_without_gates(collapse):
+@pytest.mark.parametrize(
+    ("hidden", "draws", "collapses"), [((2,), 6_000, [False, True]), ((2, 2), 3_000, ["auto"])]
+)
+def test_agrees_with_nuts_without_gates(hidden, draws, collapses):
     """Gates drawn and gates summed out are one model; NUTS knows nothing of conditionals."""
     rng = np.random.default_rng(2)
     x = rng.normal(size=(8, 1))
     options = {
-        "hidden": (2,),
+        "hidden": hidden,
         "temperature": 1.0,
         "bias_var": 1.0,
         "hidden_alpha": 4,
@@ -88,27 +90,27 @@ def test_agrees_with_nuts_without_gates(collapse):
     )
     quiet = {"progressbar": False, "quiet": True, "cores": 1, "compute_convergence_checks": False}
     with smooth:
-        nuts = pm.sample(6_000, tune=2_000, chains=2, target_accept=0.95, random_seed=1, **quiet)
-    with gates:
-        step = nns.Gibbs(collapse=collapse)
-        gibbs = pm.sample(30_000, tune=1_000, chains=2, step=step, random_seed=1, **quiet)
-    functions = [
-        nns.predict(idata, x, model=model) for idata, model in ((nuts, smooth), (gibbs, gates))
-    ]
-    summaries = [
-        _means(idata["posterior"], f) for idata, f in zip((nuts, gibbs), functions, strict=True)
-    ]
-    (expected, its_error), (found, error) = summaries
-    z = (found - expected) / np.hypot(error, its_error)
-    assert np.abs(z).max() < bonferroni_limit(z.size, 1e-4), z
+        nuts = pm.sample(draws, tune=2_000, chains=2, target_accept=0.95, random_seed=1, **quiet)
+    expected, its_error = _means(nuts["posterior"], nns.predict(nuts, x, model=smooth))
+    for collapse in collapses:
+        with gates:
+            step = nns.Gibbs(collapse=collapse)
+            gibbs = pm.sample(30_000, tune=1_000, chains=2, step=step, random_seed=1, **quiet)
+        found, error = _means(gibbs["posterior"], nns.predict(gibbs, x, model=gates))
+        z = (found - expected) / np.hypot(error, its_error)
+        assert np.abs(z).max() < bonferroni_limit(z.size, 1e-4), z
 
 
 def _means(posterior, functions):
     """Means of bounded statistics that exchanging units does not change, and their errors."""
-    scales = [np.log(posterior[name]) for name in ("tau1", "tau2", "eta_sq2")]
-    sizes = [np.log(posterior["eta_sq1"]).mean("hidden1"), abs(posterior["W1"]).mean("hidden1")]
+    scales = [
+        np.log(scale).mean([dim for dim in scale.dims if dim not in ("chain", "draw")])
+        for name, scale in posterior.data_vars.items()
+        if name.startswith(("tau", "eta_sq"))
+    ]
+    size = abs(posterior["W1"]).mean("hidden1")
     layer = np.tanh(posterior["a1"]).mean("hidden1")
-    parts = [functions, *scales, *sizes, layer, layer**2]
+    parts = [functions, *scales, size, layer, layer**2]
     draws = np.concatenate([p.values.reshape(*p.shape[:2], -1) for p in parts], axis=-1)
     draws = np.tanh(np.concatenate([draws, (draws - draws.mean((0, 1))) ** 2], axis=-1))
     batches = draws.reshape(-1, len(draws[0]) // 30, draws.shape[-1]).mean(axis=1)
