@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.values import scalar_constant
@@ -224,9 +225,16 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
         return term
     term, other = term.whole(), terms[rv].whole()
     for axis in range(term.out_ndim):
-        if other.links[axis] != term.links[axis]:
+        if not _same_link(other.links[axis], term.links[axis]):
             term, other = (cut_link(t, axis, rv) for t in (term, other))
     return Term(term.links, other.coefficient + term.coefficient)
+
+
+def _same_link(first: Link | None, second: Link | None) -> bool:
+    """Whether two axes carry the same entries along, as far as their graphs tell."""
+    if first is None or second is None or first.index is None or second.index is None:
+        return first == second
+    return first.axes == second.axes and equal_computations([first.index], [second.index])
 
 
 def sum_axis(term: Term, axis: int, length: Length, rv: TensorVariable) -> Term:
