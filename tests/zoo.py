@@ -14,6 +14,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.graphs.initial_values import begin_at
 from tests.joint import gated_layers
 
 X = np.random.default_rng(1).normal(size=(12, 2))
@@ -100,7 +101,7 @@ def bow_tie_network():
     """Two layers of gates, scales from generalised inverse Gaussians, a start that is fixed."""
     model = nns.bow_tie(X, X[:, 0], hidden=(3, 2), shrinkage="nig", temperature=0.5)
     for variable in model.free_RVs:  # not at random: tests compare chains from the same start
-        model.set_initval(variable, None)
+        begin_at(variable, None)
     return model
 
 

@@ -52,6 +52,7 @@ class Threshold(Conditional):
     draws: tuple[TensorVariable, ...]
     above: TensorVariable
     threshold: float
+    increasing: bool
 
     @property
     @override
@@ -144,7 +145,7 @@ def _match_threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> T
         raise NotConjugate(f"the probability of child {describe(y)} is not 0 or 1 by a threshold")
     increasing = step.lines[1] == (0.0, 1.0)
     successes = entries_like(model, value_of(model, y), y, z)
-    return Threshold((z,), pt.eq(successes, int(increasing)), step.knots[0])
+    return Threshold((z,), pt.eq(successes, int(increasing)), step.knots[0], increasing)
 
 
 def _why_no_threshold(

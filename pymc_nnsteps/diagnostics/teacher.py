@@ -24,6 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.diagnostics.score import score_means
+from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
@@ -265,11 +266,13 @@ def _evaluated(expressions: list[TensorVariable]) -> list[NDArray[Any]]:
 
 def _start(model: pm.Model, strategy: str, seed: int) -> PointType:
     """A point from PyMC's initial values of one kind, with what must agree with the targets."""
-    own = {rv for rv, v in model.rvs_to_initial_values.items() if v is not None}
-    kept = {rv for rv in own if not isinstance(model.rvs_to_initial_values[rv], str)}
+    own = {rv: initial_value(rv) for rv in model.free_RVs}
+    own |= {rv: value for rv, value in model.rvs_to_initial_values.items() if value is not None}
+    kept = {rv for rv, value in own.items() if value is not None and not isinstance(value, str)}
     for left in (set(), kept):
         overrides = {rv: strategy for rv in model.free_RVs if rv not in left}
-        point = _point(model, overrides, seed)
+        with at_support_points(overrides):
+            point = _point(model, overrides, seed)
         values = [model.rvs_to_values[rv] for rv in model.free_RVs]
         given = {value: pt.constant(point[value.name]) for value in values}
         [log_p] = _evaluated(substitute([log_density(model, model.basic_RVs)], given))

@@ -6,6 +6,8 @@ module                its subject
 ``errors``            :class:`NotConjugate`, raised where nothing can be established
 ``names``             what the parts of a graph are called
 ``search``            children of a variable, and what depends on it
+``callers``           what PyMC's functions that are being called know
+``initial_values``    initial values that belong to the graph
 ``lengths``           lengths of the axes of random variables
 ``shapes``            shapes at the time of compilation, and data that do not fit
 ``values``            constants, data, and variables replaced by others

@@ -434,6 +434,39 @@ def draw_windows(
 
 
 @jit
+def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array) -> Array:
+    """Draw ``N(P^{-1} h, P^{-1})`` for a tridiagonal precision matrix P of each series.
+
+    Parameters
+    ----------
+    diagonal, above : array, shape (series, times)
+        Of P: ``above[:, t]`` stands beside ``diagonal[:, t]``; its last column is not used.
+    linear : array, shape (series, times)
+        ``h``.
+    noise : array, shape (series, times)
+        Standard normals.
+    """
+    n_times = noise.shape[1]
+    out = np.empty_like(noise)
+    pivot, ratio = np.empty((2, n_times))
+    for series in range(len(noise)):
+        left = half = 0.0
+        for t in range(n_times):
+            rest = diagonal[series, t] - left * left
+            if not rest > 0.0:
+                raise ValueError(TOO_PRECISE)
+            pivot[t] = math.sqrt(rest)
+            half = (linear[series, t] - left * half) / pivot[t]
+            out[series, t] = half + noise[series, t]
+            ratio[t] = left = above[series, t] / pivot[t]
+        later = 0.0
+        for t in range(n_times - 1, -1, -1):
+            later = (out[series, t] - ratio[t] * later) / pivot[t]
+            out[series, t] = later
+    return out
+
+
+@jit
 def draw_labels(
     design: Array,
     weight: Array,

@@ -9,10 +9,12 @@ module                  its subject
 ``hierarchical``        networks with precisions at up to three levels, and skips
 ``bow_tie``             networks with stochastic gates whose weights are shrunk to zero
 ``priors``              the prior of a group of parameters
+``blocks``              the networks of these models, as parts of any model
 ``parts``               what these are put together from
 ======================  ================================================================
 """
 
+from pymc_nnsteps.models import blocks
 from pymc_nnsteps.models.bow_tie import bow_tie
 from pymc_nnsteps.models.convolutional import intermediate_noise_cnn
 from pymc_nnsteps.models.hierarchical import hierarchical_mlp
@@ -25,6 +27,7 @@ from pymc_nnsteps.models.wide import wide_mlp
 __all__ = [
     "Conv2D",
     "Prior",
+    "blocks",
     "bow_tie",
     "hierarchical_mlp",
     "intermediate_noise_cnn",

@@ -17,24 +17,30 @@ ReLU. Because every conditional distribution is known (the gates' by Polya-Gamma
 the posterior can be sampled exactly, layer by layer.
 """
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.graphs.initial_values import InitialValue
+from pymc_nnsteps.models.blocks.bow_tie import (
+    BowTieLayers,
+    PerLayer,
+    bow_tie_layers,
+    inverse_gamma,
+    noise_scale,
+)
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.layers import floating, standard_deviation
+from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.models.parts.shrinkage import Shrinkage, WeightPrior, weight_prior
+from pymc_nnsteps.models.parts.shrinkage import Shrinkage
 from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
@@ -42,7 +48,6 @@ from pymc_nnsteps.variational.fit import draws_to_start_from
 __all__ = ["bow_tie"]
 
 BowTieStart = Literal["data", "prior", "variational"]
-PerLayer = float | Sequence[float]
 
 USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
@@ -67,6 +72,7 @@ def bow_tie(
     hidden_beta: float = 0.01,
     noise_alpha: float = 2.0,
     noise_beta: float | None = None,
+    sigma: float | None = None,
     marginalize_gates: bool = False,
     start: BowTieStart = "data",
 ) -> pm.Model:
@@ -104,6 +110,8 @@ def bow_tie(
         Shape and scale of the inverse gamma prior of ``eta^2`` in the hidden layers.
     noise_alpha, noise_beta : float
         The same of the outputs' ``eta^2``, in squared units of ``y``.
+    sigma : float, optional
+        The outputs' ``eta``, a standard deviation in the units of ``y``, if it is known.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
@@ -178,10 +186,6 @@ def bow_tie(
             pm.set_data({"inputs": X_new})
             predictions = pm.sample_posterior_predictive(idata, predictions=True)
 
-    Both starts set initial values, which PyMC's model transformations (``pm.do``,
-    ``pm.observe``, ``pm.compute_log_likelihood``) refuse: call
-    ``model.set_initval(variable, None)`` for each free variable before these.
-
     References
     ----------
     Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*,
@@ -201,18 +205,16 @@ def bow_tie(
     >>> [variable.name for variable in smooth.free_RVs]
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
-    require_choice("shrinkage", shrinkage, get_args(Shrinkage))
     require_choice("start", start, get_args(BowTieStart))
-    network = scaffold(X, y, data.regression_targets, hidden)
-    inputs, targets = network.inputs, network.targets
-    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
-    if not isinstance(marginalize_gates, bool | np.bool_):
-        raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
-    temperature = positive_number("temperature", temperature)
-    fit = _least_squares(inputs.values, targets.values)
-    weights = weight_prior(
-        shrinkage,
-        {
+    scaffolding = scaffold(X, y, data.regression_targets, hidden)
+    inputs, targets = scaffolding.inputs.values, scaffolding.targets.values
+    stack = scaffolding.stack
+    fit = _least_squares(inputs, targets)
+    network = bow_tie_layers(
+        stack,
+        temperature=temperature,
+        shrinkage=shrinkage,
+        hyperparameters={
             "nu_global": nu_global,
             "delta_global": delta_global,
             "lambda_global": lambda_global,
@@ -221,103 +223,52 @@ def bow_tie(
             "lambda_local": lambda_local,
             "weight_var": weight_var,
         },
-        fit.weight_scale / max(n_layers - 1, 1),
-        units[:-1],
+        weight_scale=fit.weight_scale,
+        bias_var=fit.bias_var if bias_var is None else bias_var,
+        hidden_alpha=hidden_alpha,
+        hidden_beta=hidden_beta,
+        marginalize_gates=marginalize_gates,
     )
-    bias_var = layers.positive_per_layer(
-        "bias_var", fit.bias_var if bias_var is None else bias_var, n_layers
-    )
-    hidden_noise = _inverse_gamma("hidden", hidden_alpha, hidden_beta)
-    noise = _inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
+    noise = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
+    known = None if sigma is None else floating(_standard_deviation(sigma, noise_beta))
 
-    dims, row_dims = network.dims, network.row_dims
-    model = network.open(_variable_names(n_layers, weights, marginalize_gates))
-    warn_of_scales(inputs.values, targets.values, usual_targets=USUAL_TARGETS)
+    def build(
+        network: BowTieLayers,
+        x: TensorVariable,
+        observed: TensorVariable,
+        starts: Mapping[str, TensorVariable],
+    ) -> None:
+        def initvals(name: str) -> InitialValue:
+            return starts.get(name, "prior" if start == "prior" else None)
 
+        z = network.add(x, stack, initvals)
+        mean = z if observed.ndim == 2 else z[:, 0]
+        scale = noise_scale(stack.n_layers, noise, stack, initvals) if known is None else known
+        pm.Normal("y", mean, scale, observed=observed, dims=scaffolding.row_dims)
+
+    warn_of_scales(inputs, targets, usual_targets=USUAL_TARGETS)
     fitted: list[LayerDraws] = []
     if start == "variational":
-        with pm.Model(model=None), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of scales: said already
-            alone = bow_tie(
-                inputs.values,
-                targets.values,
-                hidden=hidden,
-                temperature=temperature,
-                shrinkage=shrinkage,
-                nu_global=nu_global,
-                delta_global=delta_global,
-                lambda_global=lambda_global,
-                nu_local=nu_local,
-                delta_local=delta_local,
-                lambda_local=lambda_local,
-                weight_var=weight_var,
-                bias_var=bias_var,
-                hidden_alpha=hidden_alpha,
-                hidden_beta=hidden_beta,
-                noise_alpha=noise_alpha,
-                noise_beta=noise_beta,
-            )
-        fitted = draws_to_start_from(alone)
+        gated = replace(network, marginalize_gates=False)
+        fitted = draws_to_start_from(scaffolding.alone(lambda x, y: build(gated, x, y, {})))
 
-    with model:
-        x, observed = network.add_data(model)
-        starts = data_start(x, observed, units) if start == "data" else {}
-        if start == "variational":
+    def build_with_starts(x: TensorVariable, observed: TensorVariable) -> None:
+        starts: Mapping[str, TensorVariable] = {}
+        if start == "data":
+            starts = data_start(x, observed, stack.units)
+        elif start == "variational":
             starts = variational_start(x, fitted)
-        otherwise = "prior" if start == "prior" else None
+        build(network, x, observed, starts)
 
-        def initval(name: str) -> TensorVariable | str | None:
-            return starts.get(name, otherwise)
-
-        def normal(name: str, sigma: TensorVariable | NDArray, *dims_of: str) -> TensorVariable:
-            shape = tuple(dims[dim].length for dim in dims_of)
-            return pm.Normal(name, 0.0, sigma, shape=shape, dims=dims_of, initval=initval(name))
-
-        def linear_map(layer: int) -> TensorVariable:
-            shape = units[layer], units[layer - 1]
-            dims_of = unit_dims[layer], unit_dims[layer - 1]
-            W = normal(f"W{layer}", weights.scale(layer, shape, dims_of, initval), *dims_of)
-            b = normal(f"b{layer}", standard_deviation(bias_var[layer - 1]), dims_of[0])
-            return x @ W.T + b
-
-        def noise_scale(layer: int, prior: tuple[NDArray, NDArray]) -> TensorVariable:
-            variance = pm.InverseGamma(
-                f"eta_sq{layer}",
-                *prior,
-                shape=units[layer : layer + 1],
-                dims=unit_dims[layer],
-                initval=initval(f"eta_sq{layer}"),
-            )
-            return pt.sqrt(variance)
-
-        def activations(layer: int, z: TensorVariable) -> TensorVariable:
-            name, gate, unit_rows = f"a{layer}", f"gamma{layer}", ("obs", unit_dims[layer])
-            logit = z / floating(temperature)
-            if marginalize_gates:
-                scale = noise_scale(layer, hidden_noise)
-                return _mixture(name, z, logit, scale, dims=unit_rows, initval=initval(name))
-            # The number of units is part of the type: of one unit nothing is broadcast.
-            shape = (z.shape[0], units[layer])
-            options = {"shape": shape, "dims": unit_rows}
-            gamma = pm.Bernoulli(gate, logit_p=logit, initval=initval(gate), **options)
-            scale = noise_scale(layer, hidden_noise)
-            return pm.Normal(name, gamma * z, scale, initval=initval(name), **options)
-
-        for layer in range(1, n_layers):
-            x = activations(layer, linear_map(layer))
-        z = linear_map(n_layers)
-        mean = z if observed.ndim == 2 else z[:, 0]
-        pm.Normal("y", mean, noise_scale(n_layers, noise), observed=observed, dims=row_dims)
-    return model
+    return scaffolding.add(build_with_starts)
 
 
-def _mixture(
-    name: str, z: TensorVariable, logit: TensorVariable, scale: TensorVariable, **options: Any
-) -> TensorVariable:
-    """Activations about ``z`` where a gate is open and about zero where not, the gate unknown."""
-    weights = pt.sigmoid(pt.stack([logit, -logit], axis=-1))
-    means = pt.stack([z, pt.zeros_like(z)], axis=-1)
-    return pm.NormalMixture(name, weights, means, scale[:, None], **options)
+def _standard_deviation(sigma: float, noise_beta: float | None) -> float:
+    if noise_beta is not None:
+        raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
+    number = positive_number("sigma", sigma)
+    layers.require_resolved(number**2, "sigma", sigma)
+    return number
 
 
 @dataclass(frozen=True)
@@ -350,21 +301,3 @@ def _least_squares(X: NDArray, y: NDArray) -> _Defaults:
         float(max(np.abs(intercept).max(), 1.0)),
         float(max(min(residual_var / 4, 30.0), 1e-3 * targets.var(axis=0).mean(), 1e-6)),
     )
-
-
-def _inverse_gamma(kind: str, alpha: float, beta: float) -> tuple[NDArray, NDArray]:
-    """Shape and scale of the prior of a variance."""
-    return (
-        floating(positive_number(f"{kind}_alpha", alpha)),
-        floating(positive_number(f"{kind}_beta", beta)),
-    )
-
-
-def _variable_names(n_layers: int, weights: WeightPrior, marginalize_gates: bool) -> list[str]:
-    """Every variable the model will have."""
-    names = ["inputs", "targets", "y"]
-    for layer in range(1, n_layers + 1):
-        names += [*weights.names(layer), f"W{layer}", f"b{layer}", f"eta_sq{layer}"]
-    for layer in range(1, n_layers):
-        names += [f"a{layer}"] + [f"gamma{layer}"] * (not marginalize_gates)
-    return names

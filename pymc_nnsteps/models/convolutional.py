@@ -53,7 +53,8 @@ def intermediate_noise_cnn(
     convolutions: Sequence[Conv2D] = (Conv2D(channels=2, kernel=4, stride=2, pool=2),),
     hidden: Sequence[int] = (),
     activation: Activation = "relu",
-    noise: Noise = 1e-2,
+    noise: Noise | None = None,
+    sigma: Noise | None = None,
     weight_precision: float | Sequence[float] | None = None,
     bias_precision: float | Sequence[float] | None = None,
     bias: bool = True,
@@ -78,11 +79,13 @@ def intermediate_noise_cnn(
     activation : str or PiecewiseLinear
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. It comes after the pooling.
     noise : float or dict
-        Variance ``Delta``: one for all, or ``{"pre": ..., "pool": ..., "post": ...,
-        "output": ...}`` for pre-activations, pooled pre-activations, post-activations (each a
-        float, or one per layer: per convolution and hidden layer, for ``"pool"`` per convolution
-        that is pooled) and the last pre-activations. A layer without noise is a
-        ``pm.Deterministic``. The output noise must be positive.
+        Variance ``Delta``, 1e-2 if neither ``noise`` nor ``sigma`` is given: one for all, or
+        ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` for pre-activations, pooled
+        pre-activations, post-activations (each a float, or one per layer: per convolution and
+        hidden layer, for ``"pool"`` per convolution that is pooled) and the last pre-activations.
+        A layer without noise is a ``pm.Deterministic``. The output noise must be positive.
+    sigma : float or dict
+        Standard deviations, PyMC's word, in place of the variances of ``noise``.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in: of a convolution, the
         number of weights of a kernel.
@@ -135,7 +138,7 @@ def intermediate_noise_cnn(
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
     require_choice("start", start, get_args(Start))
-    sigma = activation_function(activation)
+    function = activation_function(activation)
     images = data.images(X).values
     targets = READ_TARGETS[likelihood](y, len(images))
     require_same_rows(X, y)
@@ -146,9 +149,8 @@ def intermediate_noise_cnn(
     n_convolutions, n_layers = len(maps), len(maps) + len(units) - 1
     fan_in = (*(made.fan_in for made in maps), *units[:-1])
     of_hidden, of_pooled = (n_layers - 1, "hidden layer"), sum(made.is_pooled for made in maps)
-    delta = variances(
-        noise, {"pre": of_hidden, "pool": (of_pooled, "pooled convolution"), "post": of_hidden}
-    )
+    kinds = {"pre": of_hidden, "pool": (of_pooled, "pooled convolution"), "post": of_hidden}
+    delta = variances(noise, sigma, kinds)
     lambda_w = layers.precisions("weight_precision", weight_precision, fan_in)
     lambda_b = layers.bias_precisions(bias, bias_precision, fan_in)
 
@@ -199,7 +201,7 @@ def intermediate_noise_cnn(
             if made.is_pooled:
                 names = _map_dims(layer, "pooled_")
                 z = noisy("P", layer, average_pool(z, made), names)
-            x = noisy("X", layer, sigma(z), names)
+            x = noisy("X", layer, function(z), names)
 
         x = x.reshape((x.shape[0], units[0]))
         for layer in range(n_convolutions + 1, n_layers + 1):
@@ -216,7 +218,7 @@ def intermediate_noise_cnn(
             )
             if layer < n_layers:
                 z = noisy("Z", layer, z, [fan_out_dim])
-                x = noisy("X", layer, sigma(z), [fan_out_dim])
+                x = noisy("X", layer, function(z), [fan_out_dim])
 
         likelihoods.observe(
             likelihood, n_layers + 1, z, delta["output"][0], observed, targets.n_outputs, start

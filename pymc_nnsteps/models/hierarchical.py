@@ -15,29 +15,25 @@ noise but that of the observations.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
-from operator import add
-from typing import Any, Literal, cast, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
-import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
-from pytensor import config
+from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import (
-    ACTIVATIONS,
-    LAYER_ACTIVATIONS,
-    SMOOTH_ACTIVATIONS,
-    AnyActivation,
-    Normalize,
-    activation_function,
+from pymc_nnsteps.activations import AnyActivation
+from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.graphs.initial_values import beginning
+from pymc_nnsteps.models.blocks.hierarchical import (
+    common_precision,
+    hierarchical_layers,
+    precision_of_units,
 )
-from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.parts import data
-from pymc_nnsteps.models.parts.groups import REAL, Groups, PriorLike, groups, layer_name
+from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
@@ -47,7 +43,6 @@ from pymc_nnsteps.models.priors import Prior
 __all__ = ["hierarchical_mlp"]
 
 Likelihood = Literal["normal", "student_t", "bernoulli", "categorical"]
-Scale = TensorVariable | NDArray[np.floating]
 
 _READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
     "normal": data.regression_targets,
@@ -67,6 +62,7 @@ def hierarchical_mlp(
     activation: AnyActivation | Sequence[AnyActivation] = "tanh",
     priors: Mapping[str, PriorLike] | None = None,
     likelihood: Likelihood = "normal",
+    sigma: float | None = None,
     start: Start = "support_point",
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
@@ -119,6 +115,9 @@ def hierarchical_mlp(
         Law of the targets given the outputs f: about f with unknown noise; with probability
         1/(1 + exp(-f)) of 1; by the softmax of f. Student-t noise has as many degrees of freedom
         as ``alpha_weight`` of the noise's prior says, 4 by default.
+    sigma : float, optional
+        Standard deviation of real targets about the outputs, if it is known: short for the
+        prior ``"noise"``.
     start : {"support_point", "prior"}
         Initial values of the chains: zero parameters, or a draw from the prior, another one for
         each chain.
@@ -173,170 +172,57 @@ def hierarchical_mlp(
     ['tau_ah1', 'tau_ih1', 'tau_ih1_unit', 'W_ih1', 'tau_h1o', 'W_h1o', 'W_io', 'bo']
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
-    require_choice("start", start, get_args(Start))
-    network = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
-    units, unit_dims, row_dims = network.units, tuple(network.dims), network.row_dims
-    sizes = units[1:-1]
-    n_hidden = len(sizes)
-    functions = _activations(activation, sizes)
-    group = groups(priors, n_hidden, likelihood)
-    names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 2)]
+    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    stack, row_dims = scaffolding.stack, scaffolding.row_dims
+    network = hierarchical_layers(
+        stack,
+        activation=activation,
+        priors=_with_sigma(priors, sigma, likelihood),
+        likelihood=likelihood,
+        start=start,
+    )
+    noise = network.group.noise
 
-    model = network.open(_variable_names(group, names))
-    _require_precisions(group, units)
-    real = network.targets.values if likelihood in REAL else None
-    warn_of_scales(network.inputs.values, real, usual=(0.1, 10.0))
-
-    n_before = len(model.free_RVs)
-    with model:
-        x, observed = network.add_data(model)
-        adjustments = {
-            layer: _gamma(f"tau_a{names[layer]}", alpha, floating(1), unit_dims[layer])
-            for layer, alpha in group.adjustments.items()
-        }
-
-        def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
-            name = kind + names[layer]
-            precision = _common(name, prior, 1) * adjustment
-            return _parameter(name, prior, precision, unit_dims[layer])
-
-        def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
-            name = names[source] + names[layer]
-            common = _common(name, prior, units[source])
-            precision = _per_unit(name, prior, common, unit_dims[source])
-            adjusted = precision * adjustment[:, None] if adjustment.ndim else precision
-            return _parameter(f"W_{name}", prior, adjusted, unit_dims[layer], unit_dims[source])
-
-        def linear(layer: int) -> TensorVariable:
-            adjustment = adjustments.get(layer, floating(1))
-            terms = [
-                passed_on[source] @ weights(source, layer, prior, adjustment).T
-                for (source, destination), prior in group.weights.items()
-                if destination == layer
-            ]
-            if layer in group.biases:
-                terms.append(vector("b", layer, group.biases[layer], adjustment))
-            return reduce(add, terms)
-
-        def with_offset(layer: int, values: TensorVariable) -> TensorVariable:
-            if layer not in group.offsets:
-                return values
-            return values + vector("t", layer, group.offsets[layer], floating(1))
-
-        passed_on = [with_offset(0, x)]
-        for layer, function in enumerate(functions, 1):
-            passed_on.append(with_offset(layer, function(linear(layer))))
-        outputs = linear(n_hidden + 1)
+    def build(x: TensorVariable, observed: TensorVariable) -> None:
+        outputs = network(x, stack)
         if observed.ndim == 1 and likelihood != "categorical":
             outputs = outputs[:, 0]
-        f_dims = row_dims if outputs.ndim == 1 else ("obs", "output")
-        f = pm.Deterministic("f", outputs, dims=f_dims)
+        f = pm.Deterministic("f", outputs, dims=("obs", "output")[: outputs.ndim])
         if likelihood == "bernoulli":
             pm.Bernoulli("y", logit_p=f, observed=observed, dims=row_dims)
         elif likelihood == "categorical":
             pm.Categorical("y", logit_p=f, observed=observed, dims=row_dims)
-        elif group.noise is not None:
-            _observe(f, group.noise, observed, row_dims)
-        if start == "prior":
-            for variable in model.free_RVs[n_before:]:
-                model.set_initval(variable, "prior")
-    return model
+        elif noise is not None:
+            with beginning(start):
+                _observe(f, noise, observed, row_dims)
+
+    real = scaffolding.targets.values if likelihood in REAL else None
+    warn_of_scales(scaffolding.inputs.values, real, usual=(0.1, 10.0))
+    return scaffolding.add(build)
+
+
+def _with_sigma(
+    priors: Mapping[str, PriorLike] | None, sigma: float | None, likelihood: str
+) -> Mapping[str, PriorLike] | None:
+    """The priors, that of the noise a fixed standard deviation."""
+    if sigma is None or not isinstance(priors or {}, Mapping):
+        return priors
+    if likelihood not in REAL:
+        raise ValueError(f'sigma has no meaning with likelihood="{likelihood}"; leave it out.')
+    if priors is not None and "noise" in priors:
+        raise ValueError('sigma fixes what priors["noise"] leaves open; pass one of them.')
+    return {**(priors or {}), "noise": positive_number("sigma", sigma)}
 
 
 def _observe(
     f: TensorVariable, noise: Prior, observed: TensorVariable, dims: tuple[str, ...]
 ) -> None:
     """Add real targets and their noise, Student-t where ``alpha_weight`` is finite."""
-    common = _common("noise", noise, 1)
-    precision = _per_unit("noise", noise, common, *dims[1:])
+    common = common_precision("noise", noise, 1)
+    precision = precision_of_units("noise", noise, common, *dims[1:])
     sigma = pt.reciprocal(pt.sqrt(precision))
     sigma = pm.Deterministic("sigma", sigma, dims=dims[1:][: sigma.ndim])
     if math.isinf(noise.alpha_weight):
         pm.Normal("y", f, sigma, observed=observed, dims=dims)
     else:
         pm.StudentT("y", floating(noise.alpha_weight), f, sigma=sigma, observed=observed, dims=dims)
-
-
-def _gamma(name: str, alpha: float, mean: Scale, *dims: str) -> TensorVariable:
-    """A precision: Gamma with shape ``alpha`` and this mean, in Neal's parametrisation."""
-    shape = floating(alpha / 2)
-    return pm.Gamma(name, shape, shape / mean, dims=dims)
-
-
-def _common(name: str, prior: Prior, n_sources: int) -> Scale:
-    """Precision of a group, or its mean where ``alpha_common`` is infinite."""
-    omega = floating(prior.mean_precision(n_sources))
-    if math.isinf(prior.alpha_common):
-        return omega
-    return _gamma(f"tau_{name}", prior.alpha_common, omega)
-
-
-def _per_unit(name: str, prior: Prior, common: Scale, *dims: str) -> Scale:
-    """Precisions of a group's units, or the common one where ``alpha_unit`` is infinite."""
-    if math.isinf(prior.alpha_unit):
-        return common
-    return _gamma(f"tau_{name}_unit", prior.alpha_unit, common, *dims)
-
-
-def _parameter(name: str, prior: Prior, precision: Scale, *dims: str) -> TensorVariable:
-    """Normal or Student-t parameters about zero with these precisions."""
-    sigma = pt.reciprocal(pt.sqrt(precision))
-    if math.isinf(prior.alpha_weight):
-        return pm.Normal(name, 0.0, sigma, dims=dims)
-    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma=sigma, dims=dims)
-
-
-def _activations(
-    activation: AnyActivation | Sequence[AnyActivation], sizes: tuple[int, ...]
-) -> list[Callable[[TensorVariable], TensorVariable]]:
-    """One function per hidden layer."""
-    named = ACTIVATIONS | SMOOTH_ACTIVATIONS | LAYER_ACTIVATIONS
-    if isinstance(activation, list | tuple):
-        given: list[Any] = list(activation)
-    else:
-        activation_function(cast("AnyActivation", activation), named, functions=True)
-        given = [activation] * len(sizes)
-    if len(given) != len(sizes):
-        raise ValueError(
-            f"activation must be one, or {len(sizes)}, one per hidden layer; got {len(given)}."
-        )
-    for layer, (each, size) in enumerate(zip(given, sizes, strict=True), 1):
-        if isinstance(each, Normalize) and size % each.groups:
-            raise ValueError(
-                f"activation normalises {each.groups} groups of units, which do not divide the "
-                f"{size} units of hidden layer {layer}."
-            )
-    return [activation_function(each, named, functions=True) for each in given]
-
-
-def _require_precisions(group: Groups, units: Sequence[int]) -> None:
-    """Widths and scalings of which a floating-point number can hold the precision."""
-    sources = [(prior, units[source]) for (source, _), prior in group.weights.items()]
-    sources += [(prior, 1) for prior in (*group.biases.values(), *group.offsets.values())]
-    sources += [(group.noise, 1)] if group.noise is not None else []
-    limits = np.finfo(config.floatX)
-    for prior, n_sources in sources:
-        try:
-            omega = prior.mean_precision(n_sources)
-        except OverflowError:
-            omega = math.inf
-        if not limits.tiny < omega < limits.max:
-            raise ValueError(
-                f'priors has "{prior}", whose precision is out of the range of {config.floatX}; '
-                "take another width or larger alphas."
-            )
-
-
-def _variable_names(group: Groups, names: Sequence[str]) -> list[str]:
-    """Every variable the model will have."""
-    weights = {names[source] + names[layer]: p for (source, layer), p in group.weights.items()}
-    vectors = {f"b{names[layer]}": prior for layer, prior in group.biases.items()}
-    vectors |= {f"t{names[layer]}": prior for layer, prior in group.offsets.items()}
-    noise = {} if group.noise is None else {"noise": group.noise}
-    variables = ["inputs", "targets", "f", "y", *["sigma"] * len(noise)]
-    variables += [*(f"W_{name}" for name in weights), *vectors]
-    variables += [f"tau_a{names[layer]}" for layer in group.adjustments]
-    for name, prior in (weights | vectors | noise).items():
-        variables += [f"tau_{name}"] * math.isfinite(prior.alpha_common)
-        variables += [f"tau_{name}_unit"] * math.isfinite(prior.alpha_unit)
-    return variables

@@ -20,11 +20,12 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models.parts import layers, likelihoods
+from pymc_nnsteps.models.blocks.intermediate_noise import noisy_layers
+from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
-from pymc_nnsteps.models.parts.noise import Noise, variances
+from pymc_nnsteps.models.parts.noise import Noise
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
@@ -37,7 +38,8 @@ def intermediate_noise_mlp(
     *,
     hidden: Sequence[int] = (10,),
     activation: Activation = "relu",
-    noise: Noise = 1e-2,
+    noise: Noise | None = None,
+    sigma: Noise | None = None,
     weight_precision: float | Sequence[float] | None = None,
     bias_precision: float | Sequence[float] | None = None,
     bias: bool = True,
@@ -63,11 +65,14 @@ def intermediate_noise_mlp(
         ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"`` or a
         :class:`~pymc_nnsteps.activations.PiecewiseLinear`.
     noise : float or dict
-        Variance ``Delta``: one for all, or ``{"pre": ..., "post": ..., "output": ...}`` for
-        ``Delta_Z`` and ``Delta_X`` of the hidden layers (each a float, or one per hidden layer)
-        and for ``Delta_Z^(L+1)``. A pre- or post-activation without noise is a
-        ``pm.Deterministic``: ``"post": 0`` is a stochastic feed-forward network, and
+        Variance ``Delta``, 1e-2 if neither ``noise`` nor ``sigma`` is given: one for all, or
+        ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
+        layers (each a float, or one per hidden layer) and for ``Delta_Z^(L+1)``. A pre- or
+        post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic
+        feed-forward network, and
         ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive.
+    sigma : float or dict
+        Standard deviations, PyMC's word, in place of the variances of ``noise``.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
     bias : bool
@@ -115,10 +120,6 @@ def intermediate_noise_mlp(
     Latent variables that were stored belong to the old rows; since PyMC 6.4
     ``sample_vars=["Z2", "X2"], var_names=["y"]`` has them drawn anew.
 
-    The probit models and ``start="prior"`` set initial values, which PyMC's model
-    transformations (``pm.do``, ``pm.observe``, ``pm.compute_log_likelihood``) refuse: call
-    ``model.set_initval(variable, None)`` for each free variable before these.
-
     References
     ----------
     Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
@@ -137,58 +138,30 @@ def intermediate_noise_mlp(
     ('hidden1', 'feature')
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
-    require_choice("start", start, get_args(Start))
-    sigma = activation_function(activation)
-    network = scaffold(X, y, READ_TARGETS[likelihood], hidden)
-    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
-    hidden_layers = (n_layers - 1, "hidden layer")
-    delta = variances(noise, {"pre": hidden_layers, "post": hidden_layers})
-    lambda_w = layers.precisions("weight_precision", weight_precision, units[:-1])
-    lambda_b = layers.bias_precisions(bias, bias_precision, units[:-1])
+    scaffolding = scaffold(X, y, READ_TARGETS[likelihood], hidden)
+    network = noisy_layers(
+        scaffolding.stack,
+        activation=activation,
+        noise=noise,
+        sigma=sigma,
+        weight_precision=weight_precision,
+        bias_precision=bias_precision,
+        bias=bias,
+        start=start,
+        observed=True,
+    )
+    targets = scaffolding.targets
 
-    model = network.open(_variable_names(n_layers, bias, likelihood))
-    real = network.targets.values if likelihood == "normal" else None
-    warn_of_scales(network.inputs.values, real)
-
-    initval = "prior" if start == "prior" else None
-    with model:
-        x, observed = network.add_data(model)
-
-        def linear_map(layer: int, x: TensorVariable) -> TensorVariable:
-            return layers.dense(
-                layer,
-                x,
-                shape=(units[layer], units[layer - 1]),
-                dims=(unit_dims[layer], unit_dims[layer - 1]),
-                weight_precision=lambda_w[layer - 1],
-                bias_precision=lambda_b[layer - 1],
-                initval=initval,
-            )
-
-        for layer in range(1, n_layers):
-            row_dims = ("obs", unit_dims[layer])
-            z = layers.noisy(
-                f"Z{layer + 1}", linear_map(layer, x), delta["pre"][layer - 1], row_dims, initval
-            )
-            x = layers.noisy(f"X{layer + 1}", sigma(z), delta["post"][layer - 1], row_dims, initval)
-
+    def build(x: TensorVariable, observed: TensorVariable) -> None:
         likelihoods.observe(
             likelihood,
-            n_layers + 1,
-            linear_map(n_layers, x),
-            delta["output"][0],
+            scaffolding.n_layers + 1,
+            network(x, scaffolding.stack),
+            network.delta["output"][0],
             observed,
-            network.targets.n_outputs,
+            targets.n_outputs,
             start,
         )
-    return model
 
-
-def _variable_names(n_layers: int, bias: bool, likelihood: Likelihood) -> list[str]:
-    """Every variable the model will have, in the paper's indices."""
-    names = ["inputs", "targets", "y"]
-    for layer in range(1, n_layers + 1):
-        names += [f"W{layer}"] + [f"b{layer}"] * bias
-    for layer in range(2, n_layers + 1):
-        names += [f"Z{layer}", f"X{layer}"]
-    return names if likelihood == "normal" else [*names, f"Z{n_layers + 1}"]
+    warn_of_scales(scaffolding.inputs.values, targets.values if likelihood == "normal" else None)
+    return scaffolding.add(build)

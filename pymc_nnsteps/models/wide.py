@@ -14,7 +14,6 @@ samplers that leave a Gaussian prior invariant accept ever more of their proposa
 """
 
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -24,16 +23,10 @@ from numpy.typing import ArrayLike
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import (
-    ACTIVATIONS,
-    SMOOTH_ACTIVATIONS,
-    AnyActivation,
-    activation_function,
-)
-from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.activations import AnyActivation
+from pymc_nnsteps.models.blocks.wide import positive, wide_layers
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -50,9 +43,10 @@ def wide_mlp(
     weight_var: float = 2.0,
     bias_var: float = 0.01,
     readout_var: float = 1.0,
-    noise: float = 0.1,
+    sigma: float = 0.1,
     reparametrize: bool = True,
     start: Start = "prior",
+    noise: None = None,
 ) -> pm.Model:
     """Build a wide network for regression as a plain PyMC model.
 
@@ -79,14 +73,15 @@ def wide_mlp(
         ``sigma_b^2`` too. ``bias_var=0`` leaves all biases out.
     readout_var : float
         ``s_W^2`` of the readout layer.
-    noise : float
-        **Standard deviation** ``sigma`` of the observations, in the units of ``y``. (The
-        ``noise`` of :func:`~pymc_nnsteps.models.intermediate_noise_mlp` is a variance.)
+    sigma : float
+        Standard deviation of the observations, in the units of ``y``.
     reparametrize : bool
         Whether ``phi`` takes the place of the readout weights among the free variables.
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
+    noise : None
+        Not taken: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
 
     Returns
     -------
@@ -141,10 +136,6 @@ def wide_mlp(
     a matrix of the readout's size. The data given here decide on the form, which is right for
     whatever ``pm.set_data`` puts in their place.
 
-    ``start="prior"`` sets initial values, which PyMC's model transformations (``pm.do``,
-    ``pm.observe``, ``pm.compute_log_likelihood``) refuse: call
-    ``model.set_initval(variable, None)`` for each free variable before these.
-
     References
     ----------
     Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural Networks*
@@ -164,88 +155,49 @@ def wide_mlp(
     >>> [variable.name for variable in plain.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    require_choice("start", start, get_args(Start))
-    function = activation_function(activation, ACTIVATIONS | SMOOTH_ACTIVATIONS, functions=True)
-    network = scaffold(X, y, data.regression_targets, hidden)
-    units, n_layers, unit_dims = network.units, network.n_layers, tuple(network.dims)
-    hidden_var = _positive("weight_var", weight_var)
-    last_var = _positive("readout_var", readout_var)
-    bias_var = _bias_variance(bias_var)
-    sigma = _positive("noise", noise, "is a standard deviation and ")
-    layers.require_resolved(sigma**2, "noise", noise)
+    if noise is not None:
+        raise ValueError(
+            "noise is a variance, and belongs to intermediate_noise_mlp; to wide_mlp pass the "
+            f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
+        )
+    scaffolding = scaffold(X, y, data.regression_targets, hidden)
+    stack, row_dims = scaffolding.stack, scaffolding.row_dims
+    network = wide_layers(
+        activation=activation,
+        weight_var=weight_var,
+        bias_var=bias_var,
+        readout_var=readout_var,
+        start=start,
+    )
+    sigma = positive("sigma", sigma, "is a standard deviation and ")
+    layers.require_resolved(sigma**2, "sigma", sigma)
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
-    has_bias = bias_var > 0
-    n_columns = units[-2] + has_bias
+    fan_in, last = stack.units[-2], stack.n_layers
+    n_columns = fan_in + network.has_bias
 
-    more_dims = {"readout": Dim(n_columns)} if reparametrize else {}
-    dims, row_dims = network.dims | more_dims, network.row_dims
-    model = network.open(_variable_names(n_layers, has_bias, reparametrize), more_dims)
-    warn_of_scales(network.inputs.values, network.targets.values)
+    def whitened_readout(
+        scaled: TensorVariable, observed: TensorVariable
+    ) -> tuple[TensorVariable, TensorVariable | None]:
+        """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
+        phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
+        rows = observed if observed.ndim == 1 else observed.T
+        few_rows = scaffolding.n_obs <= n_columns
+        integrate_out = readout.by_rows if few_rows else readout.by_columns
+        theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
+        W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.weight_dims(last))
+        if not network.has_bias:
+            return W, None
+        return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
-    with model:
-        x, observed = network.add_data(model, more_dims)
-
-        def normal(name: str, *dims_of: str) -> TensorVariable:
-            shape = tuple(dims[dim].length for dim in dims_of)
-            initval = "prior" if start == "prior" else None
-            return pm.Normal(name, 0.0, 1.0, shape=shape, dims=dims_of, initval=initval)
-
-        def weights(layer: int) -> tuple[TensorVariable, TensorVariable | None]:
-            fan_in, fan_out = unit_dims[layer - 1 : layer + 1]
-            return (
-                normal(f"W{layer}", fan_out, fan_in),
-                normal(f"b{layer}", fan_out) if has_bias else None,
-            )
-
-        for layer in range(1, n_layers):
-            scaled = x * standard_deviation(hidden_var / units[layer - 1])
-            x = function(_linear(scaled, *weights(layer), bias_var))
-        scaled = x * standard_deviation(last_var / units[-2])
-
-        if reparametrize:
-            phi = normal("phi", "output", "readout")
-            rows = observed if observed.ndim == 1 else observed.T
-            integrate_out = readout.by_rows if network.n_obs <= n_columns else readout.by_columns
-            theta = integrate_out(scaled, bias_var, sigma, rows, phi)
-            W = pm.Deterministic(
-                f"W{n_layers}", theta[:, : units[-2]], dims=("output", unit_dims[-2])
-            )
-            b = pm.Deterministic(f"b{n_layers}", theta[:, -1], dims="output") if has_bias else None
-        else:
-            W, b = weights(n_layers)
-        f = _linear(scaled, W, b, bias_var)
+    def build(x: TensorVariable, observed: TensorVariable) -> None:
+        scaled = network.hidden_layers(x, stack)
+        W, b = whitened_readout(scaled, observed) if reparametrize else network.weights(last, stack)
+        f = network.linear(scaled, W, b)
         f = pm.Deterministic("f", f if observed.ndim == 2 else f[:, 0], dims=row_dims)
         if not reparametrize:
             scale = pt.constant(sigma, dtype=config.floatX)
             pm.Normal("y", f, scale, observed=observed, dims=row_dims)
-    return model
 
-
-def _linear(
-    inputs: TensorVariable, weights: TensorVariable, bias: TensorVariable | None, bias_var: float
-) -> TensorVariable:
-    outputs = inputs @ weights.T
-    return outputs if bias is None else outputs + standard_deviation(bias_var) * bias
-
-
-def _positive(name: str, value: float, meaning: str = "") -> float:
-    (number,) = layers.per_layer(name, value, 1, None)
-    if number <= 0:
-        raise ValueError(f"{name} {meaning}must be positive; got {value!r}.")
-    return number
-
-
-def _bias_variance(value: float) -> float:
-    (number,) = layers.per_layer("bias_var", value, 1, None)
-    if number < 0:
-        raise ValueError(f"bias_var must not be negative; 0 leaves the biases out; got {value!r}.")
-    return number
-
-
-def _variable_names(n_layers: int, has_bias: bool, reparametrize: bool) -> list[str]:
-    """Every variable the model will have."""
-    names = ["inputs", "targets", "f", "y"] + ["phi"] * reparametrize
-    for layer in range(1, n_layers + 1):
-        names += [f"W{layer}"] + [f"b{layer}"] * has_bias
-    return names
+    warn_of_scales(scaffolding.inputs.values, scaffolding.targets.values)
+    return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})

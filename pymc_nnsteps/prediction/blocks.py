@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.prediction.progress import tracked
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""
@@ -24,6 +25,7 @@ def evaluate(
     draws: Sequence[np.ndarray],
     X: np.ndarray,
     n_draws: int,
+    progressbar: bool = False,
 ) -> np.ndarray:
     """Evaluate ``output`` for all draws of the weights and all rows of the inputs.
 
@@ -38,6 +40,8 @@ def evaluate(
     X : ndarray, shape (n_obs, ...)
         Values of the inputs.
     n_draws : int
+    progressbar : bool
+        Whether to show one if it takes long.
 
     Returns
     -------
@@ -66,7 +70,8 @@ def evaluate(
     if not draws:
         return np.stack([part(slice(0))] * n_draws)
     starts = range(0, max(n_draws, 1), step)
-    return np.concatenate([part(slice(start, start + step)) for start in starts])
+    blocks = tracked("Forward pass", len(starts), progressbar)
+    return np.concatenate([part(slice(starts[i], starts[i] + step)) for i in blocks])
 
 
 def _numbers_per_row(output: TensorVariable, inputs: TensorVariable) -> int:

@@ -5,6 +5,7 @@ the output depends on its own row of the inputs alone is established from the gr
 (:mod:`.rows`); otherwise there is no prediction.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,22 +66,10 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
         If the model has no such mean, or if it is not established that each of its rows depends
         on its own row of the inputs alone.
     """
-    observed = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
-    if len(observed) != 1:
-        names = ", ".join(map(describe, observed)) or "none"
-        raise ValueError(
-            f"predict needs one observed variable that depends on {describe(container)}; "
-            f"the model has {names}."
-        )
-    [y] = observed
-    latents = {rv for rv in model.free_RVs if depends_on(rv, {container})}
+    y = observed_of(model, container)
+    latents = latents_of(model, container)
     output, name = _output(model, y, container, latents)
-    learnt = _learnt(model, _targets(model, y, output), container)
-    weights = [rv for rv in model.free_RVs if rv not in latents]
-    inputs = pt.tensor(
-        container.name, dtype=container.dtype, shape=(None, *container.get_value().shape[1:])
-    )
-    stand_ins = {variable: stand_in_for(model, variable) for variable in [*weights, *learnt]}
+    inputs, stand_ins = stand_ins_of(model, container, y, [output])
     known: dict[Variable, tuple[Variable, Place]] = {
         weight: (stand_in, None) for weight, stand_in in stand_ins.items()
     }
@@ -93,7 +82,7 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
         computed, place = follow_rows(output, known, mean_of_layer)
         _require_first(name, place)
         if output not in model.deterministics and not isinstance(y.owner.op, NormalRV):
-            _require_first(y.name, follow_rows(parameters(y)[0], known, mean_of_layer)[1])
+            _require_first(describe(y), follow_rows(parameters(y)[0], known, mean_of_layer)[1])
     except MixesRows as reason:
         raise ValueError(
             f"predict cannot tell what {name} computes from each row of {describe(container)}: "
@@ -109,13 +98,67 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     return ForwardPass(computed, inputs, used)
 
 
+def observed_of(model: pm.Model, container: TensorSharedVariable) -> TensorVariable:
+    """The observed variable that depends on the inputs.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or several.
+    """
+    observed = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
+    if len(observed) != 1:
+        names = ", ".join(map(describe, observed)) or "none"
+        raise ValueError(
+            f"predict needs one observed variable that depends on {describe(container)}; "
+            f"the model has {names}."
+        )
+    return observed[0]
+
+
+def latents_of(model: pm.Model, container: TensorSharedVariable) -> set[Variable]:
+    """Free variables that depend on the inputs."""
+    return {rv for rv in model.free_RVs if depends_on(rv, {container})}
+
+
+def stand_ins_of(
+    model: pm.Model,
+    container: TensorSharedVariable,
+    y: TensorVariable,
+    outputs: Sequence[TensorVariable],
+) -> tuple[TensorVariable, dict[TensorVariable, TensorVariable]]:
+    """What stands for the inputs, and for each variable that is taken from the posterior.
+
+    Parameters
+    ----------
+    model : pm.Model
+    container : TensorSharedVariable
+    y : TensorVariable
+        The observed variable.
+    outputs : sequence of TensorVariable
+        What is to be computed.
+
+    Returns
+    -------
+    inputs : TensorVariable
+    stand_ins : dict of TensorVariable to TensorVariable
+        For the free variables that do not depend on the inputs, and what has been learnt.
+    """
+    latents = latents_of(model, container)
+    weights = [rv for rv in model.free_RVs if rv not in latents]
+    learnt = _learnt(model, _targets(model, y, outputs), container)
+    shape = (None, *container.get_value().shape[1:])
+    inputs = pt.tensor(container.name, dtype=container.dtype, shape=shape)
+    return inputs, {variable: stand_in_for(model, variable) for variable in [*weights, *learnt]}
+
+
 def stand_in_for(model: pm.Model, variable: TensorVariable) -> TensorVariable:
     """A variable whose type tells all lengths that the model knows."""
-    lengths = [_length(model, variable, axis) for axis in range(variable.ndim)]
+    lengths = [length_of(model, variable, axis) for axis in range(variable.ndim)]
     return variable.type.clone(shape=lengths)(variable.name)
 
 
-def _length(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
+def length_of(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
     """Length of an axis, as far as its type or the model's dimensions tell."""
     dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
     if variable.type.shape[axis] is not None or dims[axis] is None:
@@ -153,14 +196,16 @@ def _output(
     return named[0], describe(named[0])
 
 
-def _targets(model: pm.Model, y: TensorVariable, output: TensorVariable) -> set[Variable]:
-    """Data in the graph of ``output`` that are those observed of ``y``."""
+def _targets(
+    model: pm.Model, y: TensorVariable, outputs: Sequence[TensorVariable]
+) -> set[Variable]:
+    """Data in the graph of outputs that are those observed of ``y``."""
     values: TensorVariable = model.rvs_to_values[y]
     observed = {leaf for leaf in graph_inputs([values]) if leaf.type.ndim > 0}
     constants = [leaf for leaf in observed if isinstance(leaf, Constant)]
     return {
         leaf
-        for leaf in graph_inputs([output])
+        for leaf in graph_inputs(outputs)
         if leaf in observed or any(constant.equals(leaf) for constant in constants)
     }
 
@@ -200,12 +245,12 @@ def _latent_mean(
             match_gates(model, rv)
         except NotConjugate as reason:
             raise ValueError(f"predict cannot average over {describe(rv)}: {reason}.") from None
-        return _of_each_row(model, rv, parameters(rv)[0], container)
+        return of_each_row(model, rv, parameters(rv)[0], container)
     if isinstance(rv.owner.op, MixtureRV) and len(rv.owner.inputs) == 3:
         _, weights, component = rv.owner.inputs
         if isinstance(component.owner.op, NormalRV):
             mean = (weights * parameters(component)[0]).sum(-1).astype(rv.dtype)
-            return _of_each_row(model, rv, mean, container)
+            return of_each_row(model, rv, mean, container)
     return _mean(model, rv, container)
 
 
@@ -215,10 +260,10 @@ def _mean(model: pm.Model, rv: TensorVariable, container: TensorSharedVariable) 
             f"{describe(rv)} depends on the inputs and is {distribution(rv)}; predict knows the "
             "forward mean of Normal layers only."
         )
-    return _of_each_row(model, rv, parameters(rv)[0].astype(rv.dtype), container)
+    return of_each_row(model, rv, parameters(rv)[0].astype(rv.dtype), container)
 
 
-def _of_each_row(
+def of_each_row(
     model: pm.Model,
     rv: TensorVariable,
     mean: TensorVariable,
@@ -231,7 +276,7 @@ def _of_each_row(
             "take it for a layer; write what it takes from the inputs as numbers."
         )
     if mean.ndim != rv.ndim or any(
-        one and _length(model, rv, axis) != 1 for axis, one in enumerate(mean.type.broadcastable)
+        one and length_of(model, rv, axis) != 1 for axis, one in enumerate(mean.type.broadcastable)
     ):
         raise ValueError(
             f"predict needs a mean of {describe(rv)} for each of its entries; it has the shape "

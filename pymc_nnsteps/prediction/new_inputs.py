@@ -1,7 +1,7 @@
 """Predictions at new inputs."""
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,23 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.forward import forward_pass
-from pymc_nnsteps.prediction.posterior import posterior_of, stored_draws
+from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
+from pymc_nnsteps.prediction.noisy import noisy_pass
+from pymc_nnsteps.prediction.posterior import (
+    posterior_of,
+    stacked,
+    stored_draws,
+    thinned,
+    unstacked,
+)
 from pymc_nnsteps.tables import Table, numbers
+
+Kind = Literal["function", "probability", "response"]
 
 
 def predict(
@@ -26,20 +37,26 @@ def predict(
     *,
     model: pm.Model | None = None,
     inputs: str | None = None,
+    kind: Kind = "function",
+    num_samples: int | None = None,
+    noise_draws: int = 100,
+    random_seed: Any = None,
+    progressbar: bool = True,
 ) -> xr.DataArray:
-    """Pass new inputs through the network without noise, for each posterior draw.
+    """Predict new rows: what the network computes, classes' probabilities or responses.
 
-    Latent layers, with one row for each row of the inputs (pre- and post-activations, gates,
-    utilities), are replaced by their means given the layer before; all other variables are taken
-    from the posterior. So are the
-    ``pm.Deterministic`` that the training data enter as a whole, inputs and targets, such as the
-    readout weights of :func:`~pymc_nnsteps.wide_mlp`: they are what the chain has learnt.
+    For each posterior draw new inputs are passed through the network without noise. Latent layers,
+    with one row for each row of the inputs (pre- and post-activations, gates, utilities), are
+    replaced by their means given the layer before; all other variables are taken from the
+    posterior. So are the ``pm.Deterministic`` that the training data enter as a whole, inputs and
+    targets, such as the readout weights of :func:`~pymc_nnsteps.wide_mlp`: they are what the chain
+    has learnt. Probabilities and responses are those of the model, noise of hidden layers included.
 
     Parameters
     ----------
     idata : DataTree or Dataset
-        Result of ``pm.sample``, or its posterior. Latent layers need not be stored. Dimensions
-        and their labels are found by name.
+        Result of ``pm.sample``, its posterior, or draws of it by ``az.extract``. Latent layers need
+        not be stored. Dimensions and their labels are found by name.
     X_new : array_like or table, shape (n_obs, n_features)
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
         model's inputs have names.
@@ -50,10 +67,24 @@ def predict(
     inputs : str, optional
         Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
         that the observed variable's parameters depend on, if not given.
+    kind : {"function", "probability", "response"}
+        What to predict. ``"function"``: the network without noise. ``"probability"``: the
+        probability of each class given the weights, or that of 1 where classes are 0 and 1.
+        ``"response"``: a draw of what would be observed, with the noise of all layers.
+    num_samples : int, optional
+        Use but so many draws of the posterior, evenly spaced in each chain.
+    noise_draws : int
+        Draws of the noise of hidden layers that a probability is the mean of. Probabilities given
+        the hidden layers are not drawn but integrated, to the last digits; so are those of networks
+        without such noise.
+    random_seed : int, Generator or None
+        Of noise.
+    progressbar : bool
+        Whether to show one if it takes more than three seconds.
 
     Returns
     -------
-    DataArray, dims (chain, draw, obs, output)
+    DataArray, dims (chain, draw, obs, output) or (sample, obs, output)
         Means of the observed variable; or ``f`` (of classes: their logits); or the utilities of a
         decision. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
         class. With ``y`` of one axis ``output`` has length one, unless there are classes.
@@ -61,9 +92,10 @@ def predict(
     Raises
     ------
     ValueError
-        If ``X_new`` has other columns than the model's inputs or is not finite, if there is no
-        such container, if it is not established that each row of the output depends on its own
-        row of the inputs alone, or if the posterior lacks a variable that is needed or has it
+        If an argument is none of the above, or probabilities are asked for where there are no
+        classes. If ``X_new`` has other columns than the model's inputs or is not finite, if there
+        is no such container, if it is not established that each row of the output depends on its
+        own row of the inputs alone, or if the posterior lacks a variable that is needed or has it
         with other dimensions or labels than the model.
 
     Examples
@@ -79,12 +111,41 @@ def predict(
     ...     )
     >>> nns.predict(idata, X[:5], model=model).sizes
     Frozen({'chain': 1, 'draw': 20, 'obs': 5, 'output': 1})
+    >>> responses = nns.predict(idata, X[:5], model=model, kind="response", random_seed=2)
+    >>> lower, upper = responses.quantile([0.05, 0.95], ("chain", "draw"))
     """
-    return function_values("X_new", idata, X_new, model_or_context(model), inputs)
+    require_choice("kind", kind, get_args(Kind))
+    model = model_or_context(model)
+    posterior, samples = unstacked(idata)
+    posterior = thinned(posterior, num_samples)
+    if kind == "function":
+        predicted = function_values("X_new", posterior, X_new, model, inputs, progressbar)
+        return stacked(predicted, samples, posterior)
+    noise_draws = positive_integer("noise_draws", noise_draws)
+    container = input_container("X_new", model, inputs)
+    table, rows = _read("X_new", X_new, model, container)
+    network = noisy_pass(model, container)
+    draws = stored_draws(posterior, model, network.weights)
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    seed = int(np.random.default_rng(random_seed).integers(2**63))
+    values: np.ndarray
+    if kind == "probability":
+        values = predicted_probabilities(
+            network, rows, draws, n_draws, noise_draws, seed, progressbar
+        )
+    else:
+        values = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
+    name = "p" if kind == "probability" else str(network.y.name)
+    return stacked(_labelled(values, name, model, table, posterior), samples, posterior)
 
 
 def function_values(
-    argument: str, idata: Any, X: object, model: pm.Model, inputs: str | None
+    argument: str,
+    idata: Any,
+    X: object,
+    model: pm.Model,
+    inputs: str | None,
+    progressbar: bool = False,
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does.
 
@@ -92,7 +153,7 @@ def function_values(
     ----------
     argument : str
         What the caller calls ``X``, for messages.
-    idata, X, model, inputs
+    idata, X, model, inputs, progressbar
         As for :func:`predict`.
     """
     container = input_container(argument, model, inputs)
@@ -100,12 +161,20 @@ def function_values(
     network = forward_pass(model, container)
     posterior = posterior_of(idata)
     draws = stored_draws(posterior, model, network.weights)
-    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
-    values = evaluate(network.output, network.inputs, stand_ins, draws, rows, n_chains * n_draws)
-    values = values.reshape((n_chains, n_draws, *values.shape[1:]))
-    if values.ndim == 3:
-        values = values[..., None]
+    values = evaluate(
+        network.output, network.inputs, stand_ins, draws, rows, n_samples, progressbar
+    )
+    return _labelled(values, "f", model, table, posterior)
+
+
+def _labelled(
+    values: np.ndarray, name: str, model: pm.Model, table: Table, posterior: xr.Dataset
+) -> xr.DataArray:
+    """Values of all draws, rows and outputs with the labels of each."""
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:]
+    values = values.reshape(shape if values.ndim == 3 else (*shape, 1))
     coords: dict[Hashable, Any] = {
         "chain": posterior["chain"].values,
         "draw": posterior["draw"].values,
@@ -115,7 +184,7 @@ def function_values(
     labels = model.coords.get("output")
     if labels is not None and len(labels) == values.shape[-1]:
         coords["output"] = list(labels)
-    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name="f")
+    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)
 
 
 def function_expression(

@@ -9,6 +9,7 @@ import pymc as pm
 import xarray as xr
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
 
 SAMPLES = ("chain", "draw")
@@ -24,6 +25,13 @@ def posterior_of(idata: Any) -> xr.Dataset:
             "pm.sample."
         )
     return idata
+
+
+def others_of(idata: Any) -> dict[str, xr.Dataset]:
+    """The groups beside the posterior in the result of ``pm.sample``."""
+    if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
+        return {}
+    return {name: node.to_dataset() for name, node in idata.children.items() if name != "posterior"}
 
 
 def stored_draws(
@@ -108,3 +116,73 @@ def _relabelled(
             f"{list(own)}; pass the model that was sampled and all of its entries."
         )
     return stored.isel({dim: own.get_indexer(wanted)})
+
+
+def thinned(posterior: xr.Dataset, num_samples: int | None) -> xr.Dataset:
+    """Evenly spaced draws of each chain, at most this many of all chains together.
+
+    Parameters
+    ----------
+    posterior : Dataset
+    num_samples : int or None
+        None: all draws.
+
+    Raises
+    ------
+    ValueError
+        If it is not a positive integer, or less than the number of chains.
+    """
+    if num_samples is None:
+        return posterior
+    wanted = positive_integer("num_samples", num_samples) // posterior.sizes["chain"]
+    if wanted == 0:
+        raise ValueError(
+            f"num_samples must be at least the number of chains, {posterior.sizes['chain']}; got "
+            f"{num_samples}."
+        )
+    kept = np.linspace(0, posterior.sizes["draw"] - 1, min(wanted, posterior.sizes["draw"]))
+    return posterior.isel(draw=np.unique(kept.round().astype(int)))
+
+
+def unstacked(idata: Any) -> tuple[xr.Dataset, pd.Index | None]:
+    """The posterior with dimensions chain and draw, and the labels of stacked samples.
+
+    Parameters
+    ----------
+    idata : DataTree, Dataset or DataArray
+        As for :func:`posterior_of`, or what ``az.extract`` has stacked along ``sample``.
+
+    Returns
+    -------
+    posterior : Dataset
+        Of stacked samples: as the draws of one chain.
+    samples : Index or None
+        None if samples are not stacked.
+    """
+    if isinstance(idata, xr.DataArray) and idata.name is not None:
+        idata = idata.to_dataset()
+    if not isinstance(idata, xr.Dataset) or "sample" not in idata.dims:
+        return posterior_of(idata), None
+    samples = idata["sample"].to_index()
+    bare = idata.drop_vars(["sample", *SAMPLES], errors="ignore").rename(sample="draw")
+    coords = {"chain": [0], "draw": np.arange(len(samples))}
+    return bare.expand_dims("chain").assign_coords(coords), samples
+
+
+def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Dataset) -> xr.DataArray:
+    """Undo :func:`unstacked` for what was computed from the posterior.
+
+    Parameters
+    ----------
+    values : DataArray, dims (chain, draw, ...)
+    samples : Index or None
+    posterior : Dataset
+        The posterior that was used, perhaps thinned.
+    """
+    if samples is None:
+        return values
+    flat = values.isel(chain=0, drop=True).drop_vars("draw").rename(draw="sample")
+    kept = samples[posterior["draw"].values]
+    if isinstance(kept, pd.MultiIndex):
+        return flat.assign_coords(xr.Coordinates.from_pandas_multiindex(kept, "sample"))
+    return flat.assign_coords(sample=kept)

@@ -1,20 +1,21 @@
 """Which variables the Gibbs step takes by itself when :func:`pymc.sample` assigns steps."""
 
-import inspect
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 import pymc as pm
 from pymc.model import modelcontext
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.recognition import match
+from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.steps.networks import needs_gibbs
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
+
+SAMPLER = "pymc.sampling.mcmc"
+"""Module of the functions whose calls are looked at."""
 
 
 def set_auto_assign(enabled: bool) -> None:
@@ -51,7 +52,7 @@ def takes(rv: TensorVariable) -> bool:
     model = _sampled_model()
     if not _enabled or model is None or rv not in model.free_RVs:
         return False
-    if _locals_of("sample").get("nuts_sampler") not in (None, "pymc"):
+    if locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc"):
         return False
     if not needs_gibbs(model, rv):
         return False
@@ -64,7 +65,7 @@ def takes(rv: TensorVariable) -> bool:
 
 def announce() -> None:
     """Say that Gibbs was assigned, if it was, and how to turn that off."""
-    if _locals_of("instantiate_steppers") and not _locals_of("sample").get("quiet"):
+    if locals_of("instantiate_steppers", SAMPLER) and not locals_of("sample", SAMPLER).get("quiet"):
         _log.info(
             "pymc_nnsteps draws the variables of a network by Gibbs: nns.explain(model) shows how, "
             "nns.set_auto_assign(False) turns it off."
@@ -77,23 +78,10 @@ def _sampled_model() -> pm.Model | None:
     PyMC asks for a competence without saying for which model: it is a local variable of the
     caller, and need not be the model of the context (``pm.sample(model=model)``).
     """
-    caller = _locals_of("assign_step_methods")
+    caller = locals_of("assign_step_methods", SAMPLER)
     if caller:
         return caller.get("model")
     try:
         return modelcontext(None)
     except TypeError:
         return None
-
-
-def _locals_of(function: str) -> Mapping[str, Any]:
-    """Local variables of a function of PyMC's sampler that is being called; none if it is not."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if (
-            frame.f_code.co_name == function
-            and frame.f_globals.get("__name__") == "pymc.sampling.mcmc"
-        ):
-            return frame.f_locals
-        frame = frame.f_back
-    return {}

@@ -18,7 +18,6 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.conditionals.recognition import recognise
@@ -29,6 +28,7 @@ from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import announce, takes
+from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -115,9 +115,12 @@ class Gibbs(BlockedStep):
     row is on the present linear pieces of the activation, or that is close to it where gates are
     open with the probabilities they have at present. Its autocorrelation ``rho``, one for
     each unit, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
-    more are accepted even then), and kept after that. The first 200 sweeps, if at least 800 are
-    for tuning, or else the first quarter of these, do without moves of latent pre-activations:
-    from zero weights they would settle for a poor fit before plain sweeps have found a good one.
+    more are accepted even then), and kept after that. A chain without tuning goes on with what the
+    step was tuned to: ``pm.sample(step=step, tune=0, initvals=...)`` after a ``pm.sample`` with the
+    same step and ``cores=1`` (steps in other processes are copies, which do not come back). The
+    first 200 sweeps, if at least 800 are for tuning, or else the first quarter of these, do without
+    moves of latent pre-activations: from zero weights they would settle for a poor fit before plain
+    sweeps have found a good one.
     The statistics ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
 
     Examples
@@ -134,6 +137,7 @@ class Gibbs(BlockedStep):
 
     name = "gibbs"
     _state_class = GibbsState
+    adaptations: tuple[DualAveraging, ...]
 
     def __init__(
         self,
@@ -186,9 +190,15 @@ class Gibbs(BlockedStep):
         announce()
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare for a chain: the generator, and what depends on the model's data."""
+        """Prepare for a chain: the generator, and what depends on the model's data.
+
+        A chain that is not tuned goes on with what the step was tuned to before.
+        """
         super().setup_chain(rng, tune, draws)
+        tuned = self.adaptations
         self._start(tune=tune)
+        if not tune:
+            self.adaptations = tuned
         self._sweep.compiled.refresh()
 
     def _start(self, *, tune: int) -> None:
@@ -237,11 +247,10 @@ class Gibbs(BlockedStep):
         return Competence.IDEAL if takes(var) else Competence.INCOMPATIBLE
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
-        shown = {SWEEPS: TextColumn("{task.fields[n_sweeps]}", table_column=_column("Sweeps"))}
+        shown = {SWEEPS: ("Sweeps", "")}
         if self._sweep.n_tuned:
-            text = f"{{task.fields[{MOVES[0]}]:0.2f}}"
-            shown[MOVES[0]] = TextColumn(text, table_column=_column("Acceptance"))
-        return list(shown.values()), {name: [0] * n_chains for name in shown}
+            shown = {MOVES[0]: ("Accept", ":0.2f"), **shown}
+        return columns_that_fit(shown), {name: [0] * n_chains for name in shown}
 
     def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
         shown = [SWEEPS, MOVES[0]] if self._sweep.n_tuned else [SWEEPS]
@@ -250,10 +259,6 @@ class Gibbs(BlockedStep):
             return {name: stats[name] for name in shown}
 
         return (update_stats,)
-
-
-def _column(title: str) -> Column:
-    return Column(title, ratio=1)
 
 
 def _recognised(model: pm.Model) -> list[TensorVariable]:

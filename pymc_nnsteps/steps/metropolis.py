@@ -13,12 +13,12 @@ from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.coordinates import Coordinates
+from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
 from pymc_nnsteps.steps.step_size import DualAveraging
 
@@ -62,6 +62,7 @@ class MetropolisHastings(BlockedStep):
     _density: ClassVar[str]
     _default_target: ClassVar[float]
     _first_coordinate: ClassVar[float]
+    adaptation: DualAveraging
 
     def __init__(
         self,
@@ -99,9 +100,15 @@ class MetropolisHastings(BlockedStep):
         """The step size as a function of the unconstrained coordinate that is adapted."""
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare for a chain: the generator, the step size, and what depends on the data."""
+        """Prepare for a chain: the generator, the step size, and what depends on the data.
+
+        A chain that is not tuned goes on with what the step was tuned to before.
+        """
         super().setup_chain(rng, tune, draws)
+        tuned = self.adaptation
         self._start(tune=tune > 0)
+        if not tune:
+            self.adaptation = tuned
         self._proposal.refresh()
 
     @property
@@ -166,15 +173,12 @@ class MetropolisHastings(BlockedStep):
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        columns = [
-            TextColumn(
-                "{task.fields[acceptance_probability]:0.2f}",
-                table_column=Column("Acceptance", ratio=1),
-            ),
-            TextColumn(
-                "{task.fields[proposal_size]:0.2g}", table_column=Column("Step size", ratio=1)
-            ),
-        ]
+        columns = columns_that_fit(
+            {
+                "acceptance_probability": ("Accept", ":0.2f"),
+                "proposal_size": ("Step size", ":0.2g"),
+            }
+        )
         zeros = [0.0] * n_chains
         return columns, {"acceptance_probability": zeros, "proposal_size": list(zeros)}
 

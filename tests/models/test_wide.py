@@ -59,7 +59,7 @@ def targets(n_obs, outputs):
 
 def build(form="by rows", outputs=1, depth=1, **options):
     n_obs = min(ROWS[form], N_FEATURES) if depth == 0 and form == "by rows" else ROWS[form]
-    options = {"hidden": (6, 5)[2 - depth :], "noise": NOISE} | VARIANCES | options
+    options = {"hidden": (6, 5)[2 - depth :], "sigma": NOISE} | VARIANCES | options
     return wide_mlp(X[:n_obs], targets(n_obs, outputs), **options)
 
 
@@ -226,7 +226,7 @@ def test_likelihood_does_not_depend_on_phi(form):
 @OUTPUTS
 @pytest.mark.parametrize("noise", [1e-3, 3.0])
 def test_scale_of_the_noise(form, outputs, noise):
-    model = build(form, outputs, noise=noise)
+    model = build(form, outputs, sigma=noise)
     point = random_point(model)
     psi = psi_of(model, point)
     expected = multivariate_normal(cov=covariance(psi, noise)).logpdf(
@@ -245,7 +245,7 @@ def test_forward_draws_have_covariance_k(form):
     """Given hidden weights; whitened outputs, of which there are many, are standard normals."""
     n_obs, n_draws = ROWS[form], 40_000
     many = np.random.default_rng(2).normal(size=(n_obs, n_draws))
-    model = wide_mlp(X[:n_obs], many, hidden=(5,), noise=NOISE, **VARIANCES)
+    model = wide_mlp(X[:n_obs], many, hidden=(5,), sigma=NOISE, **VARIANCES)
     point = random_point(model)
     given = {model[name]: pt.constant(point[name]) for name in ("W1", "b1")}
     draws = pm.draw(clone_replace(model["y"], given), random_seed=1, **FAST)
@@ -418,7 +418,7 @@ def test_the_form_is_the_cheaper_one():
 def test_other_data_later(form, outputs, n_obs):
     """Also across the number at which the other form would be chosen."""
     model = build(form, outputs)
-    fresh = wide_mlp(X[:n_obs], targets(n_obs, outputs), hidden=(5,), noise=NOISE, **VARIANCES)
+    fresh = wide_mlp(X[:n_obs], targets(n_obs, outputs), hidden=(5,), sigma=NOISE, **VARIANCES)
     with model:
         pm.set_data({"inputs": X[:n_obs], "targets": targets(n_obs, outputs)})
     point = random_point(model)
@@ -604,8 +604,6 @@ def test_log_likelihood_of_each_output():
             for name, v in point.items()
         }
     )
-    for rv in model.free_RVs:
-        model.set_initval(rv, None)
     logliks = pm.compute_log_likelihood(
         xr.DataTree.from_dict({"posterior": draws}),
         model=model,

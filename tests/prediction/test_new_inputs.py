@@ -578,12 +578,11 @@ def test_weights_of_another_shape():
     "mangle",
     [
         lambda draws: xr.DataTree.from_dict({"prior": draws}),
-        lambda draws: draws.stack(sample=("chain", "draw")),
         lambda draws: draws.isel(chain=0),
         dict,
         lambda draws: None,
     ],
-    ids=["prior only", "stacked", "one chain", "dict", "None"],
+    ids=["prior only", "one chain", "dict", "None"],
 )
 def test_no_posterior(mangle):
     model = build()

@@ -388,10 +388,28 @@ def test_where_all_is_accepted_proposals_become_independent():
 
 
 def test_without_tuning_nothing_is_adapted(hard):
-    model, step = hard
+    model, _ = hard
+    step = nns.Gibbs(model=model, **FAST)
     step.setup_chain(np.random.default_rng(1), 0, 20)
     _, stats = run(step, model.initial_point(), 20)
     assert set(column(stats, "interweaving_rho")) == {0.5}
+
+
+def test_what_was_tuned_is_kept_by_chains_without_tuning(hard):
+    """A chain that goes on from the last point of another, with the same step."""
+    model, _ = hard
+    step = nns.Gibbs(model=model, **FAST)
+    options = {"model": model, "step": step, "compute_convergence_checks": False, **QUIET}
+    first = pm.sample(20, tune=40, **options)
+    last = first["posterior"].isel(draw=-1)
+    starts = [
+        {rv.name: last[rv.name].sel(chain=chain).values for rv in model.free_RVs}
+        for chain in last["chain"].values
+    ]
+    more = pm.sample(5, tune=0, initvals=starts, **options)
+    [kept] = set(first["sample_stats"]["interweaving_rho"].isel(chain=-1).values)
+    assert kept != 0.5
+    np.testing.assert_array_equal(more["sample_stats"]["interweaving_rho"], kept)
 
 
 def test_each_chain_is_adapted_afresh(hard):
@@ -503,8 +521,9 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("case", WITH | WITHOUT)
-def test_statistics_are_there_if_there_is_a_move(case):
+def test_statistics_are_there_if_there_is_a_move(case, monkeypatch):
     """In the trace, of PyMC's types, and in the progress bar."""
+    monkeypatch.setenv("COLUMNS", "120")
     build, options = (WITH | WITHOUT)[case]
     model = build()
     step = nns.Gibbs(model=model, **options, **FAST)
@@ -519,7 +538,7 @@ def test_statistics_are_there_if_there_is_a_move(case):
         assert update(stats[0]) == {"n_sweeps": 1}
         return
     assert stats[0].keys() == {"n_sweeps"} | MOVES
-    assert titles == ["Sweeps", "Acceptance"]
+    assert titles == ["Accept", "Sweeps"]
     assert initial.keys() == update(stats[0]).keys()
     assert update(stats[0])["interweaving_acceptance"] == stats[0]["interweaving_acceptance"]
     for name in MOVES:

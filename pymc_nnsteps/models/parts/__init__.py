@@ -4,6 +4,8 @@
 module            its subject
 ================  =======================================================================
 ``scaffold``      what every builder does first: data, dimensions, the model around
+``block``         what every block does first: inputs, names, the model around
+``stack``         widths of layers, and what their dimensions are called
 ``context``       finding the model to add to, its names and its dimensions
 ``data``          what a builder accepts as inputs and targets
 ``layers``        layers with their priors, and settings given once or per layer

@@ -4,7 +4,7 @@ A builder called inside ``with pm.Model(...)`` adds to that model. Everything th
 is checked before the first variable is added, so a failed call leaves the model as it was.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pymc as pm
@@ -16,6 +16,7 @@ __all__ = [
     "check_names",
     "current_or_new_model",
     "layer_dims",
+    "rehearsed",
 ]
 
 
@@ -127,3 +128,20 @@ def add_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
     for name, dim in dims.items():
         if name not in model.dim_lengths:
             model.add_coord(name, dim.labels, length=dim.length)
+
+
+def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
+    """What ``build`` adds to a model, added to one of its own.
+
+    Its names are known then, and whatever goes wrong has gone wrong outside of the model around.
+
+    Parameters
+    ----------
+    build : callable
+    dims : mapping of str to Dim
+        Dimensions that it needs.
+    """
+    with pm.Model(model=None) as alone:
+        add_dims(alone, dims)
+        build()
+    return alone

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
 __all__ = ["Conv2D", "Convolution", "average_pool", "convolution", "sized"]
@@ -165,7 +166,7 @@ def convolution(
     dims: tuple[str, str, str, str],
     weight_precision: float,
     bias_precision: float | None,
-    initval: str | None,
+    initval: InitialValue,
 ) -> TensorVariable:
     """Add the kernels (and biases) of one layer and return its convolution of the images.
 
@@ -180,8 +181,8 @@ def convolution(
     weight_precision : float
     bias_precision : float or None
         None: no biases.
-    initval : str or None
-        PyMC's strategy for the initial values.
+    initval : TensorVariable, str or None
+        Where they begin (:func:`~pymc_nnsteps.graphs.initial_values.begin_at`).
 
     Returns
     -------
@@ -197,21 +198,18 @@ def convolution(
         standard_deviation(1 / weight_precision),
         shape=made.kernel_shape,
         dims=dims,
-        initval=initval,
     )
+    begin_at(weights, initval)
     mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
     if bias_precision is not None:
-        mean = (
-            mean
-            + pm.Normal(
-                f"b{layer}",
-                0.0,
-                standard_deviation(1 / bias_precision),
-                shape=made.channels,
-                dims=dims[0],
-                initval=initval,
-            )[:, None]
+        bias = pm.Normal(
+            f"b{layer}",
+            0.0,
+            standard_deviation(1 / bias_precision),
+            shape=made.channels,
+            dims=dims[0],
         )
+        mean = mean + begin_at(bias, initval)[:, None]
     return pt.swapaxes(mean, 1, 2)
 
 

@@ -73,7 +73,7 @@ def layer_name(layer: int, n_hidden: int) -> str:
     return "i" if layer == 0 else f"h{layer}" if layer <= n_hidden else "o"
 
 
-def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str) -> Groups:
+def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str | None) -> Groups:
     """Find the groups of a network.
 
     Parameters
@@ -81,7 +81,8 @@ def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str
     given : mapping from key to Prior, str, float or None, optional
         Replaces the defaults; None leaves a group out, a number fixes its width.
     n_hidden : int
-    likelihood : {"normal", "student_t", "bernoulli", "categorical"}
+    likelihood : {"normal", "student_t", "bernoulli", "categorical"} or None
+        None: of a network whose likelihood is stated elsewhere.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str
 
 
 def _chosen(
-    given: Mapping[str, PriorLike], n_hidden: int, likelihood: str, keys: Sequence[str]
+    given: Mapping[str, PriorLike], n_hidden: int, likelihood: str | None, keys: Sequence[str]
 ) -> tuple[dict[str, Prior], dict[str, float]]:
     """Priors and shapes of adjustments by full keys, with the defaults."""
     hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
@@ -135,9 +136,10 @@ def _chosen(
         known.append("noise")
     strange = [key for key in given if key not in known]
     if strange:
+        law = "" if likelihood is None else f' and likelihood="{likelihood}"'
         raise ValueError(
-            f"priors has the key {strange[0]!r}; with {n_hidden} hidden layers and "
-            f'likelihood="{likelihood}" the keys are {", ".join(known)}.'
+            f"priors has the key {strange[0]!r}; with {n_hidden} hidden layers{law} the keys are "
+            f"{', '.join(known)}."
         )
     chosen: dict[str, Prior | float | None] = {}
     for priors in (DEFAULT_PRIORS, given):
@@ -197,7 +199,7 @@ def _require_no_sources(key: str, prior: Prior) -> None:
         )
 
 
-def _noise(prior: Prior | None, likelihood: str) -> Prior | None:
+def _noise(prior: Prior | None, likelihood: str | None) -> Prior | None:
     if likelihood not in REAL:
         return None
     if prior is None:

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
+
 __all__ = [
     "bias_precisions",
     "dense",
@@ -273,7 +275,7 @@ def dense(
     dims: tuple[str, str],
     weight_precision: float,
     bias_precision: float | None,
-    initval: str | None,
+    initval: InitialValue,
 ) -> TensorVariable:
     """Add the weights (and biases) of one layer and return its linear map of the inputs.
 
@@ -291,41 +293,32 @@ def dense(
     weight_precision : float
     bias_precision : float or None
         None: no biases.
-    initval : str or None
-        PyMC's strategy for the initial values.
+    initval : TensorVariable, str or None
+        Where they begin (:func:`~pymc_nnsteps.graphs.initial_values.begin_at`).
 
     Returns
     -------
     TensorVariable, shape (n_obs, fan_out)
     """
     weights = pm.Normal(
-        f"W{layer}",
-        0.0,
-        standard_deviation(1 / weight_precision),
-        shape=shape,
-        dims=dims,
-        initval=initval,
+        f"W{layer}", 0.0, standard_deviation(1 / weight_precision), shape=shape, dims=dims
     )
+    begin_at(weights, initval)
     mean = inputs @ weights.T
     if bias_precision is None:
         return mean
     bias = pm.Normal(
-        f"b{layer}",
-        0.0,
-        standard_deviation(1 / bias_precision),
-        shape=shape[:1],
-        dims=dims[0],
-        initval=initval,
+        f"b{layer}", 0.0, standard_deviation(1 / bias_precision), shape=shape[:1], dims=dims[0]
     )
-    return mean + bias
+    return mean + begin_at(bias, initval)
 
 
 def noisy(
     name: str,
     mean: TensorVariable,
     variance: float,
-    dims: tuple[str, ...],
-    initval: TensorVariable | str | None,
+    dims: tuple[str, ...] | None,
+    initval: InitialValue,
     shape: Sequence[TensorVariable | int] | None = None,
 ) -> TensorVariable:
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
@@ -336,8 +329,9 @@ def noisy(
     mean : TensorVariable, shape (n_obs, ...)
     variance : float
         Zero makes the variable a ``pm.Deterministic``.
-    dims : tuple of str
+    dims : tuple of str or None
     initval : TensorVariable, str or None
+        Where it begins.
     shape : sequence of int or TensorVariable, optional
         Lengths of the axes, where more is known of them than the dims say.
 
@@ -347,6 +341,5 @@ def noisy(
     """
     if variance == 0:
         return pm.Deterministic(name, mean, dims=dims)
-    return pm.Normal(
-        name, mean, standard_deviation(variance), shape=shape, dims=dims, initval=initval
-    )
+    rv = pm.Normal(name, mean, standard_deviation(variance), shape=shape, dims=dims)
+    return begin_at(rv, initval)

@@ -19,10 +19,15 @@ from pymc_nnsteps.models.parts.context import (
     check_names,
     current_or_new_model,
     layer_dims,
+    rehearsed,
 )
+from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import require_same_rows
 
-__all__ = ["Scaffold", "scaffold"]
+__all__ = ["Build", "Scaffold", "scaffold"]
+
+Build = Callable[[TensorVariable, TensorVariable], object]
+"""Adds a network of inputs and targets to the model whose context is open."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,39 @@ class Scaffold:
         return len(self.units) - 1
 
     @property
+    def stack(self) -> Stack:
+        """The layers."""
+        return Stack(self.units, tuple(self.dims), "obs")
+
+    @property
     def row_dims(self) -> tuple[str, ...]:
         """Dimensions of the targets."""
         return ("obs", "output")[: self.targets.values.ndim]
+
+    def alone(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
+        """The network in a model of its own."""
+        dims = {**self.dims, **(more_dims or {})}
+        return rehearsed(lambda: build(*self._containers()), dims)
+
+    def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
+        """Add the network to the model whose context is open, or to a new one.
+
+        Parameters
+        ----------
+        build : callable
+        more_dims : mapping of str to Dim, optional
+            Dimensions beside those of the layers.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`open`. Nothing has been added then.
+        """
+        layers.require_size(self.units, self.n_obs)
+        model = self.open(self.alone(build, more_dims).named_vars, more_dims)
+        with model:
+            build(*self.add_data(model, more_dims))
+        return model
 
     def open(
         self, variables: Iterable[str], more_dims: Mapping[str, Dim] | None = None
@@ -94,6 +129,9 @@ class Scaffold:
         targets : TensorVariable
         """
         add_dims(model, {**self.dims, **(more_dims or {})})
+        return self._containers()
+
+    def _containers(self) -> tuple[TensorVariable, TensorVariable]:
         return (
             pm.Data("inputs", self.inputs.values, dims=("obs", "feature")),
             pm.Data("targets", self.targets.values, dims=self.row_dims),

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
+from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import (
     floating,
     per_layer,
@@ -37,8 +38,8 @@ from pymc_nnsteps.models.parts.layers import (
 __all__ = ["Shrinkage", "WeightPrior", "weight_prior"]
 
 Shrinkage = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
-Initvals = Callable[[str], TensorVariable | str | None]
-"""Initial value of each variable, by name: an expression, PyMC's word for one, or its choice."""
+Initvals = Callable[[str], InitialValue]
+"""Initial value of each variable, by name."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,6 @@ FAMILIES = {
 class WeightPrior(Protocol):
     """What a network asks of the prior of its weights."""
 
-    def names(self, layer: int) -> list[str]:
-        """Names of the variables that :meth:`scale` adds to the model."""
-
     def scale(
         self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
     ) -> TensorVariable | NDArray:
@@ -126,9 +124,6 @@ class _Fixed:
     """Known variances, one per layer."""
 
     variances: tuple[float, ...]
-
-    def names(self, layer: int) -> list[str]:
-        return []
 
     def scale(
         self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
@@ -144,17 +139,13 @@ class _Unknown:
     tau: Law
     psi: tuple[Law, ...]
 
-    def names(self, layer: int) -> list[str]:
-        return [f"tau{layer}", f"psi{layer}"]
-
     def scale(
         self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
     ) -> TensorVariable:
-        tau_name, psi_name = self.names(layer)
-        tau = self.variable(tau_name, self.tau, initval=initvals(tau_name))
-        law = self.psi[layer - 1]
-        psi = self.variable(psi_name, law, shape=shape, dims=dims, initval=initvals(psi_name))
-        return pt.sqrt(tau * psi)
+        tau_name, psi_name = f"tau{layer}", f"psi{layer}"
+        tau = begin_at(self.variable(tau_name, self.tau), initvals(tau_name))
+        psi = self.variable(psi_name, self.psi[layer - 1], shape=shape, dims=dims)
+        return pt.sqrt(tau * begin_at(psi, initvals(psi_name)))
 
 
 def weight_prior(

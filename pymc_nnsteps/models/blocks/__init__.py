@@ -1,0 +1,23 @@
+"""Networks as parts of a model, to be used with any inputs and in any likelihood.
+
+======================  ================================================================
+module                  its subject
+======================  ================================================================
+``intermediate_noise``  Gaussian noise on every pre- and post-activation
+``hierarchical``        precisions at up to three levels, and skips
+``bow_tie``             stochastic gates, and weights that are shrunk to zero
+``wide``                NTK scaling
+======================  ================================================================
+
+Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,
+another variable, an embedding of group indices. It returns the output ``f``, which may enter any
+expression or likelihood. A block called ``"f"`` has variables ``"f::W1"``, ..., as those of a
+nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may have several.
+"""
+
+from pymc_nnsteps.models.blocks.bow_tie import bow_tie
+from pymc_nnsteps.models.blocks.hierarchical import hierarchical
+from pymc_nnsteps.models.blocks.intermediate_noise import intermediate_noise
+from pymc_nnsteps.models.blocks.wide import wide
+
+__all__ = ["bow_tie", "hierarchical", "intermediate_noise", "wide"]

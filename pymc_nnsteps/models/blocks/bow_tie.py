@@ -1,0 +1,255 @@
+"""Layers with stochastic gates, whose weights are shrunk to zero.
+
+The equations are in :mod:`~pymc_nnsteps.models.bow_tie`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.graphs.initial_values import begin_at
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.layers import floating, standard_deviation
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.shrinkage import Initvals, Shrinkage, WeightPrior, weight_prior
+from pymc_nnsteps.models.parts.stack import Stack
+
+__all__ = ["BowTieLayers", "PerLayer", "bow_tie", "bow_tie_layers", "inverse_gamma", "noise_scale"]
+
+PerLayer = float | Sequence[float]
+
+InverseGammaPrior = tuple[NDArray, NDArray]
+"""Shape and scale."""
+
+
+def bow_tie(
+    x: Any,
+    *,
+    hidden: Sequence[int] = (20,),
+    outputs: int | None = None,
+    name: str = "f",
+    dims: str | Sequence[str] | None = None,
+    temperature: float = 0.1,
+    shrinkage: Shrinkage = "student_t",
+    nu_global: float | None = None,
+    delta_global: float | None = None,
+    lambda_global: float | None = None,
+    nu_local: PerLayer | None = None,
+    delta_local: PerLayer | None = None,
+    lambda_local: PerLayer | None = None,
+    weight_var: PerLayer | None = None,
+    bias_var: PerLayer = 1.0,
+    hidden_alpha: float = 2.0,
+    hidden_beta: float = 0.01,
+    marginalize_gates: bool = False,
+    start: Start = "support_point",
+) -> TensorVariable:
+    """Add a bow-tie network with shrinkage priors to the model of the context.
+
+    Parameters
+    ----------
+    x : tensor_like, shape (n_obs, n_features)
+        Inputs: data, another variable, or any expression of them.
+    hidden, temperature, shrinkage, hidden_alpha, hidden_beta, marginalize_gates
+        As for :func:`~pymc_nnsteps.bow_tie`.
+    outputs : int, optional
+        Number of outputs. None is one output, of shape (n_obs,).
+    name : str
+        Name of the output, with which the names of the variables start.
+    dims : str or sequence of str, optional
+        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
+    nu_global, delta_global, lambda_global, nu_local, delta_local, lambda_local
+        As for :func:`~pymc_nnsteps.bow_tie`, but with defaults for inputs and outputs on a scale
+        of 1, as if the largest coefficient of a regression were 1: there are no targets to take
+        them from.
+    weight_var, bias_var
+        Likewise.
+    start : {"support_point", "prior"}
+        Where chains begin: at zero weights, or each at a draw from the prior.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,) or (n_obs, outputs)
+        The output, a ``pm.Deterministic`` called ``name``, of variables ``"f::tau1"``,
+        ``"f::psi1"``, ``"f::W1"``, ``"f::b1"``, ``"f::gamma1"``, ``"f::eta_sq1"``, ``"f::a1"``,
+        ..., without noise of the output.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or clashes with the names of the model. Nothing has been added
+        then.
+
+    References
+    ----------
+    Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*,
+    arXiv 2411.11132, Section 2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> with pm.Model() as model:
+    ...     f = nns.blocks.bow_tie(pm.Data("inputs", X), hidden=(4,), shrinkage="gaussian")
+    ...     y = pm.Normal("y", f, pm.HalfNormal("sigma"), observed=X[:, 0])
+    >>> [variable.name for variable in model.free_RVs]
+    ['f::W1', 'f::b1', 'f::gamma1', 'f::eta_sq1', 'f::a1', 'f::W2', 'f::b2', 'sigma']
+    """
+    require_choice("start", start, get_args(Start))
+    within = block(x, hidden, outputs, name, dims)
+    network = bow_tie_layers(
+        within.stack,
+        temperature=temperature,
+        shrinkage=shrinkage,
+        hyperparameters={
+            "nu_global": nu_global,
+            "delta_global": delta_global,
+            "lambda_global": lambda_global,
+            "nu_local": nu_local,
+            "delta_local": delta_local,
+            "lambda_local": lambda_local,
+            "weight_var": weight_var,
+        },
+        weight_scale=1.0,
+        bias_var=bias_var,
+        hidden_alpha=hidden_alpha,
+        hidden_beta=hidden_beta,
+        marginalize_gates=marginalize_gates,
+    )
+    initval = "prior" if start == "prior" else None
+    return within.add(lambda x, stack: network.add(x, stack, lambda _: initval))
+
+
+@dataclass(frozen=True)
+class BowTieLayers:
+    """A network up to its last linear map.
+
+    Attributes
+    ----------
+    temperature : float
+    weights : WeightPrior
+    bias_var : tuple of float
+        One per layer.
+    hidden_noise : tuple of ndarray
+        Shape and scale of the prior of the activations' variance.
+    marginalize_gates : bool
+    """
+
+    temperature: float
+    weights: WeightPrior
+    bias_var: tuple[float, ...]
+    hidden_noise: InverseGammaPrior
+    marginalize_gates: bool
+
+    def add(self, x: TensorVariable, stack: Stack, initvals: Initvals) -> TensorVariable:
+        """Add the layers to the model, and return the last linear map."""
+        for layer in range(1, stack.n_layers):
+            x = self._activations(
+                layer, self._linear_map(layer, x, stack, initvals), stack, initvals
+            )
+        return self._linear_map(stack.n_layers, x, stack, initvals)
+
+    def _linear_map(
+        self, layer: int, x: TensorVariable, stack: Stack, initvals: Initvals
+    ) -> TensorVariable:
+        shape, dims = stack.weight_shape(layer), stack.weight_dims(layer)
+
+        def normal(name: str, sigma: TensorVariable | NDArray, n_axes: int) -> TensorVariable:
+            rv = pm.Normal(name, 0.0, sigma, shape=shape[:n_axes], dims=dims[:n_axes])
+            return begin_at(rv, initvals(name))
+
+        W = normal(f"W{layer}", self.weights.scale(layer, shape, dims, initvals), 2)
+        b = normal(f"b{layer}", standard_deviation(self.bias_var[layer - 1]), 1)
+        return x @ W.T + b
+
+    def _activations(
+        self, layer: int, z: TensorVariable, stack: Stack, initvals: Initvals
+    ) -> TensorVariable:
+        name, gate, dims = f"a{layer}", f"gamma{layer}", stack.row_dims(layer)
+        logit = z / floating(self.temperature)
+        if self.marginalize_gates:
+            scale = noise_scale(layer, self.hidden_noise, stack, initvals)
+            return begin_at(_mixture(name, z, logit, scale, dims=dims), initvals(name))
+        # The number of units is part of the type: of one unit nothing is broadcast.
+        shape = (z.shape[0], stack.units[layer])
+        gamma = pm.Bernoulli(gate, logit_p=logit, shape=shape, dims=dims)
+        begin_at(gamma, initvals(gate))
+        scale = noise_scale(layer, self.hidden_noise, stack, initvals)
+        a = pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
+        return begin_at(a, initvals(name))
+
+
+def bow_tie_layers(
+    stack: Stack,
+    *,
+    temperature: float,
+    shrinkage: Shrinkage,
+    hyperparameters: Mapping[str, ArrayLike | None],
+    weight_scale: float,
+    bias_var: PerLayer,
+    hidden_alpha: float,
+    hidden_beta: float,
+    marginalize_gates: bool,
+) -> BowTieLayers:
+    """Read the arguments of a bow-tie network.
+
+    Parameters
+    ----------
+    stack : Stack
+    temperature, shrinkage, bias_var, hidden_alpha, hidden_beta, marginalize_gates
+        As for :func:`bow_tie`.
+    hyperparameters : mapping of str to float, sequence of float or None
+        Those of the prior of the weights, by name.
+    weight_scale : float
+        Variance that the weights of a single layer have by default.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
+    """
+    require_choice("shrinkage", shrinkage, get_args(Shrinkage))
+    if not isinstance(marginalize_gates, bool | np.bool_):
+        raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
+    n_hidden = stack.n_layers - 1
+    return BowTieLayers(
+        positive_number("temperature", temperature),
+        weight_prior(shrinkage, hyperparameters, weight_scale / max(n_hidden, 1), stack.units[:-1]),
+        layers.positive_per_layer("bias_var", bias_var, stack.n_layers),
+        inverse_gamma("hidden", hidden_alpha, hidden_beta),
+        bool(marginalize_gates),
+    )
+
+
+def noise_scale(
+    layer: int, prior: InverseGammaPrior, stack: Stack, initvals: Initvals
+) -> TensorVariable:
+    """Add the variances of a layer's units to the model, and return their square roots."""
+    name = f"eta_sq{layer}"
+    shape, dims = stack.weight_shape(layer)[:1], stack.weight_dims(layer)[:1]
+    return pt.sqrt(begin_at(pm.InverseGamma(name, *prior, shape=shape, dims=dims), initvals(name)))
+
+
+def inverse_gamma(kind: str, alpha: float, beta: float) -> InverseGammaPrior:
+    """Shape and scale of the prior of a variance."""
+    return (
+        floating(positive_number(f"{kind}_alpha", alpha)),
+        floating(positive_number(f"{kind}_beta", beta)),
+    )
+
+
+def _mixture(
+    name: str, z: TensorVariable, logit: TensorVariable, scale: TensorVariable, **options: Any
+) -> TensorVariable:
+    """Activations about ``z`` where a gate is open and about zero where not, the gate unknown."""
+    weights = pt.sigmoid(pt.stack([logit, -logit], axis=-1))
+    means = pt.stack([z, pt.zeros_like(z)], axis=-1)
+    return pm.NormalMixture(name, weights, means, scale[:, None], **options)

@@ -1,0 +1,279 @@
+"""Layers with hierarchical priors, which are functions of their inputs.
+
+The equations are in :mod:`~pymc_nnsteps.models.hierarchical`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, cast, get_args
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor import config
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    LAYER_ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    AnyActivation,
+    Normalize,
+    activation_function,
+)
+from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.graphs.initial_values import beginning
+from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.groups import Groups, PriorLike, groups, layer_name
+from pymc_nnsteps.models.parts.layers import floating
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.stack import Stack
+from pymc_nnsteps.models.priors import Prior
+
+__all__ = [
+    "HierarchicalLayers",
+    "common_precision",
+    "hierarchical",
+    "hierarchical_layers",
+    "precision_of_units",
+]
+
+Scale = TensorVariable | NDArray[np.floating]
+
+
+def hierarchical(
+    x: Any,
+    *,
+    hidden: Sequence[int] = (8,),
+    outputs: int | None = None,
+    name: str = "f",
+    dims: str | Sequence[str] | None = None,
+    activation: AnyActivation | Sequence[AnyActivation] = "tanh",
+    priors: Mapping[str, PriorLike] | None = None,
+    start: Start = "support_point",
+) -> TensorVariable:
+    """Add a network with hierarchical priors to the model of the context.
+
+    Parameters
+    ----------
+    x : tensor_like, shape (n_obs, n_features)
+        Inputs: data, another variable, or any expression of them.
+    hidden, activation, priors
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`; there is no ``"noise"`` among the priors.
+    outputs : int, optional
+        Number of outputs. None is one output, of shape (n_obs,).
+    name : str
+        Name of the output, with which the names of the variables start.
+    dims : str or sequence of str, optional
+        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
+    start : {"support_point", "prior"}
+        Where chains begin: at zero parameters, or each at a draw from the prior.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,) or (n_obs, outputs)
+        The output, a ``pm.Deterministic`` called ``name``, of variables ``"f::W_ih1"``,
+        ``"f::tau_ih1"``, ..., called as those of :func:`~pymc_nnsteps.hierarchical_mlp`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or clashes with the names of the model. Nothing has been added
+        then.
+
+    References
+    ----------
+    Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Software* (2022),
+    Sections 1-3.
+
+    Examples
+    --------
+    Counts, with a rate for each group:
+
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(20, 2)), np.arange(20) % 4
+    >>> with pm.Model(coords={"group": range(4)}) as model:
+    ...     x = pm.Data("inputs", X)
+    ...     level = pm.Normal("level", 0, 1, dims="group")
+    ...     f = nns.blocks.hierarchical(x, hidden=(3,))
+    ...     y = pm.Poisson("y", pm.math.exp(level[group] + f), observed=rng.poisson(2, size=20))
+    >>> [variable.name for variable in model.free_RVs][:4]
+    ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
+    """
+    within = block(x, hidden, outputs, name, dims)
+    return within.add(
+        hierarchical_layers(
+            within.stack, activation=activation, priors=priors, likelihood=None, start=start
+        )
+    )
+
+
+@dataclass(frozen=True)
+class HierarchicalLayers:
+    """A network up to its outputs.
+
+    Attributes
+    ----------
+    functions : list of callable
+        Activations of the hidden layers.
+    group : Groups
+        The priors.
+    start : {"support_point", "prior"}
+    """
+
+    functions: list[Callable[[TensorVariable], TensorVariable]]
+    group: Groups
+    start: Start
+
+    def __call__(self, x: TensorVariable, stack: Stack) -> TensorVariable:
+        """Add the parameters to the model, and return the outputs."""
+        with beginning(self.start):
+            return self._outputs(x, stack)
+
+    def _outputs(self, x: TensorVariable, stack: Stack) -> TensorVariable:
+        group, units, unit_dims = self.group, stack.units, stack.unit_dims
+        n_hidden = len(units) - 2
+        names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 2)]
+        adjustments = {
+            layer: gamma(f"tau_a{names[layer]}", alpha, floating(1), unit_dims[layer])
+            for layer, alpha in group.adjustments.items()
+        }
+
+        def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
+            name = kind + names[layer]
+            precision = common_precision(name, prior, 1) * adjustment
+            return _parameter(name, prior, precision, unit_dims[layer])
+
+        def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
+            name = names[source] + names[layer]
+            common = common_precision(name, prior, units[source])
+            precision = precision_of_units(name, prior, common, unit_dims[source])
+            adjusted = precision * adjustment[:, None] if adjustment.ndim else precision
+            return _parameter(f"W_{name}", prior, adjusted, unit_dims[layer], unit_dims[source])
+
+        def linear(layer: int) -> TensorVariable:
+            adjustment = adjustments.get(layer, floating(1))
+            terms = [
+                passed_on[source] @ weights(source, layer, prior, adjustment).T
+                for (source, destination), prior in group.weights.items()
+                if destination == layer
+            ]
+            if layer in group.biases:
+                terms.append(vector("b", layer, group.biases[layer], adjustment))
+            return reduce(add, terms)
+
+        def with_offset(layer: int, values: TensorVariable) -> TensorVariable:
+            if layer not in group.offsets:
+                return values
+            return values + vector("t", layer, group.offsets[layer], floating(1))
+
+        passed_on = [with_offset(0, x)]
+        for layer, function in enumerate(self.functions, 1):
+            passed_on.append(with_offset(layer, function(linear(layer))))
+        return linear(n_hidden + 1)
+
+
+def hierarchical_layers(
+    stack: Stack,
+    *,
+    activation: AnyActivation | Sequence[AnyActivation],
+    priors: Mapping[str, PriorLike] | None,
+    likelihood: str | None,
+    start: Start,
+) -> HierarchicalLayers:
+    """Read the arguments of a network with hierarchical priors.
+
+    Parameters
+    ----------
+    stack : Stack
+    activation, priors, start
+        As for :func:`hierarchical`.
+    likelihood : str or None
+        That of :func:`~pymc_nnsteps.hierarchical_mlp`; None: not known.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
+    """
+    require_choice("start", start, get_args(Start))
+    sizes = stack.units[1:-1]
+    functions = _activations(activation, sizes)
+    group = groups(priors, len(sizes), likelihood)
+    _require_precisions(group, stack.units)
+    return HierarchicalLayers(functions, group, start)
+
+
+def gamma(name: str, alpha: float, mean: Scale, *dims: str) -> TensorVariable:
+    """A precision: Gamma with shape ``alpha`` and this mean, in Neal's parametrisation."""
+    shape = floating(alpha / 2)
+    return pm.Gamma(name, shape, shape / mean, dims=dims)
+
+
+def common_precision(name: str, prior: Prior, n_sources: int) -> Scale:
+    """Precision of a group, or its mean where ``alpha_common`` is infinite."""
+    omega = floating(prior.mean_precision(n_sources))
+    if math.isinf(prior.alpha_common):
+        return omega
+    return gamma(f"tau_{name}", prior.alpha_common, omega)
+
+
+def precision_of_units(name: str, prior: Prior, common: Scale, *dims: str) -> Scale:
+    """Precisions of a group's units, or the common one where ``alpha_unit`` is infinite."""
+    if math.isinf(prior.alpha_unit):
+        return common
+    return gamma(f"tau_{name}_unit", prior.alpha_unit, common, *dims)
+
+
+def _parameter(name: str, prior: Prior, precision: Scale, *dims: str) -> TensorVariable:
+    """Normal or Student-t parameters about zero with these precisions."""
+    sigma = pt.reciprocal(pt.sqrt(precision))
+    if math.isinf(prior.alpha_weight):
+        return pm.Normal(name, 0.0, sigma, dims=dims)
+    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma=sigma, dims=dims)
+
+
+def _activations(
+    activation: AnyActivation | Sequence[AnyActivation], sizes: tuple[int, ...]
+) -> list[Callable[[TensorVariable], TensorVariable]]:
+    """One function per hidden layer."""
+    named = ACTIVATIONS | SMOOTH_ACTIVATIONS | LAYER_ACTIVATIONS
+    if isinstance(activation, list | tuple):
+        given: list[Any] = list(activation)
+    else:
+        activation_function(cast("AnyActivation", activation), named, functions=True)
+        given = [activation] * len(sizes)
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"activation must be one, or {len(sizes)}, one per hidden layer; got {len(given)}."
+        )
+    for layer, (each, size) in enumerate(zip(given, sizes, strict=True), 1):
+        if isinstance(each, Normalize) and size % each.groups:
+            raise ValueError(
+                f"activation normalises {each.groups} groups of units, which do not divide the "
+                f"{size} units of hidden layer {layer}."
+            )
+    return [activation_function(each, named, functions=True) for each in given]
+
+
+def _require_precisions(group: Groups, units: Sequence[int]) -> None:
+    """Widths and scalings of which a floating-point number can hold the precision."""
+    sources = [(prior, units[source]) for (source, _), prior in group.weights.items()]
+    sources += [(prior, 1) for prior in (*group.biases.values(), *group.offsets.values())]
+    sources += [(group.noise, 1)] if group.noise is not None else []
+    limits = np.finfo(config.floatX)
+    for prior, n_sources in sources:
+        try:
+            omega = prior.mean_precision(n_sources)
+        except OverflowError:
+            omega = math.inf
+        if not limits.tiny < omega < limits.max:
+            raise ValueError(
+                f'priors has "{prior}", whose precision is out of the range of {config.floatX}; '
+                "take another width or larger alphas."
+            )

@@ -1,0 +1,201 @@
+"""Layers with Gaussian noise on every pre- and post-activation.
+
+The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.noise import Noise, Variances, variances
+from pymc_nnsteps.models.parts.stack import Stack
+
+__all__ = ["NoisyLayers", "intermediate_noise", "noisy_layers"]
+
+
+def intermediate_noise(
+    x: Any,
+    *,
+    hidden: Sequence[int] = (10,),
+    outputs: int | None = None,
+    name: str = "f",
+    dims: str | Sequence[str] | None = None,
+    activation: Activation = "relu",
+    noise: Noise | None = None,
+    sigma: Noise | None = None,
+    weight_precision: float | Sequence[float] | None = None,
+    bias_precision: float | Sequence[float] | None = None,
+    bias: bool = True,
+    start: Start = "support_point",
+) -> TensorVariable:
+    """Add a network with intermediate noise to the model of the context.
+
+    Parameters
+    ----------
+    x : tensor_like, shape (n_obs, n_features)
+        Inputs: data, another variable, or any expression of them.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    outputs : int, optional
+        Number of outputs. None is one output, of shape (n_obs,).
+    name : str
+        Name of the output, with which the names of the variables start.
+    dims : str or sequence of str, optional
+        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
+    activation : str or PiecewiseLinear
+        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
+    noise : float or dict
+        Variance of all hidden layers' pre- and post-activations, or
+        ``{"pre": ..., "post": ..., "output": ...}``; 1e-2 if neither ``noise`` nor ``sigma`` is
+        given. With an ``"output"`` above zero the output is itself a normal variable about the
+        last linear map, so that the weights have conditionals under any likelihood.
+    sigma : float or dict
+        Standard deviations in place of variances.
+    weight_precision, bias_precision, bias
+        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
+    start : {"support_point", "prior"}
+        Where chains begin: at zero weights, or each at a draw from the prior.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,) or (n_obs, outputs)
+        The output, a ``pm.Deterministic`` called ``name``, of variables ``"f::W1"``, ``"f::b1"``,
+        ``"f::Z2"``, ``"f::X2"``, ``"f::W2"``, ... with dimensions ``"f::input"`` (or that of
+        ``x``), ``"f::hidden1"``, ..., ``"f::output"``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or clashes with the names of the model. Nothing has been added
+        then.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
+    arXiv 2306.02729, Section II.
+
+    Examples
+    --------
+    A partially linear model:
+
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("inputs", X)
+    ...     slope = pm.Normal("slope")
+    ...     f = nns.blocks.intermediate_noise(x[:, 1:], hidden=(4,), noise=0.1)
+    ...     y = pm.Normal("y", slope * x[:, 0] + f, 0.3, observed=np.abs(X[:, 1]))
+    >>> [variable.name for variable in model.free_RVs]
+    ['slope', 'f::W1', 'f::b1', 'f::Z2', 'f::X2', 'f::W2', 'f::b2']
+    """
+    within = block(x, hidden, outputs, name, dims)
+    network = noisy_layers(
+        within.stack,
+        activation=activation,
+        noise=noise,
+        sigma=sigma,
+        weight_precision=weight_precision,
+        bias_precision=bias_precision,
+        bias=bias,
+        start=start,
+        observed=False,
+    )
+
+    def with_output(x: TensorVariable, stack: Stack) -> TensorVariable:
+        f, last = network(x, stack), stack.n_layers
+        if network.delta["output"][0] == 0:
+            return f
+        latent = f"Z{last + 1}"
+        return layers.noisy(
+            latent, f, network.delta["output"][0], stack.row_dims(last), network.initval
+        )
+
+    return within.add(with_output)
+
+
+@dataclass(frozen=True)
+class NoisyLayers:
+    """A network up to the mean of its last pre-activations.
+
+    Attributes
+    ----------
+    function : callable
+        The activation.
+    delta : Variances
+    weight_precisions : tuple of float
+    bias_precisions : tuple of float or None
+    initval : str or None
+    """
+
+    function: Callable[[TensorVariable], TensorVariable]
+    delta: Variances
+    weight_precisions: tuple[float, ...]
+    bias_precisions: tuple[float | None, ...]
+    initval: str | None
+
+    def __call__(self, x: TensorVariable, stack: Stack) -> TensorVariable:
+        """Add the layers to the model, and return the last linear map."""
+        for layer in range(1, stack.n_layers):
+            mean, row_dims = self._linear_map(layer, x, stack), stack.row_dims(layer)
+            pre, post = self.delta["pre"][layer - 1], self.delta["post"][layer - 1]
+            z = layers.noisy(f"Z{layer + 1}", mean, pre, row_dims, self.initval)
+            x = layers.noisy(f"X{layer + 1}", self.function(z), post, row_dims, self.initval)
+        return self._linear_map(stack.n_layers, x, stack)
+
+    def _linear_map(self, layer: int, x: TensorVariable, stack: Stack) -> TensorVariable:
+        return layers.dense(
+            layer,
+            x,
+            shape=stack.weight_shape(layer),
+            dims=stack.weight_dims(layer),
+            weight_precision=self.weight_precisions[layer - 1],
+            bias_precision=self.bias_precisions[layer - 1],
+            initval=self.initval,
+        )
+
+
+def noisy_layers(
+    stack: Stack,
+    *,
+    activation: Activation,
+    noise: Noise | None,
+    sigma: Noise | None,
+    weight_precision: float | Sequence[float] | None,
+    bias_precision: float | Sequence[float] | None,
+    bias: bool,
+    start: Start,
+    observed: bool,
+) -> NoisyLayers:
+    """Read the arguments of a network with noise on its layers.
+
+    Parameters
+    ----------
+    stack : Stack
+    activation, noise, sigma, weight_precision, bias_precision, bias, start
+        As for :func:`intermediate_noise`.
+    observed : bool
+        Whether one number for all noise is that of the last pre-activations too, which is positive
+        then.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
+    """
+    require_choice("start", start, get_args(Start))
+    fan_in = stack.units[:-1]
+    of_hidden = (stack.n_layers - 1, "hidden layer")
+    return NoisyLayers(
+        activation_function(activation),
+        variances(noise, sigma, {"pre": of_hidden, "post": of_hidden}, observed=observed),
+        layers.precisions("weight_precision", weight_precision, fan_in),
+        layers.bias_precisions(bias, bias_precision, fan_in),
+        "prior" if start == "prior" else None,
+    )

@@ -1,0 +1,194 @@
+"""Layers in NTK scaling, with standard normal weights.
+
+The equations are in :mod:`~pymc_nnsteps.models.wide`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import pymc as pm
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    AnyActivation,
+    activation_function,
+)
+from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.graphs.initial_values import beginning
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.layers import standard_deviation
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.stack import Stack
+
+__all__ = ["WideLayers", "positive", "wide", "wide_layers"]
+
+
+def wide(
+    x: Any,
+    *,
+    hidden: Sequence[int] = (512,),
+    outputs: int | None = None,
+    name: str = "f",
+    dims: str | Sequence[str] | None = None,
+    activation: AnyActivation = "gelu",
+    weight_var: float = 2.0,
+    bias_var: float = 0.01,
+    readout_var: float = 1.0,
+    start: Start = "support_point",
+) -> TensorVariable:
+    """Add a wide network to the model of the context.
+
+    Parameters
+    ----------
+    x : tensor_like, shape (n_obs, n_features)
+        Inputs: data, another variable, or any expression of them.
+    hidden, activation, weight_var, bias_var, readout_var
+        As for :func:`~pymc_nnsteps.wide_mlp`.
+    outputs : int, optional
+        Number of outputs. None is one output, of shape (n_obs,).
+    name : str
+        Name of the output, with which the names of the variables start.
+    dims : str or sequence of str, optional
+        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
+    start : {"support_point", "prior"}
+        Where chains begin: at zero weights, or each at a draw from the prior.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs,) or (n_obs, outputs)
+        The output, a ``pm.Deterministic`` called ``name``, of standard normal variables
+        ``"f::W1"``, ``"f::b1"``, ..., those of the readout included.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or clashes with the names of the model. Nothing has been added
+        then.
+
+    References
+    ----------
+    Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural Networks*
+    (2025), Section 2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> with pm.Model() as model:
+    ...     f = nns.blocks.wide(pm.Data("inputs", X), hidden=(64,), outputs=2)
+    ...     shape, rate = pm.math.exp(f[:, 0]), pm.math.exp(f[:, 1])
+    ...     y = pm.Gamma("y", shape, rate, observed=np.exp(X[:, 0]))
+    >>> [variable.name for variable in model.free_RVs]
+    ['f::W1', 'f::b1', 'f::W2', 'f::b2']
+    """
+    within = block(x, hidden, outputs, name, dims)
+    network = wide_layers(
+        activation=activation,
+        weight_var=weight_var,
+        bias_var=bias_var,
+        readout_var=readout_var,
+        start=start,
+    )
+
+    def with_readout(x: TensorVariable, stack: Stack) -> TensorVariable:
+        scaled = network.hidden_layers(x, stack)
+        return network.linear(scaled, *network.weights(stack.n_layers, stack))
+
+    return within.add(with_readout)
+
+
+@dataclass(frozen=True)
+class WideLayers:
+    """Layers of a wide network.
+
+    Attributes
+    ----------
+    function : callable
+        The activation.
+    weight_var, bias_var, readout_var : float
+    start : {"support_point", "prior"}
+    """
+
+    function: Callable[[TensorVariable], TensorVariable]
+    weight_var: float
+    bias_var: float
+    readout_var: float
+    start: Start
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether there are biases."""
+        return self.bias_var > 0
+
+    def hidden_layers(self, x: TensorVariable, stack: Stack) -> TensorVariable:
+        """Add the hidden layers to the model, and return the last one in the readout's scaling."""
+        for layer in range(1, stack.n_layers):
+            scaled = x * standard_deviation(self.weight_var / stack.units[layer - 1])
+            x = self.function(self.linear(scaled, *self.weights(layer, stack)))
+        return x * standard_deviation(self.readout_var / stack.units[-2])
+
+    def weights(self, layer: int, stack: Stack) -> tuple[TensorVariable, TensorVariable | None]:
+        """Add the standard normal weights and biases of a layer to the model."""
+        dims = stack.weight_dims(layer)
+        return (
+            self.normal(f"W{layer}", stack.weight_shape(layer), dims),
+            self.normal(f"b{layer}", stack.weight_shape(layer)[:1], dims[:1])
+            if self.has_bias
+            else None,
+        )
+
+    def normal(self, name: str, shape: tuple[int, ...], dims: tuple[str, ...]) -> TensorVariable:
+        """Add a standard normal variable to the model."""
+        with beginning(self.start):
+            return pm.Normal(name, 0.0, 1.0, shape=shape, dims=dims)
+
+    def linear(
+        self, inputs: TensorVariable, weights: TensorVariable, bias: TensorVariable | None
+    ) -> TensorVariable:
+        """The linear map of a layer."""
+        outputs = inputs @ weights.T
+        return outputs if bias is None else outputs + standard_deviation(self.bias_var) * bias
+
+
+def wide_layers(
+    *,
+    activation: AnyActivation,
+    weight_var: float,
+    bias_var: float,
+    readout_var: float,
+    start: Start,
+) -> WideLayers:
+    """Read the arguments of a wide network.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
+    """
+    require_choice("start", start, get_args(Start))
+    return WideLayers(
+        activation_function(activation, ACTIVATIONS | SMOOTH_ACTIVATIONS, functions=True),
+        positive("weight_var", weight_var),
+        _bias_variance(bias_var),
+        positive("readout_var", readout_var),
+        start,
+    )
+
+
+def positive(name: str, value: float, meaning: str = "") -> float:
+    """One positive number."""
+    (number,) = layers.per_layer(name, value, 1, None)
+    if number <= 0:
+        raise ValueError(f"{name} {meaning}must be positive; got {value!r}.")
+    return number
+
+
+def _bias_variance(value: float) -> float:
+    (number,) = layers.per_layer("bias_var", value, 1, None)
+    if number < 0:
+        raise ValueError(f"bias_var must not be negative; 0 leaves the biases out; got {value!r}.")
+    return number

@@ -1,0 +1,152 @@
+"""What every block does first: look at its inputs, and at the model that it is to be a part of.
+
+A block's variables are those of a nested model, so that their names start with the block's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
+from pymc_nnsteps.models.parts.stack import Stack
+
+__all__ = ["Block", "Network", "block"]
+
+Network = Callable[[TensorVariable, Stack], TensorVariable]
+"""Adds the variables of a network to the model of the context, and returns its outputs."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A network within a model.
+
+    Attributes
+    ----------
+    name : str
+    inputs : TensorVariable, shape (n_obs, n_features)
+    stack : Stack
+    dims : dict of str to Dim
+        Dimensions of the layers that the model may not have yet.
+    output_dims : tuple of str or None
+        Dimensions of the output.
+    is_vector : bool
+        Whether the one output is of shape (n_obs,).
+    """
+
+    name: str
+    inputs: TensorVariable
+    stack: Stack
+    dims: dict[str, Dim]
+    output_dims: tuple[str, ...] | None
+    is_vector: bool
+
+    def add(self, network: Network) -> TensorVariable:
+        """Add a network to the model of the context, and return its output.
+
+        Raises
+        ------
+        ValueError
+            If names or dimensions clash with the model's. Nothing has been added then.
+        """
+        model = pm.modelcontext(None)
+        known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
+        alone = rehearsed(lambda: network(self.inputs, self.stack), known | self.dims)
+        names = [f"{self.name}::{name}" for name in alone.named_vars]
+        check_names(model, [self.name, *names], self.dims)
+        check_dims(model, self.dims)
+        add_dims(model, self.dims)
+        with pm.Model(name=self.name):
+            outputs = network(self.inputs, self.stack)
+        f = outputs[:, 0] if self.is_vector else outputs
+        return pm.Deterministic(self.name, f, dims=self.output_dims)
+
+
+def block(
+    x: Any,
+    hidden: Sequence[int],
+    outputs: int | None,
+    name: str,
+    dims: str | Sequence[str] | None,
+) -> Block:
+    """Read what all blocks are told.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable.
+    """
+    if not isinstance(name, str) or not name or "::" in name:
+        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
+    inputs = _inputs(x)
+    sizes = layers.layer_sizes(hidden)
+    n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
+    units = (_n_features(inputs), *sizes, n_outputs)
+    layers.require_size(units, 1)
+
+    model = pm.modelcontext(None)
+    row_dim, feature = _dims_of(model, inputs)
+    output_dim = f"{name}::output"
+    given = (dims,) if isinstance(dims, str) else dims
+    if given is not None:
+        _require_dims(model, given, 1 if outputs is None else 2)
+        row_dim, output_dim = (*given, output_dim)[:2]
+    layer_dims = [f"{name}::hidden{layer}" for layer in range(1, len(sizes) + 1)]
+    unit_dims = (feature or f"{name}::input", *layer_dims, output_dim)
+    output_dims = None if row_dim is None else (row_dim, output_dim)[: 1 if outputs is None else 2]
+    return Block(
+        name,
+        inputs,
+        Stack(units, unit_dims, row_dim),
+        {dim: Dim(length) for dim, length in zip(unit_dims, units, strict=True)},
+        output_dims,
+        outputs is None,
+    )
+
+
+def _inputs(x: Any) -> TensorVariable:
+    try:
+        inputs: TensorVariable = pt.as_tensor_variable(x)
+    except (TypeError, ValueError, NotImplementedError):
+        raise ValueError(f"x must be a tensor or an array of numbers; got {type(x)}.") from None
+    if inputs.ndim != 2:
+        hint = "; for a single feature pass x[:, None]" if inputs.ndim == 1 else ""
+        raise ValueError(
+            f"x must be 2-D with shape (n_obs, n_features); it has {inputs.ndim} axes{hint}."
+        )
+    if inputs.dtype.startswith(("bool", "int", "uint")):
+        return inputs.astype(pytensor.config.floatX)
+    return inputs
+
+
+def _n_features(inputs: TensorVariable) -> int:
+    static = inputs.type.shape[1]
+    if static is not None:
+        return int(static)
+    return int(np.asarray(pytensor.function([], inputs.shape[1], mode="FAST_COMPILE")()))
+
+
+def _dims_of(model: pm.Model, inputs: TensorVariable) -> tuple[str | None, str | None]:
+    """Dimensions of a variable of the model."""
+    if inputs not in model.named_vars.values():
+        return None, None
+    row_dim, feature = model.named_vars_to_dims.get(inputs.name, (None, None))
+    return row_dim, feature
+
+
+def _require_dims(model: pm.Model, dims: Sequence[str], count: int) -> None:
+    what = "one name, of the rows" if count == 1 else "two names, of the rows and of the outputs"
+    if len(dims) != count or not all(isinstance(dim, str) for dim in dims):
+        raise ValueError(f"dims must be {what}; got {dims!r}.")
+    if dims[0] not in model.dim_lengths:
+        raise ValueError(
+            f'dims names "{dims[0]}", which the model does not have; add it to the coords of the '
+            "model."
+        )

@@ -1,0 +1,373 @@
+r"""The likelihood of each row with the noise of its layers integrated out.
+
+One noisy hidden layer before one output is a sum of independent units, whose law is known
+(:mod:`.sums`). Otherwise: given noise e, the mean of a row's target (of a threshold: its utility)
+is m(e), and its covariance C, of the target's own noise and of all noise that m is affine in, which
+is so integrated out. Where no other noise is left this is exact, and else
+:math:`L = E[p(y \mid e)]` is estimated by
+importance sampling with proposals of two kinds, the prior and what e would be given y if m were
+linear:
+
+.. math::
+
+    m(e) \approx m_0 + G e, \quad S = C + G G^T, \qquad
+    e = e_0 + G^T S^{-1} (y - m_0 - G e_0 - \xi), \quad e_0 \sim N(0, I), \ \xi \sim N(0, C)
+
+in shares :math:`\alpha` and :math:`1 - \alpha`, each draw weighted by
+
+.. math::
+
+    w = \frac{p(y \mid e)}
+    {\alpha + (1 - \alpha)\, N(y \mid m_0 + G e, C) / N(y \mid m_0, S)}.
+
+The estimate :math:`\bar w` is unbiased; w is bounded by :math:`p(y \mid e) / \alpha`, and nearly
+constant where the noise is small beside the kinks of the activation. Of a threshold y is a
+utility, drawn from its truncated law under the linear model. For all other laws noise is drawn
+from its prior; gates are drawn from theirs. Of the logarithm of the estimate the standard error is
+that of w divided by its mean, and the bias minus half of its square.
+
+References
+----------
+Owen and Zhou, *Safe and Effective Importance Sampling*, JASA 95 (2000).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+from scipy.special import logsumexp
+
+from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.prediction import sums
+from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
+from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
+from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Normal, Other, Threshold
+from pymc_nnsteps.prediction.units import Units
+from pymc_nnsteps.random import kernels
+
+__all__ = ["Integral", "Integrator"]
+
+Numbers = NDArray[np.float64]
+
+SHARE_OF_PRIOR = 0.2
+
+
+@dataclass(frozen=True)
+class Integral:
+    """Log likelihood of each row.
+
+    Attributes
+    ----------
+    log : ndarray, shape (n_obs,)
+    standard_error : ndarray, shape (n_obs,)
+        Zero where it is exact.
+    """
+
+    log: Numbers
+    standard_error: Numbers
+
+
+@dataclass(frozen=True)
+class _Local:
+    """The law of the targets about some noise, linearised."""
+
+    mean: Numbers
+    covariance: Numbers
+    slope: Numbers
+
+    def repeated(self, n: int) -> "_Local":
+        """The same for ``n`` draws of each row."""
+        return _Local(*(np.repeat(a, n, axis=0) for a in (self.mean, self.covariance, self.slope)))
+
+
+class Integrator:
+    """The likelihood of rows as a function of the weights.
+
+    Parameters
+    ----------
+    network : NoisyPass
+    X : ndarray, shape (n_obs, ...)
+    y : ndarray, shape (n_obs,) or (n_obs, n_outputs)
+    draws : int
+        Of the noise.
+    rng : numpy.random.Generator
+    apart : bool
+        Whether each column of a row counts by itself: one has the likelihood of each number.
+    """
+
+    def __init__(
+        self,
+        network: NoisyPass,
+        X: NDArray[np.floating],
+        y: NDArray[np.number],
+        draws: int,
+        rng: np.random.Generator,
+        apart: bool = False,
+    ) -> None:
+        self._network, self._X, self._draws, self._rng = network, X, draws, rng
+        self._y, self._apart = y.reshape(len(y), -1), apart
+        self._guided = isinstance(network.law, Normal) or (
+            isinstance(network.law, Threshold) and self._y.shape[1] == 1
+        )
+        self._linear = [e for e in network.normal if self._guided and e in network.linear]
+        self._rest = [e for e in network.normal if e not in self._linear]
+        self._sums = network.units if self._guided and self._y.shape[1] == 1 else None
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows."""
+        return len(self._X)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no noise has to be drawn, but for rows in valleys of a sum's law."""
+        return self._sums is not None or not (self._rest or self._network.uniform)
+
+    def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
+        """The likelihood of all rows.
+
+        Parameters
+        ----------
+        weights : sequence of ndarray
+            Values of the network's weights, in their order.
+        """
+        if self._sums is None:
+            return self._by_draws(np.arange(len(self._X)), weights)
+        log = self._log_of_sums(self._sums, weights)
+        error = np.zeros(len(log))
+        [lost] = np.nonzero(np.isnan(log))
+        if len(lost):
+            drawn = self._by_draws(lost, weights)
+            log[lost], error[lost] = drawn.log, drawn.standard_error
+        return Integral(log, error)
+
+    def _by_draws(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
+        """The likelihood of some rows, by draws of the noise that is left."""
+        n_draws = self._draws if self._rest or self._network.uniform else 1
+        noise = sum(_size(e) for e in (*self._network.normal, *self._network.uniform))
+        width = self._X[0].size + (1 + self._y.shape[1]) * noise
+        at_once = max(1, BLOCK_BYTES // (8 * n_draws * max(width, 1)))
+        parts = [
+            self._log_weights(rows[start : start + at_once], n_draws, weights)
+            for start in range(0, len(rows), at_once)
+        ]
+        log_weights = np.concatenate(parts)
+        log = logsumexp(log_weights, axis=1) - np.log(n_draws)
+        with np.errstate(invalid="ignore"):
+            relative = np.exp(log_weights - log[:, None])
+        error = relative.std(axis=1, ddof=1) / n_draws**0.5 if n_draws > 1 else np.zeros(len(log))
+        return Integral(log, error)
+
+    def _log_of_sums(self, units: Units, weights: Sequence[np.ndarray]) -> Numbers:
+        """The likelihood of sums of units."""
+        none = np.zeros((len(self._X), *units.activations.type.shape[1:]))
+        offset, variance, *components = self._sum_function(self._X, none, *weights)
+        law = sums.Sum(offset, variance, *components)
+        if not isinstance(self._network.law, Threshold):
+            return sums.log_density(law, self._y[:, 0].astype(float))
+        above, below = sums.log_tail(law, self._network.law.level)
+        return np.where((self._y[:, 0] > 0) == self._network.law.increasing, above, below)
+
+    def _log_weights(
+        self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
+    ) -> Numbers:
+        """Logs of the weights of ``n`` draws for each of some rows, shape (rows, n)."""
+        X, y = self._X[rows], self._y[rows]
+        many_y = np.repeat(y, n, axis=0)
+        levels = [self._rng.random((len(many_y), *e.type.shape[1:])) for e in self._network.uniform]
+        if not self._guided:
+            noise = [self._normal(e, len(many_y)) for e in self._rest]
+            log = self._log_density(np.repeat(X, n, axis=0), many_y, noise, levels, weights)
+            if self._apart:
+                return log.reshape(len(X), n, -1).transpose(0, 2, 1).reshape(-1, n)
+            return log.sum(axis=1).reshape(len(X), n)
+        if self._network.uniform:
+            X = np.repeat(X, n, axis=0)
+        none = [np.zeros((len(X), *e.type.shape[1:])) for e in self._rest]
+        local = self._local(X, none, levels, weights)
+        if not self._network.uniform:
+            X, local = np.repeat(X, n, axis=0), local.repeated(n)
+        log_likelihood = self._log_normal(many_y, local.mean, local.covariance)
+        if self._rest:
+            log_likelihood = self._importance(X, many_y, n, local, levels, weights)
+        return log_likelihood.reshape(len(y), n)
+
+    def _importance(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        n: int,
+        local: _Local,
+        levels: list[np.ndarray],
+        weights: Sequence[np.ndarray],
+    ) -> Numbers:
+        """Log weights of draws of the noise, from the two proposals."""
+        G, C = local.slope, local.covariance
+        S = C + G @ G.transpose(0, 2, 1)
+        e = self._rng.standard_normal((len(X), G.shape[2]))
+        xi = _times(np.linalg.cholesky(C), self._rng.standard_normal(local.mean.shape))
+        residual = self._datum(y, local.mean, S) - local.mean - _times(G, e) - xi
+        shift = _times(G.transpose(0, 2, 1), np.linalg.solve(S, residual[..., None])[..., 0])
+        from_prior = np.arange(len(X)) % n < np.ceil(SHARE_OF_PRIOR * n)
+        e = e + np.where(from_prior[:, None], 0.0, shift)
+        share = np.ceil(SHARE_OF_PRIOR * n) / n
+        there = self._local(X, self._split(e), levels, weights)
+        log_ratio = self._log_normal(y, local.mean + _times(G, e), C) - self._log_normal(
+            y, local.mean, S
+        )
+        proposed = np.logaddexp(np.log(share), np.log1p(-share) + log_ratio)
+        return self._log_normal(y, there.mean, there.covariance) - proposed
+
+    def _log_normal(self, y: np.ndarray, mean: Numbers, covariance: Numbers) -> Numbers:
+        """Log density of what is observed if it, or its utility, is normal with these moments."""
+        if isinstance(self._network.law, Threshold):
+            sd = np.sqrt(covariance[:, 0, 0])
+            above, below = log_probability_above(self._network.law.level, mean[:, 0], sd)
+            return np.where((y[:, 0] > 0) == self._network.law.increasing, above, below)
+        root = np.linalg.cholesky(covariance)
+        white = np.linalg.solve(root, (y - mean)[..., None])[..., 0]
+        log_det = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
+        return -0.5 * (white**2).sum(1) - log_det - 0.5 * y.shape[1] * np.log(2 * np.pi)
+
+    def _datum(self, y: np.ndarray, mean: Numbers, covariance: Numbers) -> Numbers:
+        """What is observed, or a draw of its utility."""
+        law = self._network.law
+        if not isinstance(law, Threshold):
+            return y
+        above = ((y > 0) == law.increasing)[:, 0]
+        lower, upper = np.where(above, law.level, -np.inf), np.where(above, np.inf, law.level)
+        sd, out = np.sqrt(covariance[:, 0, 0]), np.empty(len(y))
+        kernels.truncated_normal_kernel(self._rng, mean[:, 0], sd, lower, upper, out)
+        return out[:, None]
+
+    def _log_density(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        noise: list[np.ndarray],
+        levels: list[np.ndarray],
+        weights: Sequence[np.ndarray],
+    ) -> Numbers:
+        """Log density of each number that is observed, given all noise."""
+        law = self._network.law
+        if isinstance(law, Other):
+            [log] = self._function(X, y, *noise, *levels, *weights)
+            return np.asarray(log)
+        mean, sd = self._function(X, y, *noise, *levels, *weights)
+        if isinstance(law, Largest):
+            return log_probability_of_largest(y.astype(np.intp)[:, 0], mean, sd)[:, None]
+        assert isinstance(law, Threshold)
+        above, below = log_probability_above(law.level, mean, sd)
+        return np.where((y > 0) == law.increasing, above, below)
+
+    def _local(
+        self,
+        X: np.ndarray,
+        noise: list[np.ndarray],
+        levels: list[np.ndarray],
+        weights: Sequence[np.ndarray],
+    ) -> _Local:
+        none = [np.zeros((len(X), *e.type.shape[1:])) for e in self._linear]
+        mean, sd, G, A = self._function(X, *noise, *none, *levels, *weights)
+        covariance = A @ A.transpose(0, 2, 1)
+        diagonal = np.arange(mean.shape[1])
+        covariance[:, diagonal, diagonal] += sd**2
+        return _Local(mean, covariance, G)
+
+    def _split(self, e: Numbers) -> list[np.ndarray]:
+        """Noise of all layers in one row of numbers, layer by layer."""
+        ends = np.cumsum([_size(each) for each in self._rest])[:-1]
+        return [
+            part.reshape(len(e), *each.type.shape[1:])
+            for part, each in zip(np.split(e, ends, axis=1), self._rest, strict=True)
+        ]
+
+    def _normal(self, e: TensorVariable, n: int) -> Numbers:
+        return self._rng.standard_normal((n, *e.type.shape[1:]))
+
+    @cached_property
+    def _sum_function(self) -> pytensor.compile.Function:
+        """Offset, normal variance and components of the sums, multiplied by their coefficients."""
+        network, units = self._network, self._sums
+        assert units is not None
+        offset = _as_columns(units.offset, 1)[:, 0]
+        sd = _as_columns(units.sd + pt.zeros_like(units.offset), 1)[:, 0]
+        coefficient = pt.grad(offset.sum(), units.activations)
+        all_units = pt.zeros_like(units.activations)
+        variance = sd**2 + ((coefficient * units.activation_sd + all_units) ** 2).sum(axis=1)
+        components = [
+            (weight, coefficient * location, coefficient * scale, lower, upper)
+            for weight, location, scale, lower, upper in units.components
+        ]
+        stacked = [
+            pt.stack([each + all_units for each in values]).astype("float64")
+            for values in zip(*components, strict=True)
+        ]
+        inputs = [network.inputs, units.activations, *network.weights.values()]
+        outputs = [offset, variance, *stacked]
+        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
+
+    @cached_property
+    def _function(self) -> pytensor.compile.Function:
+        """The law of the targets, given noise."""
+        network = self._network
+        inputs = [*self._rest, *self._linear, *network.uniform, *network.weights.values()]
+        first: list[TensorVariable] = [network.inputs]
+        y = pt.tensor("y", dtype=self._y.dtype, shape=(None, self._y.shape[1]))
+        if isinstance(network.law, Other):
+            first = [network.inputs, y]
+            value = y if network.value.ndim == 2 else y[:, 0]
+            rng = pt.random.rng("unused")
+            rv = network.law.op.make_node(rng, NoneConst, *network.parameters).outputs[1]
+            log = pm.logp(rv, value.astype(network.y.dtype))
+            outputs = [pt.broadcast_to(log, value.shape).reshape((y.shape[0], -1))]
+        else:
+            mean, sd = network.parameters
+            n_columns = None if isinstance(network.law, Largest) else self._y.shape[1]
+            sd = _as_columns(sd + pt.zeros_like(mean), n_columns)
+            mean = _as_columns(mean, n_columns)
+            outputs = [mean, sd]
+            if self._guided:
+                outputs += [_slopes(mean, self._y.shape[1], e) for e in (self._rest, self._linear)]
+            else:
+                first = [network.inputs, y]
+        with without_blas_notice():
+            return pytensor.function(
+                [*first, *inputs], outputs, on_unused_input="ignore", **c_by_default()
+            )
+
+
+def _as_columns(parameter: TensorVariable, n: int | None) -> TensorVariable:
+    columns = parameter.reshape((parameter.shape[0], -1 if n is None else n))
+    return columns.astype("float64")
+
+
+def _slopes(
+    mean: TensorVariable, n_columns: int, noise: Sequence[TensorVariable]
+) -> TensorVariable:
+    """Derivatives of each row's means by its own noise, shape (n_obs, n_columns, n_noise)."""
+    if not noise:
+        return pt.zeros((mean.shape[0], n_columns, 0))
+    rows = []
+    for column in range(n_columns):
+        slopes: Any = pt.grad(mean[:, column].sum(), list(noise), disconnected_inputs="ignore")
+        flat = [slope.reshape((mean.shape[0], -1)) for slope in slopes]
+        rows.append(pt.concatenate(flat, axis=1))
+    return pt.stack(rows, axis=1)
+
+
+def _size(noise: TensorVariable) -> int:
+    """Numbers for each row."""
+    return int(np.prod(noise.type.shape[1:]))
+
+
+def _times(matrices: Numbers, vectors: Numbers) -> Numbers:
+    return (matrices @ vectors[..., None])[..., 0]

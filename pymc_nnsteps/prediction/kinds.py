@@ -1,0 +1,107 @@
+"""What is predicted of new rows beside the network's function: probabilities and responses."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.prediction.integration import Integrator
+from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Other, Threshold
+from pymc_nnsteps.prediction.progress import tracked
+from pymc_nnsteps.prediction.responses import responses
+
+__all__ = ["predicted_probabilities", "predicted_responses"]
+
+
+def predicted_probabilities(
+    network: NoisyPass,
+    X: np.ndarray,
+    draws: Sequence[np.ndarray],
+    n_draws: int,
+    noise_draws: int,
+    seed: int,
+    progressbar: bool,
+) -> NDArray[np.float64]:
+    """Probabilities of classes given the weights, with the noise of hidden layers integrated out.
+
+    Parameters
+    ----------
+    network : NoisyPass
+    X : ndarray, shape (n_obs, ...)
+    draws : sequence of ndarray, shape (n_draws, ...)
+        Of the network's weights.
+    n_draws : int
+    noise_draws : int
+        Draws of the noise for each row.
+    seed : int
+        The noise is the same for all classes, so that their probabilities sum to one.
+    progressbar : bool
+
+    Returns
+    -------
+    ndarray, shape (n_draws, n_obs, n_classes)
+        Of 0 and 1: the probability of 1, for each column of the targets.
+
+    Raises
+    ------
+    ValueError
+        If what is observed is no class.
+    """
+    labels = _labels(network)
+    columns = network.value.shape.eval()[1:]
+    targets = [np.full((len(X), *columns), label) for label in labels]
+    integrators = [
+        Integrator(network, X, y, noise_draws, np.random.default_rng(seed), apart=True)
+        for y in targets
+    ]
+    found = []
+    for draw in tracked("Probabilities", n_draws, progressbar):
+        weights = [values[draw] for values in draws]
+        logs = [integrator(weights).log.reshape(len(X), -1) for integrator in integrators]
+        found.append(np.exp(np.concatenate(logs, axis=1)))
+    return np.stack(found)
+
+
+def predicted_responses(
+    network: NoisyPass,
+    X: np.ndarray,
+    draws: Sequence[np.ndarray],
+    n_draws: int,
+    seed: int,
+    progressbar: bool,
+) -> NDArray[np.number]:
+    """One response to each row and draw of the weights.
+
+    Parameters
+    ----------
+    network, X, draws, n_draws, seed, progressbar
+        As for :func:`predicted_probabilities`.
+
+    Returns
+    -------
+    ndarray, shape (n_draws, n_obs, n_outputs)
+    """
+    draw_response = responses(network, np.random.default_rng(seed))
+    found = [
+        draw_response(X, [values[draw] for values in draws]).reshape(len(X), -1)
+        for draw in tracked("Responses", n_draws, progressbar)
+    ]
+    return np.stack(found)
+
+
+def _labels(network: NoisyPass) -> Sequence[int]:
+    """Classes of which there is a probability each."""
+    y, law = network.y, network.law
+    is_binary = isinstance(law, Other) and isinstance(law.op, BernoulliRV)
+    if isinstance(law, Threshold) or is_binary:
+        return (1,)
+    if isinstance(law, Largest) or (isinstance(law, Other) and isinstance(law.op, CategoricalRV)):
+        n_classes = network.parameters[0].type.shape[-1]
+        if n_classes is not None:
+            return range(n_classes)
+    raise ValueError(
+        f'{describe(y)} is {distribution(y)}, whose classes are not known; kind="probability" is '
+        'for classes, kind="response" draws what else is observed.'
+    )

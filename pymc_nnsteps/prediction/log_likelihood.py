@@ -1,0 +1,149 @@
+"""The log likelihood of each row, for the comparison of models."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import xarray as xr
+from pytensor.tensor.sharedvar import TensorSharedVariable
+
+from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.prediction.integration import Integrator
+from pymc_nnsteps.prediction.new_inputs import input_container
+from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
+from pymc_nnsteps.prediction.posterior import (
+    SAMPLES,
+    others_of,
+    posterior_of,
+    stored_draws,
+    thinned,
+)
+from pymc_nnsteps.prediction.progress import tracked
+
+ERRORS = "log_likelihood_error"
+"""Name of the group of standard errors."""
+
+
+def log_likelihood(
+    idata: Any,
+    model: pm.Model | None = None,
+    *,
+    inputs: str | None = None,
+    num_samples: int | None = None,
+    noise_draws: int = 100,
+    random_seed: Any = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    r"""Log likelihood of each row given the weights, without its latent variables.
+
+    The latent variables of a row (pre- and post-activations, gates, utilities) are integrated out,
+    so that ``az.loo`` and ``az.compare`` tell how well a model predicts a row that it has not seen:
+    given latent variables that were fitted to the row, its likelihood means nothing. They need not
+    be stored.
+
+    This is exact for networks whose hidden layers have no noise, and for all noise that enters the
+    observed variable's mean (or its utility) linearly: that of post-activations before the last
+    layer. Other noise is drawn ``noise_draws`` times for each row and draw of the weights, near
+    where the row's target wants it, which gives an unbiased estimate of the likelihood.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior. Latent layers need not be stored.
+    model : pm.Model, optional
+        The model that was sampled; that of the context if not given. The rows are those that its
+        data containers hold at present: after ``pm.set_data`` with held-out rows, these.
+    inputs : str, optional
+        As for :func:`~pymc_nnsteps.predict`.
+    num_samples : int, optional
+        Use but so many draws of the posterior, evenly spaced in each chain.
+    noise_draws : int
+        Draws of the noise for each row and draw of the weights, where any are needed.
+    random_seed : int, Generator or None
+        Of these draws.
+    progressbar : bool
+        Whether to show one if it takes more than three seconds.
+
+    Returns
+    -------
+    DataTree
+        What ``idata`` has (of the posterior: the draws that were used), with the group
+        ``log_likelihood`` of dims (chain, draw, obs) and, alike, ``log_likelihood_error``: standard
+        errors of the logarithms, zero where they are exact. The logarithm of an estimate is too
+        small by half of its squared error, in the mean. The columns of a row count together.
+
+    Raises
+    ------
+    ValueError
+        If the model has latent variables that are neither Normal, Bernoulli nor mixtures of
+        normals, if it is not established that rows are independent given the weights, or if the
+        posterior lacks a variable that is needed.
+
+    References
+    ----------
+    Vehtari, Gelman and Gabry, *Practical Bayesian Model Evaluation using Leave-One-Out
+    Cross-Validation and WAIC*, Statistics and Computing 27 (2017); Merkle, Furr and Rabe-Hesketh,
+    *Bayesian Comparison of Latent Variable Models*, Psychometrika 84 (2019).
+
+    Examples
+    --------
+    >>> import arviz as az, numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
+    >>> with model:
+    ...     idata = pm.sample(
+    ...         20, tune=20, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         var_names=["W1", "b1", "W2", "b2"],
+    ...     )
+    >>> idata = nns.log_likelihood(idata, model)
+    >>> idata["log_likelihood"]["y"].sizes
+    Frozen({'chain': 1, 'draw': 20, 'obs': 30})
+    """
+    model = model_or_context(model)
+    container = input_container("idata", model, inputs)
+    noise_draws = positive_integer("noise_draws", noise_draws)
+    posterior = thinned(posterior_of(idata), num_samples)
+    network = noisy_pass(model, container)
+    draws = stored_draws(posterior, model, network.weights)
+    integrator = _integrator(model, network, container, noise_draws, random_seed)
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    log, error = (np.empty((n_draws, integrator.n_obs)) for _ in range(2))
+    for draw in tracked("Log likelihood", n_draws, progressbar):
+        found = integrator([values[draw] for values in draws])
+        log[draw], error[draw] = found.log, found.standard_error
+
+    name = str(network.y.name)
+    dims = (*SAMPLES, (model.named_vars_to_dims.get(container.name) or (f"{name}_dim_0",))[0])
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], integrator.n_obs
+    coords: dict[Any, Any] = {dim: posterior[dim].values for dim in SAMPLES}
+    if model.coords.get(dims[-1]) is not None:
+        coords[dims[-1]] = list(model.coords[dims[-1]])
+    groups = dict(others_of(idata), posterior=posterior)
+    for group, values in (("log_likelihood", log), (ERRORS, error)):
+        groups[group] = xr.Dataset({name: (dims, values.reshape(shape))}, coords)
+    groups["log_likelihood"].attrs = {
+        "latent_variables": "integrated out",
+        "noise_draws": 0 if integrator.is_exact else noise_draws,
+        "largest_standard_error": float(error.max(initial=0.0)),
+    }
+    return xr.DataTree.from_dict(groups)
+
+
+def _integrator(
+    model: pm.Model,
+    network: NoisyPass,
+    container: TensorSharedVariable,
+    noise_draws: int,
+    random_seed: Any,
+) -> Integrator:
+    """The likelihood of the rows that the model holds."""
+    [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
+    X = container.get_value()
+    if len(X) != len(y):
+        raise ValueError(
+            f"{container.name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
+            "pm.set_data."
+        )
+    return Integrator(network, X, y, noise_draws, np.random.default_rng(random_seed))

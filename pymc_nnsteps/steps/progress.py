@@ -1,0 +1,38 @@
+"""Columns of the progress table, as many as leave its numbers whole."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import TextColumn
+from rich.table import Column
+
+OTHERS = 69
+"""Characters that PyMC's own columns need: seven shares of a time each, and what is between."""
+
+BETWEEN = 3
+"""Characters between two columns."""
+
+
+def columns_that_fit(formats: Mapping[str, tuple[str, str]]) -> list[TextColumn]:
+    """Columns for statistics of a step, the first ones before the others.
+
+    PyMC divides the width of the terminal by fixed shares, and cuts what does not fit into one,
+    its own times among it: on 80 characters there is room for one short column more.
+
+    Parameters
+    ----------
+    formats : mapping from str to (str, str)
+        Title and format of each statistic.
+
+    Returns
+    -------
+    list of TextColumn
+    """
+    room = Console().width - OTHERS
+    columns = []
+    for name, (title, form) in formats.items():
+        room -= len(title) + BETWEEN
+        if room >= 0:
+            column = Column(title, width=len(title), no_wrap=True)
+            columns.append(TextColumn(f"{{task.fields[{name}]{form}}}", table_column=column))
+    return columns

@@ -1,0 +1,222 @@
+"""Networks as parts of a model."""
+
+import re
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+from pymc.sampling.mcmc import assign_step_methods
+
+import pymc_nnsteps as nns
+
+rng = np.random.default_rng(0)
+N_OBS = 20
+X = rng.normal(size=(N_OBS, 3))
+Y = rng.normal(size=(N_OBS, 2))
+COUNTS = rng.poisson(np.exp(0.5 + np.tanh(X[:, 0])))
+GROUP = np.arange(N_OBS) % 4
+FAST = {"mode": "FAST_COMPILE"}
+BLOCKS = (
+    nns.blocks.intermediate_noise,
+    nns.blocks.hierarchical,
+    nns.blocks.bow_tie,
+    nns.blocks.wide,
+)
+
+
+def counts():
+    """Counts with a level for each group, and a network with hierarchical priors."""
+    with pm.Model(coords={"group": range(4), "obs": range(N_OBS)}) as model:
+        x = pm.Data("inputs", X, dims=("obs", "feature"))
+        level = pm.Normal("level", 0, 1, dims="group")
+        f = nns.blocks.hierarchical(x, hidden=(3,))
+        pm.NegativeBinomial("y", mu=pm.math.exp(level[GROUP] + f), alpha=3.0, observed=COUNTS)
+    return model
+
+
+def partially_linear(y=Y[:, 0]):
+    """A slope beside a network with noise on its layers."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", X)
+        slope = pm.Normal("slope", 0, 1)
+        f = nns.blocks.intermediate_noise(x[:, 1:], hidden=(4,), sigma=0.1)
+        pm.Normal("y", slope * x[:, 0] + f, pm.HalfNormal("sigma"), observed=y)
+    return model
+
+
+def log_density(model, values):
+    """Of free variables at these values on their own scale, by names without that of a block."""
+    point = {}
+    for rv in model.free_RVs:
+        value, transform = model.rvs_to_values[rv], model.rvs_to_transforms[rv]
+        given = values[rv.name.removeprefix("f::")]
+        point[value.name] = given if transform is None else np.log(given)
+    return model.compile_logp(**FAST)(point)
+
+
+def of_builder(name):
+    """The model of a builder, and a block with the likelihood that the builder has."""
+    if name == "intermediate":
+        model = nns.intermediate_noise_mlp(X, Y, hidden=(3, 2), noise=0.2, activation="abs")
+        with pm.Model() as own:
+            f = nns.blocks.intermediate_noise(
+                X, hidden=(3, 2), outputs=2, noise=0.2, activation="abs"
+            )
+            pm.Normal("y", f, 0.2**0.5, observed=Y)
+    elif name == "hierarchical":
+        options = {"hidden": (3, 2), "priors": {"ah": 3, "io": "1:2:3:4", "th": 1}}
+        model = nns.hierarchical_mlp(X, Y, sigma=0.3, **options)
+        with pm.Model() as own:
+            f = nns.blocks.hierarchical(X, outputs=2, **options)
+            pm.Normal("y", f, 0.3, observed=Y)
+    elif name == "bow tie":
+        options = {"hidden": (3, 2), "delta_global": 2.0, "bias_var": 3.0}
+        model = nns.bow_tie(X, Y, sigma=0.3, **options)
+        with pm.Model() as own:
+            pm.Normal("y", nns.blocks.bow_tie(X, outputs=2, **options), 0.3, observed=Y)
+    else:
+        model = nns.wide_mlp(X, Y, hidden=(5,), sigma=0.3, reparametrize=False)
+        with pm.Model() as own:
+            pm.Normal("y", nns.blocks.wide(X, hidden=(5,), outputs=2), 0.3, observed=Y)
+    return model, own
+
+
+@pytest.mark.parametrize("name", ["intermediate", "hierarchical", "bow tie", "wide"])
+def test_a_block_is_the_network_of_the_builder(name):
+    model, own = of_builder(name)
+    names = [rv.name for rv in model.free_RVs]
+    assert [rv.name for rv in own.free_RVs] == [f"f::{name}" for name in names]
+    for seed in (1, 2):
+        drawn = pm.draw(model.free_RVs, random_seed=seed, **FAST)
+        values = dict(zip(names, drawn, strict=True))
+        np.testing.assert_allclose(log_density(own, values), log_density(model, values), rtol=1e-12)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_names_and_dimensions(block):
+    """Two networks in one model, of data with dimensions and of an expression without."""
+    with pm.Model(coords={"obs": range(N_OBS)}) as model:
+        x = pm.Data("inputs", X, dims=("obs", "feature"))
+        embedding = pm.Normal("embedding", shape=(4, 2))
+        columns = pt.concatenate([x, embedding[GROUP]], axis=1)
+        f = block(x, hidden=(3,))
+        g = block(columns, hidden=(3,), name="g", outputs=2, dims=("obs", "kind"))
+        h = block(columns, hidden=(), name="h", outputs=1)
+        pm.Gamma("y", pt.exp(f + h[:, 0]), pt.exp(g[:, 1]), observed=np.exp(Y[:, 0]))
+    assert (f.name, g.name, h.name) == ("f", "g", "h")
+    assert (f.ndim, g.ndim, h.ndim) == (1, 2, 2)
+    dims = model.named_vars_to_dims
+    assert (dims["f"], dims["g"], "h" in dims) == (("obs",), ("obs", "kind"), False)
+    weights = next(rv.name for rv in model.free_RVs if rv.name.startswith("f::W"))
+    other = weights.replace("f::", "g::")
+    assert dims[weights] == ("f::hidden1", "feature")
+    assert dims[other] == ("g::hidden1", "g::input")
+    assert model.initial_point()[other].shape == (3, 5)
+    for rv in model.free_RVs:
+        assert rv.name == "embedding" or rv.name.partition("::")[0] in ("f", "g", "h")
+
+
+BAD = {
+    "x a vector": ({"x": X[:, 0]}, "x must be 2-D .*; it has 1 axes; .* pass x"),
+    "x text": ({"x": "data"}, "x must be a tensor or an array of numbers"),
+    "outputs": ({"outputs": 0}, "outputs must be a positive integer; got 0"),
+    "name empty": ({"name": ""}, "name must be a name"),
+    "name nested": ({"name": "a::b"}, 'name must be a name such as "f", without "::"'),
+    "name taken": ({"name": "other"}, r"already has the names \['other'\]"),
+    "dims of two": ({"dims": ("obs", "kind")}, "dims must be one name, of the rows; got"),
+    "dims of one": ({"dims": "obs", "outputs": 2}, "dims must be two names"),
+    "dims unknown": ({"dims": "row"}, 'dims names "row", which the model does not have'),
+    "dims of another length": (
+        {"dims": ("obs", "three"), "outputs": 2},
+        'coords "three" of the model has length 3, but this network needs 2',
+    ),
+    "hidden": ({"hidden": (0,)}, "hidden must be a sequence of positive integers"),
+    "start": ({"start": "zero"}, "start must be one of"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_leaves_the_model_as_it_was(case):
+    given, message = BAD[case]
+    for block in BLOCKS:
+        with pm.Model(coords={"obs": range(N_OBS), "three": range(3)}) as model:
+            pm.Normal("other")
+            with pytest.raises(ValueError, match=message):
+                block(**{"x": X, **given})
+        assert list(model.named_vars) == ["other"]
+        assert list(model.coords) == ["obs", "three"]
+
+
+def test_noise_of_a_hierarchical_block_is_the_likelihood():
+    with pm.Model(), pytest.raises(ValueError, match="the key 'noise'; with 1 hidden layers the"):
+        nns.blocks.hierarchical(X, hidden=(3,), priors={"noise": 1})
+
+
+def test_noisy_output():
+    """All weights have conditionals under a likelihood that is not normal."""
+    noise = {"pre": 0.1, "post": 0.1, "output": 0.1}
+    with pm.Model() as model:
+        f = nns.blocks.intermediate_noise(X, hidden=(3,), noise=noise)
+        pm.Poisson("y", pm.math.exp(f), observed=COUNTS)
+    table = str(nns.explain(model))
+    for name in ("f::W1", "f::b1", "f::Z2", "f::X2", "f::W2", "f::b2"):
+        assert re.search(rf"\n{name} +(piecewise )?Gaussian", table)
+    assert "\nf::Z3     - " in table
+
+
+@pytest.mark.parametrize("build", [counts, partially_linear])
+def test_laws_of_blocks_are_exact(build):
+    table = nns.verify(build(), random_seed=1)
+    assert max(difference for _, _, difference in table.rows) < 1
+
+
+def test_steps_of_a_count_regression():
+    """Scales are drawn by Gibbs, weights and levels by NUTS."""
+    model = counts()
+    with model:
+        _, chosen = assign_step_methods(model)
+    taken = {variable.name for variable in chosen[nns.Gibbs]}
+    assert taken == {v.name for v in model.value_vars if v.name.startswith("f::tau")}
+
+
+def test_predictions_of_a_count_regression():
+    """The network alone at new inputs, against NumPy."""
+    model = counts()
+    names = ["f::W_ih1", "f::bh1", "f::W_h1o", "f::bo"]
+    drawn = pm.draw([model[name] for name in names], draws=7, random_seed=1, **FAST)
+    posterior = xr.Dataset(
+        {
+            name: (("chain", "draw", *model.named_vars_to_dims[name]), value[None])
+            for name, value in zip(names, drawn, strict=True)
+        }
+    )
+    new = rng.normal(size=(5, 3))
+    f = nns.predict(posterior, new, model=model)
+    W1, b1, W2, b2 = drawn
+    hidden = np.tanh(np.einsum("of,shf->soh", new, W1) + b1[:, None])
+    expected = np.einsum("soh,skh->sok", hidden, W2) + b2[:, None]
+    np.testing.assert_allclose(f.values[0], expected, rtol=1e-12)
+
+
+def test_a_partially_linear_model_is_sampled():
+    """All by Gibbs; the slope and the bend are found."""
+    X_new = np.zeros((2, 3))
+    X_new[:, 1] = 0, 1.5
+    y = 2 * X[:, 0] + np.abs(X[:, 1])
+    with partially_linear(y) as model:
+        idata = pm.sample(
+            200,
+            tune=200,
+            chains=1,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    assert set(idata["sample_stats"].data_vars) >= {"n_sweeps"}
+    assert abs(idata["posterior"]["slope"].mean() - 2) < 0.15
+    zero, beyond = nns.predict(idata, X_new, model=model).mean(("chain", "draw")).values[:, 0]
+    assert abs(beyond - zero - 1.5) < 0.5

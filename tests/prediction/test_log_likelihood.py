@@ -1,0 +1,289 @@
+"""Latent variables integrated out, against quadrature, enumeration and closed forms."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import expit, log_ndtr, logsumexp
+from scipy.stats import multivariate_normal, norm
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.prediction import blocks, integration, responses, sums
+
+RNG = np.random.default_rng(0)
+N_OBS = 3
+X = RNG.normal(size=(N_OBS, 2))
+NODES = np.linspace(-9, 9, 601)
+LOG_WEIGHTS = norm.logpdf(NODES) + np.log(NODES[1] - NODES[0])
+FAR = np.array([0.3, -1.5, 5.0])
+"""Targets in standard deviations from the mean."""
+
+
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch):
+    for module in (blocks, integration, responses):
+        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+
+
+def made_up(model, n_draws=2, scale=1.0):
+    """Draws of all that is no latent variable."""
+    rng = np.random.default_rng(4)
+    point = model.initial_point(0)
+    stored = {}
+    for rv in model.free_RVs:
+        value = model.rvs_to_values[rv].name
+        unnamed = [f"{rv.name}_dim_{axis}" for axis in range(rv.ndim)]
+        dims = model.named_vars_to_dims.get(rv.name, unnamed)
+        if "obs" not in dims:
+            numbers = scale * rng.normal(size=(1, n_draws, *point[value].shape))
+            numbers = numbers if value == rv.name else np.exp(numbers)
+            stored[rv.name] = ("chain", "draw", *dims), numbers
+    return xr.Dataset(stored, {"chain": [0], "draw": np.arange(n_draws)})
+
+
+def weights_of(draws, *names):
+    return [draws[name].values[0, 0] for name in names]
+
+
+def first(tree, group="log_likelihood"):
+    return tree[group]["y"].values[0, 0]
+
+
+def activations(draws, noise):
+    """All values of two hidden units at the nodes of their pre-activations' noise."""
+    W1, b1, W2, b2 = weights_of(draws, "W1", "b1", "W2", "b2")
+    z = (X @ W1.T + b1)[:, :, None] + noise**0.5 * NODES
+    x = np.maximum(z, 0)
+    mean = (
+        W2[:, 0, None, None, None] * x[:, 0, :, None] + W2[:, 1, None, None, None] * x[:, 1, None]
+    )
+    return mean + b2[:, None, None, None], W2
+
+
+def network(noise, y, **options):
+    return nns.intermediate_noise_mlp(X, y, hidden=(2,), noise=noise, **options)
+
+
+def by_quadrature(log_density):
+    return logsumexp(log_density + LOG_WEIGHTS[:, None] + LOG_WEIGHTS, axis=(-2, -1))
+
+
+@pytest.mark.filterwarnings("ignore:y has a scale")
+@pytest.mark.parametrize("noise", [1e-4, 1e-2, 1.0])
+def test_one_hidden_layer_is_exact(noise):
+    """Against quadrature over two units: a lost piece, a variance without that of a layer."""
+    draws = made_up(network(noise, X[:, 0]))
+    means, W2 = activations(draws, noise)
+    sd = (noise * (1 + (W2**2).sum())) ** 0.5
+    y = np.average(means[0], axis=(1, 2), weights=norm.pdf(NODES)[:, None] * norm.pdf(NODES))
+    y = y + FAR * sd
+    expected = by_quadrature(norm.logpdf(y[:, None, None], means[0], sd))
+    found = nns.log_likelihood(draws, network(noise, y))
+    np.testing.assert_allclose(first(found), expected, atol=3e-4)
+    np.testing.assert_array_equal(first(found, "log_likelihood_error"), 0)
+    assert found["log_likelihood"].attrs["noise_draws"] == 0
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1.0])
+def test_a_probit_network_is_exact(noise):
+    """Both labels: their likelihoods sum to one."""
+    label = np.array([1, 0, 1])
+    draws = made_up(network(noise, label, likelihood="probit"))
+    means, W2 = activations(draws, noise)
+    distance = means[0] / (noise * (1 + (W2**2).sum())) ** 0.5
+    both = []
+    for y in (label, 1 - label):
+        found = nns.log_likelihood(draws, network(noise, y, likelihood="probit"))
+        expected = by_quadrature(log_ndtr(np.where(y, 1, -1)[:, None, None] * distance))
+        np.testing.assert_allclose(first(found), expected, atol=1e-4, rtol=1e-4)
+        both.append(first(found))
+    np.testing.assert_allclose(np.exp(both).sum(0), 1, rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:y has a scale")
+@pytest.mark.parametrize("noise", [1e-4, 1e-2, 1.0])
+def test_two_outputs_are_estimated_within_their_errors(noise):
+    """Importance sampling with a weight or a proposal that is wrong is biased."""
+    y = X[:, :2]
+    draws = made_up(network(noise, y))
+    means, W2 = activations(draws, noise)
+    covariance = noise * (np.eye(2) + W2 @ W2.T)
+    root = np.linalg.cholesky(covariance)
+    y = means[:, :, 300, 300].T + (FAR[:, None] * [0.2, 0.6]) @ root.T
+    residual = np.moveaxis(y.T[:, :, None, None] - means, 0, -1)
+    expected = by_quadrature(multivariate_normal([0, 0], covariance).logpdf(residual))
+    found = nns.log_likelihood(draws, network(noise, y), noise_draws=4000, random_seed=1)
+    error = first(found, "log_likelihood_error")
+    assert np.all(np.abs(first(found) - expected) < 4 * error + 3e-4)
+    assert error.max() < 0.05
+
+
+def test_classes_are_estimated_within_their_errors():
+    labels = np.array([0, 1, 2])
+    model = network(0.5, labels, likelihood="multinomial_probit")
+    draws = made_up(model)
+    W1, b1, W2, b2 = weights_of(draws, "W1", "b1", "W2", "b2")
+    e = 0.5**0.5 * RNG.normal(size=(300_000, N_OBS, 7))
+    x = np.maximum(X @ W1.T + b1 + e[..., :2], 0) + e[..., 2:4]
+    expected = (np.argmax(x @ W2.T + b2 + e[..., 4:], axis=-1) == labels).mean(axis=0)
+    found = nns.log_likelihood(draws, model, noise_draws=4000, random_seed=1)
+    error = first(found, "log_likelihood_error")
+    np.testing.assert_array_less(
+        np.abs(first(found) - np.log(expected)), 4 * (error + (expected * len(e)) ** -0.5)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:y has a scale")
+@pytest.mark.parametrize("eta", [0.01, 0.5])
+def test_gates_are_summed_out(eta):
+    """Against all four patterns; far from their means and in the valleys between these, too."""
+    build = {
+        m: (
+            lambda y, m=m: nns.bow_tie(
+                X, y, hidden=(2,), marginalize_gates=m, temperature=1.0, shrinkage="gaussian"
+            )
+        )
+        for m in (False, True)
+    }
+    draws = made_up(build[False](X[:, 0]))
+    draws["eta_sq1"][:] = draws["eta_sq2"][:] = eta**2
+    W1, b1, W2, b2 = weights_of(draws, "W1", "b1", "W2", "b2")
+    z = X @ W1.T + b1
+    sd = eta * (1 + (W2**2).sum()) ** 0.5
+    patterns = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    means = (patterns[:, None] * z) @ W2[0] + b2
+    logs = (log := -np.log1p(np.exp(np.where(patterns[:, None], -z, z)))).sum(-1)
+    assert log.shape == (4, N_OBS, 2)
+    for y in (means[1], means[3] + FAR * sd, (means[0] + means[3]) / 2):
+        expected = logsumexp(logs + norm.logpdf(y, means, sd), axis=0)
+        for make in build.values():
+            found = nns.log_likelihood(draws, make(y), noise_draws=300, random_seed=2)
+            off = np.abs(first(found) - expected)
+            assert np.all(off < 4 * first(found, "log_likelihood_error") + 1e-6)
+
+
+FAMILIES = {
+    "deep": lambda y: nns.intermediate_noise_mlp(X, y, hidden=(3, 2), noise=0.1),
+    "without post": lambda y: nns.intermediate_noise_mlp(
+        X, y, noise={"pre": 0.1, "post": 0, "output": 0.1}
+    ),
+    "two layers of gates": lambda y: nns.bow_tie(X, np.c_[y, y], hidden=(3, 2)),
+    "deep probit": lambda y: nns.intermediate_noise_mlp(
+        X, (y > 0).astype(int), hidden=(3, 2), likelihood="probit"
+    ),
+}
+
+
+@pytest.mark.parametrize("build", FAMILIES.values(), ids=FAMILIES)
+def test_estimates_agree_with_plain_simulation(build, monkeypatch):
+    """The same mean with proposals from the prior alone."""
+    model = build(X[:, 0])
+    draws = made_up(model, scale=0.7)
+    guided = nns.log_likelihood(draws, model, noise_draws=1000, random_seed=1)
+    monkeypatch.setattr(integration, "SHARE_OF_PRIOR", 1.0)
+    with np.errstate(divide="ignore"):
+        plain = nns.log_likelihood(draws, model, noise_draws=20_000, random_seed=2)
+    error = sum(first(tree, "log_likelihood_error") ** 2 for tree in (guided, plain)) ** 0.5
+    assert np.all(np.abs(first(guided) - first(plain)) < 4 * error)
+    assert np.all(error < 0.3)
+
+
+def test_without_noise_it_is_the_log_density_of_pymc():
+    y = np.array([[0, 1], [1, 1], [0, 0]])
+    model = nns.hierarchical_mlp(X, y, hidden=(2,), likelihood="bernoulli")
+    draws = made_up(model)
+    found = nns.log_likelihood(draws, model)["log_likelihood"]["y"]
+    f = nns.predict(draws, X, model=model).values
+    expected = np.log(np.where(y, expit(f), expit(-f))).sum(-1)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    student = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), likelihood="student_t")
+    tree = xr.DataTree.from_dict({"posterior": made_up(student)})
+    pm.compute_log_likelihood(tree, model=student, progressbar=False)
+    found = nns.log_likelihood(tree, student)["log_likelihood"]["y"]
+    np.testing.assert_allclose(found, tree["log_likelihood"]["y"], rtol=1e-9)
+    assert found.dims == ("chain", "draw", "obs")
+
+
+@pytest.mark.parametrize("hidden", [1, 9])
+def test_wide_networks_given_their_readout(hidden):
+    """Of targets that are observed jointly, by rows or by columns."""
+    model = nns.wide_mlp(X, X[:, :2], hidden=(hidden,), noise=0.3)
+    rng = np.random.default_rng(2)
+    draws = made_up(model).assign(
+        W2=(("chain", "draw", "output", "hidden1"), rng.normal(size=(1, 2, 2, hidden))),
+        b2=(("chain", "draw", "output"), rng.normal(size=(1, 2, 2))),
+    )
+    found = nns.log_likelihood(draws, model)["log_likelihood"]["y"]
+    f = nns.predict(draws, X, model=model).values
+    np.testing.assert_allclose(found, norm.logpdf(X[:, :2], f, 0.3).sum(-1), rtol=1e-9)
+
+
+def test_models_are_compared():
+    """By their log likelihood alone; rows that are held out are those that the data hold."""
+    y = np.abs(X[:, 0])
+    models = {"linear": nns.intermediate_noise_mlp(X, y, hidden=()), "net": network(0.1, y)}
+    trees = {
+        name: nns.log_likelihood(made_up(model, 200, 0.5), model, num_samples=100)
+        for name, model in models.items()
+    }
+    assert trees["net"]["posterior"].sizes["draw"] == 100
+    with pytest.warns(UserWarning, match="Pareto"):
+        table = az.compare(trees)
+    assert set(table.index) == set(models)
+    model = models["net"]
+    draws = trees["net"]["posterior"].to_dataset()
+    before = first(nns.log_likelihood(draws, model))
+    with model:
+        pm.set_data({"inputs": X[::-1], "targets": y[::-1]})
+    np.testing.assert_allclose(first(nns.log_likelihood(draws, model)), before[::-1], rtol=1e-7)
+
+
+def with_potential():
+    model = network(0.1, X[:, 0])
+    with model:
+        pm.Potential("p", model["Z2"].sum())
+    return model
+
+
+def with_counts():
+    with pm.Model() as model:
+        rate = pm.Exponential("rate", pm.math.exp(pm.Data("inputs", X) @ pm.Normal("w", shape=2)))
+        pm.Normal("y", rate, 1, observed=X[:, 0])
+    return model
+
+
+def with_rows_that_are_correlated():
+    with pm.Model() as model:
+        mean = pm.Data("inputs", X) @ pm.Normal("w", shape=2)
+        pm.MvNormal("y", mean, np.eye(N_OBS), observed=X[:, 0])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "message"),
+    [
+        (with_potential, {}, "p is a potential that depends on the inputs"),
+        (with_counts, {}, "rate depends on the inputs and is Exponential"),
+        (with_rows_that_are_correlated, {}, "not known to have independent rows"),
+        (lambda: network(0.1, X[:, 0]), {"noise_draws": 0}, "noise_draws must be a positive int"),
+        (lambda: network(0.1, X[:, 0]), {"num_samples": "all"}, "num_samples must be a positive"),
+    ],
+)
+def test_bad_input(build, options, message):
+    model = build()
+    with pytest.raises(ValueError, match=message):
+        nns.log_likelihood(made_up(model), model, **options)
+
+
+def test_a_valley_is_noticed():
+    """Between two modes 100 standard deviations apart all digits of an integral are lost."""
+    two = np.ones((2, 1, 1)) / 2
+    bound = np.full((2, 1, 1), np.inf)
+    law = sums.Sum(
+        np.zeros(1), np.ones(1), two, 200 * (two * [[[0.0]], [[2.0]]]), 0 * two, -bound, bound
+    )
+    assert np.isnan(sums.log_density(law, np.array([100.0])))
+    for y in (-30.0, 2.0, 205.0):
+        expected = logsumexp(norm.logpdf(y, [0, 200])) - np.log(2)
+        np.testing.assert_allclose(sums.log_density(law, np.array([y])), expected, rtol=1e-9)
