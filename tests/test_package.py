@@ -16,6 +16,7 @@ NAMES = {
     "MALA",
     "PCN",
     "PCNL",
+    "Conv2D",
     "GeneralizedInverseGaussian",
     "Gibbs",
     "NotConjugate",
