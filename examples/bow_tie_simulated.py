@@ -6,7 +6,9 @@
 Two inputs, uniform between -2 and 2, of which the target ``0.1 x1^2 + 10 sin(x1)`` plus noise of
 standard deviation 0.5 needs the first only; 300 rows, of which each split holds out a tenth, and
 20 units in each hidden layer (Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks
-with Shrinkage*, Section 4.1). Each split has the best of ``--starts`` fits.
+with Shrinkage*, Section 4.1). Each split has the best of ``--starts`` fits. Deep ones do not begin
+with sparse weights: such fits may end with all units switched off, of which the evidence is higher
+than that of four layers which fit the data.
 
 ``bow_tie_simulated.csv`` has a row for each depth and split: ``rmse``, ``nll`` and ``coverage`` of
 the held out targets by the whole and by the sparse network (selection at level 0.01), the
@@ -29,6 +31,9 @@ from pymc_nnsteps.variational.approximation import Approximation
 
 LEVEL = 0.01
 UNITS = 20
+DEEP = 3
+"""Layers from which on sparse starts are left out."""
+
 FIRST_SEED = 42
 
 
@@ -70,7 +75,7 @@ def fit(
     found = nns.fit(
         model,
         starts=starts,
-        start=["laplace", "spike_slab"],
+        start=["laplace", "spike_slab"] if depth < DEEP else "laplace",
         em=True,
         random_seed=seed,
         progressbar=False,

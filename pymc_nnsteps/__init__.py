@@ -12,9 +12,11 @@ from pymc_nnsteps.conditionals.verification import verify
 from pymc_nnsteps.diagnostics import (
     diagnose,
     plot_functions,
+    plot_partial_dependence,
     plot_predictions,
     plot_rhat_over_time,
     plot_thermalization,
+    relevance,
     rhat_over_time,
     score_statistic,
     teacher_student,
@@ -24,15 +26,17 @@ from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
 from pymc_nnsteps.models import (
+    Conv2D,
     Prior,
     blocks,
     bow_tie,
     hierarchical_mlp,
+    intermediate_noise_cnn,
     intermediate_noise_mlp,
     one_hot,
     wide_mlp,
 )
-from pymc_nnsteps.prediction import log_likelihood, predict
+from pymc_nnsteps.prediction import log_likelihood, partial_dependence, predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
@@ -44,6 +48,7 @@ __all__ = [
     "MALA",
     "PCN",
     "PCNL",
+    "Conv2D",
     "GeneralizedInverseGaussian",
     "Gibbs",
     "NotConjugate",
@@ -55,15 +60,19 @@ __all__ = [
     "explain",
     "fit",
     "hierarchical_mlp",
+    "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "log_likelihood",
     "one_hot",
+    "partial_dependence",
     "plot_functions",
+    "plot_partial_dependence",
     "plot_predictions",
     "plot_rhat_over_time",
     "plot_thermalization",
     "predict",
     "rejection_sample",
+    "relevance",
     "rhat_over_time",
     "score_statistic",
     "set_auto_assign",

@@ -12,8 +12,9 @@ module              its subject
 ``blocks``          the arrays of a Gaussian block
 ``gaussian_draws``  the draws of a Gaussian block
 ``multivariate``    Gaussian vectors with covariance matrices
+``series``          Gaussian random walks and autoregressions
 ``wishart``         precision matrices with a Wishart prior
-``augmentation``    Bernoulli children with a logit
+``augmentation``    Bernoulli and Binomial children with a logit
 ``gates``           Bernoulli variables that switch a part of a mean
 ``piecewise``       Gaussian pre-activation under a piecewise-linear activation
 ``probit``          utilities behind a threshold or an argmax

@@ -1,4 +1,4 @@
-r"""Bernoulli variables with a logit: Polya-Gamma augmentation.
+r"""Bernoulli and Binomial variables with a logit: Polya-Gamma augmentation.
 
 Model, for a Bernoulli child :math:`y_i` with logit :math:`\psi_i`:
 
@@ -12,6 +12,8 @@ this is what a Normal observation of :math:`\psi_i` at :math:`(y_i - \tfrac12)/\
 precision :math:`\omega_i` would say (Polson, Scott and Windle, 2013). So a Bernoulli child is one
 more Gaussian child of a block: Bayesian logistic regression, and weights or activations behind
 binary gates (Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*).
+A Binomial child of :math:`n_i` trials is the product of as many: :math:`y_i - n_i/2` takes the
+place of :math:`y_i - \tfrac12`, and :math:`\omega_i \sim PG(n_i, \psi_i)`.
 """
 
 from dataclasses import dataclass
@@ -20,43 +22,62 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import BernoulliRV
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.blocks import Child, Observation
+from pymc_nnsteps.graphs.monomial import REARRANGEMENTS
 from pymc_nnsteps.graphs.search import parameters, unwrapped
 from pymc_nnsteps.random import polya_gamma
 
 
 @dataclass(frozen=True)
 class BinaryObservation(Child):
-    """A Bernoulli child with this logit, and ``half = y - 1/2``."""
+    """A Bernoulli or Binomial child with this logit, and ``half = y - trials / 2``.
+
+    ``trials`` is None for one.
+    """
 
     half: TensorVariable
     logit: TensorVariable
+    trials: TensorVariable | None = None
 
     def draw_precision(self, rng: Variable) -> tuple[Variable, TensorVariable]:
         """Draw the Polya-Gamma variables at the present logit."""
-        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape))
+        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape), self.trials)
 
     def given(self, omega: TensorVariable) -> Observation:
         """The Gaussian observation that this is, given its Polya-Gamma variables."""
         offset = None if self.offset is None else self.offset.astype(omega.dtype)
-        return Observation(self.child, offset, self.terms, self.half / omega, omega)
+        response = self.half / omega
+        if self.trials is not None:
+            response = pt.switch(pt.eq(self.trials, 0), pt.zeros_like(response), response)
+        return Observation(self.child, offset, self.terms, response, omega)
 
 
 def logit_of(rv: TensorVariable) -> TensorVariable | None:
-    """Logit of a Bernoulli variable whose probability is stated as the sigmoid of one."""
-    if not isinstance(rv.owner.op, BernoulliRV):
+    """Logit of a Bernoulli or Binomial variable whose probability is stated as the sigmoid of one.
+
+    The probability may have been indexed, reshaped or repeated since.
+    """
+    if not isinstance(rv.owner.op, BernoulliRV | BinomialRV):
         return None
-    [probability] = parameters(rv)
+    return _logit(parameters(rv)[-1])
+
+
+def _logit(probability: TensorVariable) -> TensorVariable | None:
     node = unwrapped(probability).owner
-    if node is None or not isinstance(node.op, Elemwise):
+    if node is None:
         return None
-    logit: TensorVariable | None = (
-        node.inputs[0] if isinstance(node.op.scalar_op, Sigmoid) else None
-    )
-    return logit
+    if isinstance(node.op, Elemwise):
+        return node.inputs[0] if isinstance(node.op.scalar_op, Sigmoid) else None
+    if not isinstance(node.op, REARRANGEMENTS):
+        return None
+    inner = _logit(node.inputs[0])
+    if inner is None:
+        return None
+    rearranged: TensorVariable = node.op.make_node(inner, *node.inputs[1:]).outputs[0]
+    return rearranged
 
 
 def augmented(rng: Variable, seen: Child) -> tuple[Variable, Observation]:

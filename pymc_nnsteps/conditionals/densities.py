@@ -15,7 +15,7 @@ from scipy import special
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
-from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, PolyaGammaSumRV
 from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     TruncatedGeneralizedInverseGaussianRV,
 )
@@ -93,10 +93,15 @@ def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
 
 def polya_gamma(shape: tuple[int, ...], z: Array) -> Density:
     """PG(1, z) up to a factor that depends on its value alone."""
+    return polya_gamma_sum(shape, z, np.ones(1))
+
+
+def polya_gamma_sum(shape: tuple[int, ...], z: Array, n: Array) -> Density:
+    """PG(n, z) up to a factor that depends on its value and n alone."""
 
     def log_density(x: Array) -> float:
         log_cosh = np.logaddexp(z / 2, -z / 2)
-        return float(np.sum(log_cosh - np.square(z) * x / 2))
+        return float(np.sum(n * log_cosh - np.square(z) * x / 2))
 
     return Density(log_density, _positive(shape))
 
@@ -208,6 +213,7 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
     PiecewiseNormalRV: piecewise_normal,
     PolyaGammaRV: polya_gamma,
+    PolyaGammaSumRV: polya_gamma_sum,
     TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }

@@ -16,8 +16,8 @@ with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
 
 This one conditional draws weights, biases (as a column of the weights or alone) and
 post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
-coefficients, group effects and latent factors of ordinary models. Bernoulli children with an affine
-logit join in by the augmentation of :mod:`.augmentation`.
+coefficients, group effects and latent factors of ordinary models. Bernoulli and Binomial
+children with an affine logit join in by the augmentation of :mod:`.augmentation`.
 
 The structure read by :mod:`.affine` is used, not multiplied out. Axes of :math:`v` that every
 child carries along entry by entry are *labels* (units of a layer, samples, groups): given the
@@ -25,6 +25,7 @@ rest, labels are independent. The other axes are *dense* and share a precision m
 design, the noise and the prior do not vary with the label, one factorisation serves all labels.
 If the block has more entries per label than there are observations of it, the observations are
 factorised instead of the entries (Matheron's rule; a scalar observation needs no factorisation).
+If no two observations see the same entry, as in average pooling, nothing is factorised.
 """
 
 import math
@@ -37,7 +38,13 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, LogNormalRV, NormalRV
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    BinomialRV,
+    CategoricalRV,
+    LogNormalRV,
+    NormalRV,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
@@ -65,10 +72,12 @@ from pymc_nnsteps.conditionals.gaussian_draws import (
     draw_batched,
     draw_by_label,
     draw_by_observations,
+    draw_by_windows,
     draw_elementwise,
     draw_shared,
 )
 from pymc_nnsteps.conditionals.table import recognises
+from pymc_nnsteps.conditionals.windows import windows_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.linear_terms import Term, cut_link
@@ -99,6 +108,8 @@ class Gaussian(Conditional):
         prior = prior_of(self.members)
         if len(self.members) == 1 and not self.members[0].dense:
             rng, block = draw_elementwise(rng, prior, evidence)
+        elif len(evidence) == 1 and (windows := windows_of(evidence[0], prior)):
+            rng, block = draw_by_windows(rng, prior, evidence[0], windows)
         elif self._fewer_observations(evidence, shapes) and prior.shared:
             rng, block = draw_by_observations(rng, prior, evidence[0])
         elif prior.shared and all(seen.shared for seen in evidence):
@@ -169,7 +180,7 @@ def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
     return not any(decides(child) for child in children(model, rv))
 
 
-@recognises({NormalRV}, {NormalRV, LogNormalRV, BernoulliRV}, when=_decides_nothing)
+@recognises({NormalRV}, {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}, when=_decides_nothing)
 def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
     """Recognise the full conditional of one variable as Gaussian.
 
@@ -191,8 +202,14 @@ def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable
     if logit is not None:
         offset, terms = _read_affine(model, child, logit, rvs, "logit")
         logit = logit.astype(upcast(*(rv.dtype for rv in rvs), config.floatX))
-        half = value_of(model, child).astype(logit.dtype) - pt.constant(0.5, dtype=logit.dtype)
-        return BinaryObservation(child, offset, terms, half, logit)
+        [*stated, _] = parameters(child)
+        require_given(model, child, "the number of trials", stated, rvs)
+        trials = stated[0].astype(logit.dtype) if stated else None
+        half = pt.constant(0.5, dtype=logit.dtype)
+        centred = value_of(model, child).astype(logit.dtype) - (
+            half if trials is None else half * trials
+        )
+        return BinaryObservation(child, offset, terms, centred, logit, trials)
     if not isinstance(child.owner.op, NormalRV | LogNormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)

@@ -1,4 +1,4 @@
-"""Draws of a Gaussian block from its prior and its children's evidence, in five forms.
+"""Draws of a Gaussian block from its prior and its children's evidence, in six forms.
 
 Which form is cheapest depends on what the labels share and on the sizes; all have the same law,
 ``N(P^{-1} h, P^{-1})`` at each label (:mod:`.gaussian`).
@@ -20,8 +20,9 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence, Rows
+from pymc_nnsteps.conditionals.windows import Windows
 from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last, varies
-from pymc_nnsteps.kernels.ops import UnlessLost, draw_labels, redraw_labels
+from pymc_nnsteps.kernels.ops import UnlessLost, draw_labels, draw_windows, redraw_labels
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Drawn = tuple[Variable, TensorVariable]
@@ -94,6 +95,22 @@ def draw_by_label(
         noise,
     )
     block = draw_labels(rows.design, *(flatten(array, 0, n) for array in arrays))
+    return rng, block if n == 1 else block.reshape(prior.shape)
+
+
+def draw_by_windows(rng: Variable, prior: BlockPrior, seen: Evidence, windows: Windows) -> Drawn:
+    """Draw a block of which no two observations see the same entry, in time linear in its size."""
+    n = len(prior.label_lengths)
+    rng, noise = _noise(rng, prior)
+    block = draw_windows(
+        pt.constant(windows.index),
+        pt.constant(windows.coefficient),
+        pt.reciprocal(prior.shared_precision()),
+        pt.broadcast_to(pt.reciprocal(seen.weight.dimshuffle(n)), seen.response.shape[n:]),
+        flatten(_expand_labels(_mean(prior), prior), 0, n),
+        flatten(_expand_labels(seen.response, prior), 0, n),
+        flatten(noise, 0, n),
+    )
     return rng, block if n == 1 else block.reshape(prior.shape)
 
 

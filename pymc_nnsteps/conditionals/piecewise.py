@@ -13,11 +13,17 @@ Posterior, a mixture of truncated normals (Piccioli et al., eq. 10 and Appendix 
 
     p(z \mid x) \propto \sum_k 1[t_k < z < t_{k+1}]\, N(z \mid F, \Delta_Z)\,
     N(x \mid s_k z + c_k, \Delta_X).
+
+Where the activation is applied to :math:`u = a z + b`, entry by entry, :math:`u` is drawn so,
+with mean :math:`a F + b` and variance :math:`a^2 \Delta_Z`. Entries of :math:`x` that see the same
+entry of :math:`z` are what one of their weighted mean says, with the sum of their precisions;
+what no entry sees comes from its prior.
 """
 
 from dataclasses import dataclass
 from typing import override
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -29,6 +35,7 @@ from pymc_nnsteps.conditionals.conditional import (
     Draw,
     Shapes,
     normal_prior,
+    precision_of,
     require_given,
     value_of,
 )
@@ -36,9 +43,9 @@ from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import known_shape, lengths
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.piecewise_linear import Pieces, PiecewiseForm, piecewise_linear
+from pymc_nnsteps.graphs.piecewise_linear import Argument, Pieces, PiecewiseForm, piecewise_linear
 from pymc_nnsteps.graphs.search import children, parameters
-from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.random import piecewise_normal
 
 
@@ -50,6 +57,7 @@ class PiecewiseGaussian(Conditional):
     activation: Pieces
     observed: TensorVariable
     observed_sigma: TensorVariable
+    argument: Argument | None
 
     @property
     @override
@@ -60,6 +68,9 @@ class PiecewiseGaussian(Conditional):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [z] = self.draws
         mean, sigma = parameters(z)
+        if self.argument is not None:
+            slope, shift = self.argument.slope, self.argument.shift
+            mean, sigma = slope * mean + shift, pt.abs(slope) * sigma
         rng, value = piecewise_normal(
             rng,
             mean,
@@ -76,6 +87,8 @@ class PiecewiseGaussian(Conditional):
             ),
             size=lengths(z),
         )
+        if self.argument is not None:
+            value = (value - shift) / slope
         return Draw(rng, {z: typed_like(z, value)})
 
 
@@ -104,12 +117,56 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     form = read_activation(model, z, x)
     value = value_of(model, x)
     observed = value if form.offset is None else value - form.offset
+    if form.places is not None:
+        return PiecewiseGaussian((z,), form.function, *_gathered(form, observed, sigma, x, z))
     entries = entries_like(model, observed, x, z)
     if all(sigma.type.broadcastable):
         scale = sigma.dimshuffle(*["x"] * z.ndim)
     else:
         scale = entries_like(model, pt.broadcast_to(sigma, x.shape), x, z)
-    return PiecewiseGaussian((z,), form.function, entries, scale)
+    argument = None
+    if form.argument is not None:
+        parts = (form.argument.slope, form.argument.shift)
+        argument = Argument(
+            *(
+                entries_like(model, pt.broadcast_to(part.astype(z.dtype), x.shape), x, z)
+                for part in parts
+            )
+        )
+    return PiecewiseGaussian((z,), form.function, entries, scale, argument)
+
+
+def _gathered(
+    form: PiecewiseForm,
+    observed: TensorVariable,
+    sigma: TensorVariable,
+    x: TensorVariable,
+    z: TensorVariable,
+) -> tuple[TensorVariable, TensorVariable, Argument | None]:
+    """What is seen of each entry of ``z``, with which scale, and what the function applies to."""
+    assert form.places is not None
+
+    def spread(array: TensorVariable) -> TensorVariable:
+        return pt.broadcast_to(array, x.shape).flatten()
+
+    def put(array: TensorVariable, around: float) -> TensorVariable:
+        full = pt.full((z.size,), around, dtype=z.dtype)
+        return full[places].set(spread(array.astype(z.dtype))).reshape(lengths(z))
+
+    places = spread(form.places)
+    argument = None
+    if form.argument is not None:
+        known = constant_or_none(form.places)
+        if known is None or len(np.unique(known)) < known.size or form.places.ndim < x.ndim:
+            raise NotConjugate(f"child {describe(x)} sees it shifted or scaled in several ways")
+        argument = Argument(put(form.argument.slope, 1.0), put(form.argument.shift, 0.0))
+    zeros = pt.zeros((z.size,), dtype=z.dtype)
+    weight = spread(precision_of(z, sigma))
+    total = zeros[places].inc(weight)
+    score = zeros[places].inc(weight * spread(observed))
+    mean = pt.switch(pt.eq(total, 0), zeros, score / total)
+    shape = lengths(z)
+    return mean.reshape(shape), pt.reciprocal(pt.sqrt(total)).reshape(shape), argument
 
 
 def read_activation(model: pm.Model, z: TensorVariable, x: TensorVariable) -> PiecewiseForm:

@@ -134,6 +134,7 @@ def _match_threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> T
     [p] = parameters(y)
     try:
         form = piecewise_linear(p, z, model.basic_RVs, known_shape(model, z))
+        form.require_plain()
     except NotConjugate as reason:
         raise NotConjugate(_why_no_threshold(model, z, y, reason)) from None
     step = form.function

@@ -1,4 +1,4 @@
-"""Whether a chain over a network has arrived at its posterior.
+"""Whether a chain over a network has arrived at its posterior, and what it has learnt.
 
 ==================  =============================================================
 module              its subject
@@ -9,6 +9,9 @@ module              its subject
 ``teacher``         data from a model's own prior, of which a posterior draw is known
 ``thermalization``  chains from several starts, watched until they agree
 ``merging``         the rule by which chains agree
+``relevance``       how much each input matters, by the scales that were learnt
+``plots``           plots of chains over networks
+``dependence``      plots of how a network depends on its inputs
 ``draws``           functions of a model's variables, at stored draws
 ``table``           how results are printed
 ==================  =============================================================
@@ -18,12 +21,14 @@ ArviZ is imported by the functions that use it: it would make up most of the pac
 
 from pymc_nnsteps.diagnostics.blocks import rhat_over_time
 from pymc_nnsteps.diagnostics.convergence import diagnose
+from pymc_nnsteps.diagnostics.dependence import plot_partial_dependence
 from pymc_nnsteps.diagnostics.plots import (
     plot_functions,
     plot_predictions,
     plot_rhat_over_time,
     plot_thermalization,
 )
+from pymc_nnsteps.diagnostics.relevance import relevance
 from pymc_nnsteps.diagnostics.score import score_statistic
 from pymc_nnsteps.diagnostics.teacher import teacher_student
 from pymc_nnsteps.diagnostics.thermalization import thermalize
@@ -31,9 +36,11 @@ from pymc_nnsteps.diagnostics.thermalization import thermalize
 __all__ = [
     "diagnose",
     "plot_functions",
+    "plot_partial_dependence",
     "plot_predictions",
     "plot_rhat_over_time",
     "plot_thermalization",
+    "relevance",
     "rhat_over_time",
     "score_statistic",
     "teacher_student",

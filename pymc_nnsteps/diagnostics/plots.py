@@ -21,6 +21,7 @@ from pymc_nnsteps.diagnostics.thermalization import Thermalization
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing
+from pymc_nnsteps.prediction.columns import find_column
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container
 from pymc_nnsteps.prediction.posterior import posterior_of
@@ -86,7 +87,7 @@ def plot_functions(
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.assign_coords({dim: f[dim] for dim in ("obs", "output")})
     tree = xr.DataTree.from_dict({"posterior": f.to_dataset()})
-    _draw_large(options, backend, f.sizes["obs"] * f.sizes["output"])
+    draw_large(options, backend, f.sizes["obs"] * f.sizes["output"])
     return arviz_plots.plot_trace(tree, **options)
 
 
@@ -132,7 +133,7 @@ def plot_rhat_over_time(
         raise ValueError("over_time must be the result of rhat_over_time; got none of its parts.")
     quantiles = over_time["quantiles"].rename("rhat")
     options.setdefault("aes", {"color": ["quantile"]})
-    _draw_large(options, backend, 1)
+    draw_large(options, backend, 1)
     plot = PlotCollection.wrap(quantiles.to_dataset(), **options)
     low, high = (quantiles.sel(quantile=q, drop=True) for q in (0.25, 0.75))
     plot.map(
@@ -202,7 +203,7 @@ def plot_thermalization(
     functions = run.records[run.functions]
     options.setdefault("aes", {"color": ["chain"]})
     options.setdefault("cols", ["__variable__"])
-    _draw_large(options, backend, len(functions))
+    draw_large(options, backend, len(functions))
     plot = PlotCollection.wrap(functions, **options)
     x = run.records["seconds"] if against == "seconds" else run.records["sweep"]
     text = "CPU seconds" if against == "seconds" else "sweep"
@@ -279,9 +280,10 @@ def plot_predictions(
     model = model_or_context(model)
     container = input_container("inputs", model, inputs)
     X = container.get_value()
-    column, label = _column(model, container, feature)
+    column = find_column("feature", model, container, feature)
+    position, label = column.position, column.name
     grid = np.tile(np.median(X, axis=0), (GRID, 1))
-    grid[:, column] = np.linspace(X[:, column].min(), X[:, column].max(), GRID)
+    grid[:, position] = np.linspace(X[:, position].min(), X[:, position].max(), GRID)
     f = function_values("inputs", idata, grid, model, container.name)
     [y] = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
     if not y.dtype.startswith("float"):
@@ -295,21 +297,21 @@ def plot_predictions(
     tree = xr.DataTree.from_dict(
         {
             "predictions": _dataset(y.name, values.reshape((*f.shape[:3], -1))[..., output]),
-            "predictions_constant_data": _dataset(label, grid[:, column]),
-            "constant_data": xr.Dataset({label: ("obs", X[:, column])}),
+            "predictions_constant_data": _dataset(label, grid[:, position]),
+            "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
             "observed_data": xr.Dataset(
                 {y.name: ("obs", observed.reshape((len(X), -1))[:, output])}
             ),
         }
     )
     options.setdefault("smooth", False)
-    _draw_large(options, backend, 1)
+    draw_large(options, backend, 1)
     return arviz_plots.plot_lm(
         tree, x=label, y=y.name, group="predictions", plot_dim="point", **options
     )
 
 
-def _draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
+def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
     """Set the backend, and for Matplotlib a size and a layout with room for labels and legends."""
     options["backend"] = backend
     if backend == "matplotlib":
@@ -322,21 +324,6 @@ def _draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
 def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:
     dims = ("chain", "draw", "point")[-values.ndim :]
     return xr.Dataset({name: (dims, values)})
-
-
-def _column(model: pm.Model, container: TensorSharedVariable, feature: object) -> tuple[int, str]:
-    """Position of a column of the inputs, and what it is called."""
-    dims = model.named_vars_to_dims.get(container.name) or (None, None)
-    n_columns = container.get_value().shape[1]
-    labels = list(model.coords.get(dims[1]) or range(n_columns))
-    if feature in labels:
-        position = labels.index(feature)
-    elif isinstance(feature, int | np.integer) and 0 <= feature < n_columns:
-        position = int(feature)
-    else:
-        raise ValueError(f"feature must be one of the columns {labels}; got {feature!r}.")
-    name = labels[position]
-    return position, name if isinstance(name, str) else f"{container.name}[{name}]"
 
 
 def _responses(

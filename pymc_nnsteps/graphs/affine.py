@@ -8,25 +8,25 @@ axis 1, axis 1 is summed with coefficient X, and all rows of W share one design.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce, singledispatch
 from typing import Any
 
-import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor import config
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
-from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -34,19 +34,20 @@ from pymc_nnsteps.graphs.linear_terms import (
     Link,
     Term,
     add,
+    apply_along,
     contract,
+    cut_inner_links,
     cut_link,
     negate,
     pad,
-    pick,
-    reshape_leading,
+    repeat_axis,
     scale,
     shuffle,
     sum_axis,
-    take,
     with_link,
 )
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.restated import restated
 from pymc_nnsteps.graphs.search import dependents
 
 
@@ -93,7 +94,9 @@ def affine(
     >>> term.links, term.coefficient.type.shape
     ((None, Link(axis=0, index=None)), (5, 1, 1, 3))
     """
-    return _affine(expression, rvs, dependents(expression, rvs, barriers))
+    form = _affine(expression, rvs, dependents(expression, rvs, barriers))
+    terms = {rv: cut_inner_links(term, rv) for rv, term in form.terms.items()}
+    return AffineMap(form.offset, terms)
 
 
 def _affine(
@@ -107,10 +110,10 @@ def _affine(
     if expression not in dependent:
         return AffineMap(expression, {})
     node = expression.owner
-    if isinstance(node.op, MakeVector):
-        joined = pt.join(0, *(entry[None] for entry in node.inputs))
-        return _affine(joined, rvs, dependent | dependents(joined, dependent, node.inputs))
-    if isinstance(node.op, RandomVariable):
+    other = restated(expression)
+    if other is not None:
+        return _affine(other, rvs, dependent | dependents(other, dependent, node.inputs))
+    if isinstance(node.op, RandomVariable | SymbolicRandomVariable):
         raise NotConjugate(f"it passes through the random variable {describe(expression)}")
     operands = []
     for operand in node.inputs:
@@ -133,9 +136,7 @@ def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -
         term = shuffle(term, order, rv)
         for axis, link in enumerate(term.links):
             if link is not None and one[axis] and not target.type.broadcastable[axis]:
-                if link.index is not None:
-                    raise NotConjugate("an indexed axis of length one is broadcast")
-                term = replace(term, links=with_link(term.links, axis, None))
+                term = repeat_axis(term, axis, rv)
         terms[rv] = term
     return AffineMap(offset, terms)
 
@@ -147,7 +148,7 @@ def full(offset: TensorVariable, source: TensorVariable) -> TensorVariable:
     return pt.broadcast_to(offset, source.shape)
 
 
-def _linear(
+def linear(
     node: Any, operands: Sequence[AffineMap], on_term: Callable[[TensorVariable, Term], Term]
 ) -> AffineMap:
     """Result of an operation that is linear in its first input and takes the others as given."""
@@ -171,14 +172,18 @@ def _read(op: Op, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     raise NotConjugate(f"{describe(node.outputs[0])} is not a linear operation")
 
 
-@_read.register(ViewOp)
-@_read.register(CheckAndRaise)
-@_read.register(SpecifyShape)
+reads = _read.register
+"""Enters the reader of an operation, a function of the operation, its node and its operands."""
+
+
+@reads(ViewOp)
+@reads(CheckAndRaise)
+@reads(SpecifyShape)
 def _read_view(op: Op, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
-    return _linear(node, operands, lambda rv, term: term)
+    return linear(node, operands, lambda rv, term: term)
 
 
-@_read.register(Elemwise)
+@reads(Elemwise)
 def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     [out] = node.outputs
     forms = [
@@ -210,6 +215,10 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
             offset = None if form.offset is None else op(form.offset)
             terms = {rv: Term(t.links, op(t.whole().coefficient)) for rv, t in form.terms.items()}
             return AffineMap(offset, terms)
+        case scalar.Second():
+            return forms[1]
+        case scalar.Switch() if not forms[0].terms:
+            return _switched(op, forms)
         case scalar.Mul():
             [form, *others] = sorted(forms, key=lambda form: not form.terms)
             if any(other.terms for other in others):
@@ -235,127 +244,78 @@ def _multiply(form: AffineMap, factor: TensorVariable) -> AffineMap:
     return AffineMap(offset, {rv: scale(term, factor) for rv, term in form.terms.items()})
 
 
-@_read.register(DimShuffle)
-def _read_dimshuffle(op: DimShuffle, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
-    return _linear(node, operands, lambda rv, term: shuffle(term, op.new_order, rv))
-
-
-@_read.register(Reshape)
-def _read_reshape(op: Reshape, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
-    order = trivial_reshape(node)
-    if order is not None:
-        return _linear(node, operands, lambda rv, term: shuffle(term, order, rv))
-    return _linear(node, operands, lambda rv, term: reshape_leading(term, node))
-
-
-def trivial_reshape(node: Any) -> list[Any] | None:
-    """The dimshuffle that a reshape amounts to if it only adds or drops axes of length one."""
-    source, [out] = node.inputs[0], node.outputs
-    long_source = [axis for axis, one in enumerate(source.type.broadcastable) if not one]
-    long_out = [axis for axis, one in enumerate(out.type.broadcastable) if not one]
-    pairs = list(zip(long_source, long_out, strict=False))
-    same = len(long_source) == len(long_out) and (
-        len(pairs) <= 1
-        or all(
-            source.type.shape[a] is not None and source.type.shape[a] == out.type.shape[b]
-            for a, b in pairs
+def _switched(op: Any, forms: Sequence[AffineMap]) -> AffineMap:
+    """Entries of one or the other expression, as a condition that is given tells."""
+    condition, *sides = forms
+    zero = pt.zeros((), dtype=config.floatX)
+    offset = None
+    if any(side.offset is not None for side in sides):
+        offset = op(
+            condition.offset, *(zero if side.offset is None else side.offset for side in sides)
         )
-    )
-    if not same:
-        return None
-    order: list[Any] = ["x"] * out.ndim
-    for a, b in pairs:
-        order[b] = a
-    return order
+    terms: dict[TensorVariable, Term] = {}
+    for chosen, side in zip((pt.neq, pt.eq), sides, strict=True):
+        for rv, term in side.terms.items():
+            mask = chosen(condition.offset, 0).astype(term.coefficient.dtype)
+            terms[rv] = add(rv, terms, scale(term, mask))
+    return AffineMap(offset, terms)
 
 
-@_read.register(Alloc)
+@reads(DimShuffle)
+def _read_dimshuffle(op: DimShuffle, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    return linear(node, operands, lambda rv, term: shuffle(term, op.new_order, rv))
+
+
+@reads(Alloc)
 def _read_alloc(op: Alloc, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     [out] = node.outputs
-    form = _linear(node, operands, lambda rv, term: term)
+    form = linear(node, operands, lambda rv, term: term)
     terms = broadcast(AffineMap(None, form.terms), node.inputs[0], out).terms
     return AffineMap(form.offset, terms)
 
 
-@_read.register(Sum)
+@reads(Sum)
 def _read_sum(op: Sum, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     source = node.inputs[0]
     axes = range(source.ndim) if op.axis is None else op.axis
 
     def sum_term(rv: TensorVariable, term: Term) -> Term:
         for axis in sorted(axes, reverse=True):
-            term = sum_axis(term, axis, source.shape[axis])
+            term = sum_axis(term, axis, source.shape[axis], rv)
         return term
 
-    return _linear(node, operands, sum_term)
+    return linear(node, operands, sum_term)
 
 
-@_read.register(Blockwise)
+@reads(Blockwise)
 def _read_blockwise(op: Blockwise, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     if not isinstance(op.core_op, Dot):
         raise NotConjugate(f"{describe(node.outputs[0])} is not a linear operation")
     return _read_matmul(op, node, operands)
 
 
-@_read.register(Dot)
+@reads(Dot)
 def _read_matmul(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     left, right = operands
     if left.terms and right.terms:
         raise NotConjugate("a matrix product has it on both sides")
     [out] = node.outputs
     if left.terms:
-        form, source, matrix, axis = left, node.inputs[0], node.inputs[1], out.ndim - 1
-        offset = None if left.offset is None else op(full(left.offset, source), matrix)
+        form, source, matrix, axis = left, node.inputs[0], node.inputs[1].mT, out.ndim - 1
+        offset = None if left.offset is None else op(full(left.offset, source), node.inputs[1])
     else:
-        form, source, matrix, axis = right, node.inputs[1], node.inputs[0].mT, out.ndim - 2
+        form, source, matrix, axis = right, node.inputs[1], node.inputs[0], out.ndim - 2
         offset = None if right.offset is None else op(node.inputs[0], full(right.offset, source))
     terms = {}
     for rv, term in form.terms.items():
         for i in range(out.ndim - 2):
             if source.type.broadcastable[i] and not out.type.broadcastable[i]:
-                link = term.links[i]
-                if link is not None and link.index is not None:
-                    raise NotConjugate("an indexed axis of length one is broadcast")
-                term = replace(term, links=with_link(term.links, i, None))
+                term = repeat_axis(term, i, rv)
         terms[rv] = contract(term, axis, matrix, rv)
     return AffineMap(offset, terms)
 
 
-@_read.register(Subtensor)
-def _read_subtensor(op: Subtensor, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
-    source, *index_inputs = node.inputs
-    indices = indices_from_subtensor(index_inputs, op.idx_list)
-
-    def index_term(rv: TensorVariable, term: Term) -> Term:
-        for axis, index in reversed(list(enumerate(indices))):
-            if not isinstance(index, slice):
-                term = pick(term, axis, index, rv)
-            elif index != slice(None):
-                term = take(term, axis, pt.arange(source.shape[axis])[index])
-        return term
-
-    return _linear(node, operands, index_term)
-
-
-@_read.register(AdvancedSubtensor)
-def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
-    source, *index_inputs = node.inputs
-    indices: tuple[Any, ...] = indices_from_subtensor(index_inputs, op.idx_list)
-    others = [i for i in indices if isinstance(i, slice) and i != slice(None)]
-    vectors: list[tuple[int, Any]] = [
-        (axis, i) for axis, i in enumerate(indices) if not isinstance(i, slice)
-    ]
-    [(axis, index), *more] = vectors
-    if index.ndim == 1 and index.dtype == "bool" and isinstance(index, Constant):
-        index = pt.constant(np.flatnonzero(index.data))
-    if others or more or index.ndim != 1 or index.dtype == "bool":
-        raise NotConjugate("it is indexed by something else than one integer vector")
-    if not (isinstance(index, Constant) and (index.data >= 0).all()):
-        index = pt.switch(pt.lt(index, 0), index + source.shape[axis], index)
-    return _linear(node, operands, lambda rv, term: take(term, axis, index))
-
-
-@_read.register(Join)
+@reads(Join)
 def _read_join(op: Join, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     axis = op.axis
     offsets = [
@@ -365,8 +325,20 @@ def _read_join(op: Join, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     terms: dict[TensorVariable, Term] = {}
     for position, part in enumerate(operands):
         for rv, term in part.terms.items():
-            if term.links[axis] is not None:
-                term = cut_link(term, axis, rv)
+            term = cut_link(term, axis, rv)
             lengths = [tensor.shape[axis] for tensor in node.inputs]
             terms[rv] = add(rv, terms, pad(term, axis, lengths, position))
     return AffineMap(pt.concatenate(offsets, axis=axis), terms)
+
+
+@reads(CumOp)
+def _read_cumulative(op: CumOp, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    [source], axis = node.inputs, op.axis
+    if op.mode != "add":
+        raise NotConjugate(f"{describe(node.outputs[0])} is a product of its entries")
+
+    def cumulative(rv: TensorVariable, term: Term) -> Term:
+        coefficient = apply_along(term, [axis], source, rv, lambda array: pt.cumsum(array, axis))
+        return Term(with_link(term.links, axis, None), coefficient)
+
+    return linear(node, operands, cumulative)

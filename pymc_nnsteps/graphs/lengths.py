@@ -23,7 +23,8 @@ def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
     """Lengths of the axes of a random variable, where its type or its size states them."""
     size = rv.owner.op.size_param(rv.owner)
     n_core = getattr(rv.owner.op, "ndim_supp", 0)
-    sizes = [None] * (rv.ndim - n_core) if isinstance(size.type, NoneTypeT) else list(size)
+    unstated = size is None or isinstance(size.type, NoneTypeT)
+    sizes = [None] * (rv.ndim - n_core) if unstated else list(size)
     sizes += [None] * n_core
     return [
         length if static is None else static

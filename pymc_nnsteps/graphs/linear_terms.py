@@ -4,14 +4,14 @@ A :class:`Term` keeps the structure of a linear map. The functions here say what
 summing, multiplying, stacking and reshaping the output do to it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import scalar_constant
 
 Length = TensorVariable | int
@@ -22,10 +22,18 @@ class Link:
     """An output axis that carries axis ``axis`` of a variable, entry by entry.
 
     With ``index`` (an integer vector), entry ``i`` of the output axis carries entry ``index[i]``.
+    With ``inner``, it carries further axes of the variable too, flattened: ``axis`` is the
+    outermost. Such links stay inside the reader of affine forms.
     """
 
     axis: int
     index: TensorVariable | None = None
+    inner: tuple[int, ...] = ()
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """All axes of the variable that the output axis carries."""
+        return (self.axis, *self.inner)
 
 
 Links = tuple[Link | None, ...]
@@ -66,8 +74,8 @@ class Term:
 
     @property
     def linked_axes(self) -> set[int]:
-        """Axes of the variable that are carried to an output axis."""
-        return {link.axis for link in self.links if link is not None}
+        """Axes of the variable that are carried to an output axis, each to its own."""
+        return {link.axis for link in self.links if link is not None and not link.inner}
 
     def varies_along(self, axis: int) -> bool:
         """Whether the map may vary along an axis of the output."""
@@ -89,18 +97,80 @@ class Term:
 
 
 def cut_link(term: Term, out_axis: int, rv: TensorVariable) -> Term:
-    """Sum over the variable's axis that is linked to ``out_axis``, with a selection matrix."""
+    """Sum over the variable's axes that are linked to ``out_axis``, with a selection matrix."""
     link, term = term.links[out_axis], term.whole()
-    assert link is not None
+    if link is None:
+        return term
     links = with_link(term.links, out_axis, None)
-    if rv.type.broadcastable[link.axis] and link.index is None:
+    if all(rv.type.broadcastable[axis] for axis in link.axes) and link.index is None:
         return Term(links, term.coefficient)
-    length = rv.shape[link.axis]
-    index = pt.arange(length) if link.index is None else link.index
-    selection = pt.eq(index[:, None], pt.arange(length)[None, :]).astype(term.coefficient.dtype)
+    lengths = axis_lengths(rv, link.axes)
+    size = reduce(lambda a, b: a * b, lengths)
+    index = pt.arange(size) if link.index is None else link.index
+    selection = pt.eq(index[:, None], pt.arange(size)[None, :]).astype(term.coefficient.dtype)
     order: list[Any] = ["x"] * term.coefficient.ndim
-    order[out_axis], order[term.out_ndim + link.axis] = 0, 1
+    order[out_axis] = 0
+    for position, axis in enumerate(link.axes, 1):
+        order[term.out_ndim + axis] = position
+    if link.inner:
+        selection = selection.reshape((index.shape[0], *lengths))
     return Term(links, _times(term.coefficient, selection.dimshuffle(order)))
+
+
+def cut_links(term: Term, out_axes: Iterable[int], rv: TensorVariable) -> Term:
+    """Sum over the variable's axes that are linked to any of several output axes."""
+    return reduce(lambda cut, axis: cut_link(cut, axis, rv), out_axes, term)
+
+
+def cut_inner_links(term: Term, rv: TensorVariable) -> Term:
+    """Leave no output axis that carries several axes of the variable."""
+    inner = [axis for axis, link in enumerate(term.links) if link is not None and link.inner]
+    return cut_links(term, inner, rv)
+
+
+def axis_lengths(rv: TensorVariable, axes: Iterable[int]) -> list[Length]:
+    """Lengths of axes of an array, as numbers where its type tells."""
+    stated = ((rv.type.shape[axis], axis) for axis in axes)
+    return [rv.shape[axis] if length is None else length for length, axis in stated]
+
+
+def repeat_axis(term: Term, axis: int, rv: TensorVariable) -> Term:
+    """Let an output axis of length one, now repeated, carry no axis of the variable."""
+    link = term.links[axis]
+    if link is not None and link.index is None:
+        return replace(term, links=with_link(term.links, axis, None))
+    return cut_link(term, axis, rv)
+
+
+def apply_along(
+    term: Term,
+    axes: Iterable[int],
+    source: TensorVariable,
+    rv: TensorVariable,
+    operation: Callable[[TensorVariable], TensorVariable],
+) -> TensorVariable:
+    """Coefficient of a linear operation along some output axes, which is applied to it.
+
+    Parameters
+    ----------
+    term : Term
+        The map of ``source``.
+    axes : iterable of int
+        The axes along which the operation mixes, selects or repeats entries.
+    source : TensorVariable
+    rv : TensorVariable
+    operation : callable
+        May take more axes behind those of ``source``.
+    """
+    axes = list(axes)
+    whole = cut_links(term, axes, rv).whole().coefficient
+    shape: list[Length] = list(whole.shape)
+    for axis in axes:
+        shape[axis] = source.shape[axis]
+    behind = [1 if one else None for one in whole.type.broadcastable[source.ndim :]]
+    applied = operation(pt.broadcast_to(whole, shape)).astype(whole.dtype)
+    static: list[Any] = list(applied.type.shape[: applied.ndim - len(behind)])
+    return pt.specify_shape(applied, [*static, *behind])
 
 
 def with_link(links: Links, axis: int, link: Link | None) -> Links:
@@ -155,20 +225,19 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
     term, other = term.whole(), terms[rv].whole()
     for axis in range(term.out_ndim):
         if other.links[axis] != term.links[axis]:
-            term, other = (
-                t if t.links[axis] is None else cut_link(t, axis, rv) for t in (term, other)
-            )
+            term, other = (cut_link(t, axis, rv) for t in (term, other))
     return Term(term.links, other.coefficient + term.coefficient)
 
 
-def sum_axis(term: Term, axis: int, length: Length) -> Term:
+def sum_axis(term: Term, axis: int, length: Length, rv: TensorVariable) -> Term:
     """Sum over output axis ``axis`` of the given length, which is dropped."""
     term = term.whole()
+    link = term.links[axis]
+    if link is not None and (link.index is not None or link.inner):
+        term = cut_link(term, axis, rv)
     kept = [i for i in range(term.coefficient.ndim) if i != axis]
     link = term.links[axis]
     if link is not None:
-        if link.index is not None:
-            raise NotConjugate("an indexed axis is summed over")
         kept[kept.index(term.out_ndim + link.axis)] = axis
         coefficient = term.coefficient.dimshuffle(kept)
     elif term.varies_along(axis):
@@ -178,56 +247,46 @@ def sum_axis(term: Term, axis: int, length: Length) -> Term:
     return Term(without_link(term.links, axis), coefficient.astype(term.coefficient.dtype))
 
 
-def reshape_leading(term: Term, node: Any) -> Term:
-    """Reshape the axes before the links, which stand on equal trailing axes (as in tensordot)."""
-    source, [out], term = node.inputs[0], node.outputs, term.whole()
-    n_kept = 0
-    for a, b in zip(reversed(source.type.shape), reversed(out.type.shape), strict=False):
-        if a is None or a != b:
-            break
-        n_kept += 1
-    n_source, n_out = source.ndim - n_kept, out.ndim - n_kept
-    if any(link is not None for link in term.links[:n_source]):
-        raise NotConjugate("a reshape mixes its axes (use transposes, indexing or tensordot)")
-    links = (*(None,) * n_out, *term.links[n_source:])
-    trailing = list(range(n_source, term.coefficient.ndim))
-    if not any(term.varies_along(axis) for axis in range(n_source)):
-        return Term(links, term.coefficient.dimshuffle(*["x"] * n_out, *trailing))
-    kept = [term.coefficient.shape[i] for i in trailing]
-    spread = pt.broadcast_to(term.coefficient, (*list(source.shape)[:n_source], *kept))
-    static = [1 if term.coefficient.type.broadcastable[i] else None for i in trailing]
-    reshaped = spread.reshape((*list(out.shape)[:n_out], *kept))
-    return Term(links, pt.specify_shape(reshaped, [*[None] * n_out, *static]))
-
-
 def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) -> Term:
-    """Sum output axis ``axis`` against the second last axis of a matrix; its last takes its place.
+    """Sum output axis ``axis`` against the last axis of a matrix; its second last takes its place.
 
     Batch axes of the matrix align with the output's.
     """
     link, term = term.links[axis], term.whole()
-    if link is not None and link.index is not None:
+    if link is not None and (link.index is not None or (link.inner and term.varies_along(axis))):
         term, link = cut_link(term, axis, rv), None
     n_out, batch = term.out_ndim, list(range(term.out_ndim - 2))
-    summed, replacing = n_out - 2, n_out - 1
+    summed, replacing = n_out - 1, n_out - 2
     links = with_link(term.links, axis, None)
     order: list[Any]
+    if link is not None and link.inner:
+        lengths = axis_lengths(rv, link.axes)
+        shape = [*axis_lengths(matrix, range(summed)), *lengths]
+        order = [*batch, *["x"] * (2 + term.rv_ndim)]
+        order[axis] = replacing
+        for position, rv_axis in enumerate(link.axes, summed):
+            order[n_out + rv_axis] = position
+        return Term(links, _times(term.coefficient, matrix.reshape(shape).dimshuffle(order)))
     if link is not None:
-        on_variable: list[Any] = list(range(term.coefficient.ndim))
-        on_variable[n_out + link.axis], on_variable[axis] = axis, "x"
+        moved: list[Any] = list(range(term.coefficient.ndim))
+        moved[n_out + link.axis], moved[axis] = axis, "x"
         order = [*batch, *["x"] * (2 + term.rv_ndim)]
         order[n_out + link.axis], order[axis] = summed, replacing
-        return Term(
-            links, _times(term.coefficient.dimshuffle(on_variable), matrix.dimshuffle(order))
-        )
+        return Term(links, _times(term.coefficient.dimshuffle(moved), matrix.dimshuffle(order)))
     if not term.varies_along(axis):
         order = [*batch, *["x"] * (2 + term.rv_ndim)]
-        order[axis] = summed
-        return Term(links, _times(term.coefficient, matrix.sum(-2).dimshuffle(order)))
+        order[axis] = replacing
+        return Term(links, _times(term.coefficient, matrix.sum(-1).dimshuffle(order)))
     if all(matrix.type.broadcastable[:-2]):
         core = matrix.dimshuffle(summed, replacing)
         product = pt.tensordot(term.coefficient, core, [[axis], [0]])
         return Term(links, pt.moveaxis(product, -1, axis))
+    on_variable = list(range(n_out, term.coefficient.ndim))
+    if all(term.coefficient.type.broadcastable[i] for i in range(n_out) if i != axis):
+        product = pt.tensordot(matrix, term.coefficient.dimshuffle(axis, *on_variable), axes=1)
+        order = [*batch, "x", "x", *(i - 1 for i in on_variable)]
+        order[axis] = replacing
+        return Term(links, product.dimshuffle(order))
     order = [*batch, *["x"] * (3 + term.rv_ndim)]
     order[axis], order[axis + 1] = summed, replacing
     spread = pt.expand_dims(term.coefficient, axis + 1)
@@ -243,14 +302,13 @@ def take(term: Term, axis: int, index: TensorVariable) -> Term:
     if link is None:
         return Term(term.links, coefficient)
     composed = index if link.index is None else link.index[index]
-    return Term(with_link(term.links, axis, Link(link.axis, composed)), coefficient)
+    return Term(with_link(term.links, axis, replace(link, index=composed)), coefficient)
 
 
 def pick(term: Term, axis: int, index: Any, rv: TensorVariable) -> Term:
     """Entry ``index`` of output axis ``axis``, which is dropped."""
     term = term.whole()
-    if term.links[axis] is not None:
-        term = cut_link(term, axis, rv)
+    term = cut_link(term, axis, rv)
     links = without_link(term.links, axis)
     if term.varies_along(axis):
         return Term(links, pt.take(term.coefficient, index, axis=axis))

@@ -128,6 +128,8 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
     carried = read_operation(
         node, [AffineMap(None, {rv: form.term}), *(AffineMap(other, {}) for other in given)]
     )
+    if carried.offset is not None:
+        raise NotConjugate(f"{describe(expression)} has entries that do not depend on it")
     term = carried.terms[rv]
     lost = form.term.linked_axes - term.linked_axes
     if not all(rv.type.broadcastable[axis] for axis in lost):

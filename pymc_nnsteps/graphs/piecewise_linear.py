@@ -11,24 +11,27 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from itertools import pairwise
+from operator import mul
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.affine import full, trivial_reshape
+from pymc_nnsteps.graphs.affine import full
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.reshaping import trivial_reshape
 from pymc_nnsteps.graphs.search import dependents
-from pymc_nnsteps.graphs.values import scalar_constant
+from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant
 
 Line = tuple[float, float]
 
@@ -56,11 +59,49 @@ class Pieces:
 
 
 @dataclass(frozen=True)
+class Argument:
+    """``slope * z + shift``, what a function is applied to; the slope is nowhere zero."""
+
+    slope: TensorVariable
+    shift: TensorVariable
+
+
+@dataclass(frozen=True)
 class PiecewiseForm:
-    """``function(z) + offset``, entry by entry; the offset does not depend on ``z``."""
+    """``function(argument(z)) + offset``, entry by entry; the offset does not depend on ``z``.
+
+    Attributes
+    ----------
+    function : Pieces
+    offset : TensorVariable, optional
+    argument : Argument, optional
+        None: ``z`` itself.
+    places : TensorVariable of int, optional
+        For each entry of the expression, that of the flattened ``z`` which it is a function of.
+        None: the same, in the same order.
+    """
 
     function: Pieces
     offset: TensorVariable | None = None
+    argument: Argument | None = None
+    places: TensorVariable | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether it does not depend on ``z``."""
+        return self.function.slopes == (0.0,)
+
+    def require_plain(self) -> None:
+        """Check that it is a function of each entry of ``z`` itself, in their order.
+
+        Raises
+        ------
+        NotConjugate
+        """
+        if self.argument is not None:
+            raise NotConjugate("it is shifted or scaled entry by entry before a kink")
+        if self.places is not None:
+            raise NotConjugate("its entries are rearranged")
 
 
 IDENTITY = Pieces((), ((1.0, 0.0),))
@@ -189,7 +230,7 @@ def piecewise_linear(
     Parameters
     ----------
     expression : TensorVariable
-        Has the entries of ``rv`` in the same order; axes of length one may come and go.
+        Each of its entries is a function of one entry of ``rv``.
     rv : TensorVariable
     barriers : collection of TensorVariable
         Random variables behind which the graph is not searched.
@@ -261,19 +302,92 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     operation = OPERATIONS.get(type(op.scalar_op))
     if operation is None:
         raise NotConjugate(f"{describe(out)} is not piecewise linear")
+    additive = isinstance(op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast)
+    if not additive and any(form.offset is not None for form in forms):
+        scaled = _scaled(op, forms, out)
+        if scaled is not None:
+            return scaled
+        forms = [_applied_to_itself(form, out) for form in forms]
+    argument, places = _shared(forms, out)
     function = operation(*(form.function for form in forms))
-    offsets = [form.offset for form in forms]
     if not _is_exact(function, out.dtype):
         raise NotConjugate(f"{describe(out)} rounds it to {out.dtype}")
+    offsets = [form.offset for form in forms]
     if all(offset is None for offset in offsets):
-        return PiecewiseForm(function)
-    if not out.dtype.startswith("float") or not isinstance(
-        op.scalar_op, scalar.Add | scalar.Sub | scalar.Identity | scalar.Cast
-    ):
+        return PiecewiseForm(function, None, argument, places)
+    if not out.dtype.startswith("float"):
         raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
     zero = 0.0
     offset = op(*(zero if offset is None else offset for offset in offsets))
-    return PiecewiseForm(function, offset)
+    return PiecewiseForm(function, offset, argument, places)
+
+
+def _line_of(form: PiecewiseForm, out: TensorVariable) -> tuple[Any, Any]:
+    """Slope and shift of a form that is linear in ``z``."""
+    if form.given or form.function.knots:
+        raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
+    [(slope, shift)] = form.function.lines
+    if form.argument is None:
+        return slope, shift if form.offset is None else form.offset + shift
+    inner = form.argument.slope * slope, form.argument.shift * slope + shift
+    return inner[0], inner[1] if form.offset is None else inner[1] + form.offset
+
+
+def _applied_to_itself(form: PiecewiseForm, out: TensorVariable) -> PiecewiseForm:
+    """A linear function with an offset as the argument of what comes next."""
+    if form.offset is None:
+        return form
+    slope, shift = map(pt.as_tensor, _line_of(form, out))
+    return PiecewiseForm(IDENTITY, None, Argument(slope, shift), form.places)
+
+
+def _scaled(op: Any, forms: Sequence[PiecewiseForm], out: TensorVariable) -> PiecewiseForm | None:
+    """A linear function times, or over, constants that differ between entries."""
+    dependent = [form for form in forms if not form.given]
+    if len(dependent) != 1 or not isinstance(op.scalar_op, scalar.Mul | scalar.TrueDiv):
+        return None
+    [form] = dependent
+    if form.function.knots or all(other.offset is None for other in forms if other is not form):
+        return None
+    if isinstance(op.scalar_op, scalar.TrueDiv) and form is not forms[0]:
+        return None
+    values = [
+        constant_or_none(other.function.intercepts[0] + other.offset)
+        if other.offset is not None
+        else np.asarray(other.function.intercepts[0])
+        for other in forms
+        if other is not form
+    ]
+    slope, shift = _line_of(form, out)
+    factor = np.asarray(1.0)
+    for value in values:
+        if value is None:
+            return None
+        factor = factor * value if isinstance(op.scalar_op, scalar.Mul) else factor / value
+    if not np.all(np.isfinite(factor) & (factor != 0)):
+        raise NotConjugate(f"{describe(out)} multiplies it with zeros")
+    argument = Argument(pt.as_tensor(factor * slope), pt.as_tensor(factor * shift))
+    return PiecewiseForm(IDENTITY, None, argument, form.places)
+
+
+def _shared(
+    forms: Sequence[PiecewiseForm], out: TensorVariable
+) -> tuple[Argument | None, TensorVariable | None]:
+    """Argument and places of all forms that depend on ``z``."""
+    dependent = [form for form in forms if not form.given]
+    if not dependent:
+        return None, None
+    parts: list[list[Any]] = [
+        [
+            *([] if form.argument is None else [form.argument.slope, form.argument.shift]),
+            *([] if form.places is None else [form.places]),
+        ]
+        for form in dependent
+    ]
+    kinds = {(form.argument is None, form.places is None) for form in dependent}
+    if len(kinds) > 1 or not all(equal_computations(parts[0], other) for other in parts[1:]):
+        raise NotConjugate(f"{describe(out)} mixes it with itself, shifted or rearranged")
+    return dependent[0].argument, dependent[0].places
 
 
 def _is_exact(function: Pieces, dtype: str) -> bool:
@@ -287,29 +401,56 @@ def _is_exact(function: Pieces, dtype: str) -> bool:
 @_read.register(DimShuffle)
 def _read_dimshuffle(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     kept = [axis for axis in op.new_order if axis != "x"]
-    if kept != sorted(kept):
-        raise NotConjugate("its axes are transposed")
-    return _reshaped(read(node.inputs[0]), node, op)
+    return _rearranged(read, node, op, in_order=kept == sorted(kept))
 
 
 @_read.register(Reshape)
 def _read_reshape(op: Any, node: Any, read: Reader) -> PiecewiseForm:
-    if trivial_reshape(node) is None:
-        raise NotConjugate("a reshape mixes its axes")
-    return _reshaped(read(node.inputs[0]), node, lambda offset: op(offset, *node.inputs[1:]))
+    def reshaped(array: TensorVariable) -> TensorVariable:
+        new: TensorVariable = op(array, *node.inputs[1:])
+        return new
+
+    return _rearranged(read, node, reshaped, in_order=trivial_reshape(node) is not None)
 
 
 @_read.register(Subtensor)
 def _read_subtensor(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     source, *index_inputs = node.inputs
-    for axis, index in enumerate(indices_from_subtensor(index_inputs, op.idx_list)):
-        if index != slice(None) and read.shape_of(source)[axis] != 1:
-            raise NotConjugate("only a part of it enters")
-    return _reshaped(read(source), node, lambda offset: op(offset, *index_inputs))
+    whole = all(
+        index == slice(None) or read.shape_of(source)[axis] == 1
+        for axis, index in enumerate(indices_from_subtensor(index_inputs, op.idx_list))
+    )
+    return _rearranged(read, node, lambda array: op(array, *index_inputs), in_order=whole)
 
 
-def _reshaped(
-    form: PiecewiseForm, node: Any, on_offset: Callable[[TensorVariable], TensorVariable]
+@_read.register(AdvancedSubtensor)
+def _read_advanced(op: Any, node: Any, read: Reader) -> PiecewiseForm:
+    return _rearranged(read, node, lambda array: op(array, *node.inputs[1:]), in_order=False)
+
+
+def _rearranged(
+    read: Reader,
+    node: Any,
+    operation: Callable[[TensorVariable], TensorVariable],
+    *,
+    in_order: bool,
 ) -> PiecewiseForm:
-    offset = None if form.offset is None else on_offset(full(form.offset, node.inputs[0]))
-    return PiecewiseForm(form.function, offset)
+    """The form of an operation each of whose output entries is one entry of its first input."""
+    source, *given = node.inputs
+    if not read.dependent.isdisjoint(given):
+        raise NotConjugate("it is used as an index")
+    form = read(source)
+    places = form.places
+    if places is not None:
+        places = operation(places)
+    elif not in_order:
+        stated = enumerate(read.shape_of(source))
+        shape = [source.shape[axis] if length is None else length for axis, length in stated]
+        places = operation(pt.arange(reduce(mul, shape, 1)).reshape(shape))
+    argument = form.argument
+    if argument is not None:
+        argument = Argument(
+            *(operation(full(part, source)) for part in (argument.slope, argument.shift))
+        )
+    offset = None if form.offset is None else operation(full(form.offset, source))
+    return PiecewiseForm(form.function, offset, argument, places)

@@ -5,16 +5,22 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import constant_fold
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import io_toposort
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.search import draws_at_random
 
 
 def observed_values(model: pm.Model) -> dict[Any, Any]:
@@ -85,3 +91,27 @@ def scalar_constant(variable: Variable) -> float | None:
         values = values.astype(dtype)
     first = values.flat[0]
     return float(first) if (values == first).all() else None
+
+
+def array_constant(expression: Variable) -> NDArray[Any] | None:
+    """Value of an expression of constants and of lengths that types state; None for any other."""
+    pending, seen = [expression], set()
+    while pending:
+        variable = pending.pop()
+        if variable in seen or isinstance(variable, Constant):
+            continue
+        seen.add(variable)
+        node = variable.owner
+        if node is None or draws_at_random(variable):
+            return None
+        if not isinstance(node.op, Shape | Shape_i):
+            pending.extend(node.inputs)
+    graph = FunctionGraph(outputs=[expression], clone=True)
+    rewrite_graph(graph, include=("ShapeOpt", "canonicalize"))
+    [folded] = graph.outputs
+    if not all(isinstance(leaf, Constant) for leaf in graph_inputs([folded])):
+        return None
+    if any(draws_at_random(variable) for variable in ancestors([folded])):
+        return None
+    value: NDArray[Any] = pytensor.function([], folded, mode="FAST_COMPILE")()
+    return value

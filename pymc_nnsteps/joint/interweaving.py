@@ -37,6 +37,13 @@ accepted with the ratio of Metropolis and Hastings; the proposal back is that of
 :math:`W_a'`, with determinants. Rows are moved in turn, in several passes.
 
 X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+
+A kernel is a row that is seen at many positions of an image. The layer above couples these: with
+the positions' columns of C in :math:`C_a`, :math:`c_n` and :math:`g_n` above become a matrix
+:math:`Q = C_a^T V_n^{-1} C_a` and a vector, and P sums
+:math:`\tilde x_n^T S_n Q S_n \tilde x_n`, a product of (positions, positions) for each image,
+kernel, proposal and pass; behind pooling the pooled layer would have to move as well. That is more
+than a sweep costs, and kernels have few weights and many patches: they are not interwoven.
 """
 
 from collections.abc import Collection, Sequence
@@ -237,6 +244,7 @@ def match_interweaving(
     if a not in drawn:
         raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
     activation = read_activation(model, z, a)
+    activation.require_plain()
     if not any(activation.function.slopes):
         raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
     likelihood = marginal_likelihood(drawn[a])
@@ -266,6 +274,10 @@ def match_interweaving(
 
 def _activations(model: pm.Model, z: TensorVariable) -> TensorVariable:
     direct = children(model, z)
+    if z.ndim > 2:
+        raise NotConjugate(
+            "rows of its weights are seen at several positions, which the layer above couples"
+        )
     if z.ndim != 2 or len(direct) != 1 or not isinstance(direct[0].owner.op, NormalRV):
         raise NotConjugate("it is no layer of pre-activations of one layer of activations")
     return direct[0]

@@ -103,7 +103,9 @@ def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
 
 refuse_lost: Any = KernelOp("refuse_lost", (2,))
 redraw_labels: Any = KernelOp("redraw_labels", (2,))
+draw_windows: Any = KernelOp("draw_windows", (2,))
 draw_labels: Any = KernelOp("draw_labels", (2,))
+draw_tridiagonal: Any = KernelOp("draw_tridiagonal", (2,))
 draw_collapsed_gates: Any = KernelOp("draw_collapsed_gates", (2,))
 collapsed_information: Any = KernelOp("collapsed_information", (2, 2))
 draw_chain: Any = KernelOp("draw_chain", (3,))

@@ -4,6 +4,7 @@
 module                  its subject
 ======================  ================================================================
 ``intermediate_noise``  networks with Gaussian noise on every pre- and post-activation
+``convolutional``       the same with convolutions and average pooling of images
 ``wide``                wide networks in NTK scaling, their readout layer integrated out
 ``hierarchical``        networks with precisions at up to three levels, and skips
 ``bow_tie``             networks with stochastic gates whose weights are shrunk to zero
@@ -15,17 +16,21 @@ module                  its subject
 
 from pymc_nnsteps.models import blocks
 from pymc_nnsteps.models.bow_tie import bow_tie
+from pymc_nnsteps.models.convolutional import intermediate_noise_cnn
 from pymc_nnsteps.models.hierarchical import hierarchical_mlp
 from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
+from pymc_nnsteps.models.parts.convolutions import Conv2D
 from pymc_nnsteps.models.parts.data import one_hot
 from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.models.wide import wide_mlp
 
 __all__ = [
+    "Conv2D",
     "Prior",
     "blocks",
     "bow_tie",
     "hierarchical_mlp",
+    "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "one_hot",
     "wide_mlp",

@@ -13,7 +13,7 @@ conditional distribution is then known, the posterior can be sampled exactly, la
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import pandas as pd
 import pymc as pm
@@ -22,21 +22,14 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models.blocks.intermediate_noise import Noise, noisy_layers
-from pymc_nnsteps.models.parts import data, likelihoods
-from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.blocks.intermediate_noise import noisy_layers
+from pymc_nnsteps.models.parts import likelihoods
+from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.noise import Noise
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
 __all__ = ["intermediate_noise_mlp"]
-
-Likelihood = Literal["normal", "probit", "multinomial_probit"]
-
-_READ_TARGETS = {
-    "normal": data.regression_targets,
-    "probit": data.binary_targets,
-    "multinomial_probit": data.class_targets,
-}
 
 
 def intermediate_noise_mlp(
@@ -145,7 +138,7 @@ def intermediate_noise_mlp(
     ('hidden1', 'feature')
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
-    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    scaffolding = scaffold(X, y, READ_TARGETS[likelihood], hidden)
     network = noisy_layers(
         scaffolding.stack,
         activation=activation,
@@ -158,18 +151,17 @@ def intermediate_noise_mlp(
         observed=True,
     )
     targets = scaffolding.targets
-    variance, latent = network.delta.output, f"Z{scaffolding.n_layers + 1}"
 
     def build(x: TensorVariable, observed: TensorVariable) -> None:
-        mean = network(x, scaffolding.stack)
-        if likelihood == "normal":
-            likelihoods.normal(mean, variance, observed)
-        elif likelihood == "probit":
-            likelihoods.probit(latent, mean, variance, observed, start)
-        else:
-            likelihoods.multinomial_probit(
-                latent, mean, variance, observed, targets.n_outputs, start
-            )
+        likelihoods.observe(
+            likelihood,
+            scaffolding.n_layers + 1,
+            network(x, scaffolding.stack),
+            network.delta["output"][0],
+            observed,
+            targets.n_outputs,
+            start,
+        )
 
     warn_of_scales(scaffolding.inputs.values, targets.values if likelihood == "normal" else None)
     return scaffolding.add(build)

@@ -1,13 +1,16 @@
 """An expression for all draws and inputs, in blocks of bounded memory."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.progress import tracked
 
@@ -49,7 +52,11 @@ def evaluate(
     with without_blas_notice():
         function = pytensor.function([inputs, *batched], many, **c_by_default())
     n_obs = len(X)
-    width = max(1, X.shape[-1], *(max(value.shape[1:], default=1) for value in draws))
+    width = max(
+        1,
+        _numbers_per_row(output, inputs),
+        *(max(value.shape[1:], default=1) for value in draws),
+    )
     rows = max(1, min(n_obs, BLOCK_BYTES // (8 * width)))
     step = max(1, BLOCK_BYTES // (8 * width * rows))
 
@@ -65,3 +72,9 @@ def evaluate(
     starts = range(0, max(n_draws, 1), step)
     blocks = tracked("Forward pass", len(starts), progressbar)
     return np.concatenate([part(slice(starts[i], starts[i] + step)) for i in blocks])
+
+
+def _numbers_per_row(output: TensorVariable, inputs: TensorVariable) -> int:
+    """Numbers that the largest layer holds for each row, as far as types tell."""
+    arrays = [array for array in dependents(output, {inputs}) if isinstance(array.type, TensorType)]
+    return max((math.prod(n or 1 for n in array.type.shape) for array in arrays), default=1)

@@ -377,6 +377,18 @@ def polya_gamma_kernel(rng: Generator, z: Array, out: Array) -> Array:
 
 
 @jit
+def polya_gamma_sum_kernel(rng: Generator, z: Array, n: Array, out: Array) -> Array:
+    """Sums of ``n`` draws of PG(1, z); NaN where n is no count."""
+    i_n = step(n.size, out.size)
+    for i in range(out.size):
+        count = np.int64(n[i * i_n])
+        out[i] = 0.0 if count >= 0 and count == n[i * i_n] else math.nan
+        for _ in range(count):
+            out[i] += polya_gamma(rng, np.float64(z[i]))
+    return out
+
+
+@jit
 def set_pieces(
     sigma: float, tau: float, edges: Array, slopes: Array, intercepts: Array, table: Array
 ) -> None:
@@ -388,9 +400,10 @@ def set_pieces(
     from_mu, from_x, sd, inv_sd, width, jump, middle = table
     for k in range(slopes.size):
         spread = math.hypot(tau, slopes[k] * sigma)
-        from_mu[k] = (tau / spread) ** 2
+        share = tau / spread if tau < math.inf else 1.0
+        from_mu[k] = share**2
         from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
-        sd[k] = sigma * (tau / spread)
+        sd[k] = sigma * share
         inv_sd[k] = 1.0 / sd[k]
         width[k] = (edges[k + 1] - edges[k]) / sd[k]
         if k > 0:

@@ -69,7 +69,8 @@ def piecewise_normal(
     mu, sigma : tensor_like
         Mean and standard deviation of z before x is seen.
     x, tau : tensor_like
-        What is seen of ``a(z)``, and the standard deviation of its noise.
+        What is seen of ``a(z)``, and the standard deviation of its noise: infinite where nothing
+        is seen.
     knots : tensor_like, shape (K,)
         Where the pieces of the activation meet, increasing; K may be zero.
     slopes, intercepts : tensor_like, shape (K + 1,)

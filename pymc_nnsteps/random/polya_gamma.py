@@ -1,4 +1,6 @@
-r"""The Polya-Gamma distribution PG(1, z), exact for all z.
+r"""The Polya-Gamma distribution PG(n, z) for whole numbers n, exact for all z.
+
+PG(n, z) is the sum of n independent variables of PG(1, z), and drawn as that.
 
 It turns a logistic likelihood into a Gaussian one (Polson, Scott and Windle, 2013): if
 :math:`\omega \sim PG(1, z)` then, as a function of :math:`\psi` with :math:`z = \psi` at the time
@@ -37,12 +39,13 @@ Polson, N. G., Scott, J. G. and Windle, J. (2013). Bayesian inference for logist
 Polya-Gamma latent variables. Journal of the American Statistical Association 108.
 """
 
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.random import kernels
-from pymc_nnsteps.random.op import KernelRV, draw_elementwise
+from pymc_nnsteps.random.op import KernelRV, draw_elementwise, float_dtype
 
 
 class PolyaGammaRV(KernelRV):
@@ -53,11 +56,22 @@ class PolyaGammaRV(KernelRV):
     kernel = staticmethod(kernels.polya_gamma_kernel)
 
 
+class PolyaGammaSumRV(KernelRV):
+    """Draws of PG(n, z) over a flat array; used through `polya_gamma`."""
+
+    name = "polya_gamma_sum"
+    signature = "(n),(m)->(n)"
+    kernel = staticmethod(kernels.polya_gamma_sum_kernel)
+
+
 _polya_gamma = PolyaGammaRV()
+_polya_gamma_sum = PolyaGammaSumRV()
 
 
-def polya_gamma(rng: Variable, z: TensorLike) -> tuple[Variable, TensorVariable]:
-    """Draw Polya-Gamma variables PG(1, z), elementwise.
+def polya_gamma(
+    rng: Variable, z: TensorLike, n: TensorLike | None = None
+) -> tuple[Variable, TensorVariable]:
+    """Draw Polya-Gamma variables PG(n, z), elementwise.
 
     Parameters
     ----------
@@ -65,14 +79,16 @@ def polya_gamma(rng: Variable, z: TensorLike) -> tuple[Variable, TensorVariable]
         The generator to draw with.
     z : tensor_like
         The tilt; its sign is of no matter.
+    n : tensor_like of int, optional
+        Whole numbers, zero included; one if not given. The time of a draw grows with n.
 
     Returns
     -------
     next_rng : RandomGeneratorVariable
         The generator after the draw.
     draw : TensorVariable
-        Draws of the shape and floating-point type of z, with mean ``tanh(z/2) / (2 z)``; NaN
-        where z is not finite.
+        Draws of the shape and floating-point type of z, with mean ``n tanh(z/2) / (2 z)``;
+        NaN where z is not finite or n is no whole number.
 
     Examples
     --------
@@ -83,4 +99,7 @@ def polya_gamma(rng: Variable, z: TensorLike) -> tuple[Variable, TensorVariable]
     >>> bool(abs(omega.mean() - np.tanh(1.5) / 6) < 0.005)
     True
     """
-    return draw_elementwise(_polya_gamma, rng, (z,))
+    if n is None:
+        return draw_elementwise(_polya_gamma, rng, (z,))
+    z = pt.as_tensor(z)
+    return draw_elementwise(_polya_gamma_sum, rng, (z, pt.as_tensor(n).astype(float_dtype(z))))

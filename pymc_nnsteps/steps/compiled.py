@@ -62,10 +62,10 @@ class Compiled:
         self.function.trust_input = True
 
     def refresh(self) -> None:
-        """Compute again what depends on the model's data only."""
+        """Compute again what depends on the model's data only, in an order that needs no copies."""
         self._seen: list[Any] | None = self._current_data()
         for constant, value in zip(self._constants, self._invariants(), strict=True):
-            constant.set_value(value, borrow=True)
+            constant.set_value(np.require(value, requirements="C"), borrow=True)
 
     def distrust(self) -> None:
         """Take the data for exchanged, also where they may have been edited in place."""

@@ -382,15 +382,15 @@ def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) 
     return data
 
 
-def read_inputs(reading: Reading, X: object) -> tuple[Table, Numbers]:
+def read_inputs(reading: Reading, X: object, name: str = "X") -> tuple[Table, Numbers]:
     """A table of new inputs, and its values with the model's columns in their order."""
-    table = numbers("X", X, reading.input_dims)
-    x = table.arranged("X", reading.coords.get(reading.input_dims[1])).astype(float)
+    table = numbers(name, X, reading.input_dims)
+    x = table.arranged(name, reading.coords.get(reading.input_dims[1])).astype(float)
     n_features = reading.inputs.shape[1]
     if x.ndim != 2 or x.shape[1] != n_features:
-        raise ValueError(f"X must have shape (n_obs, {n_features}); got {x.shape}.")
+        raise ValueError(f"{name} must have shape (n_obs, {n_features}); got {x.shape}.")
     if not np.isfinite(x).all():
-        raise ValueError("X must be finite.")
+        raise ValueError(f"{name} must be finite.")
     return table, x
 
 

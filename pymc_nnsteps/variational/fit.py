@@ -11,9 +11,15 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
+from pymc_nnsteps.arguments import finite_number, positive_integer, positive_number, require_choice
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.variational.approximation import Approximation, Ensemble, RandomSeed
+from pymc_nnsteps.tables import numbers
+from pymc_nnsteps.variational.approximation import (
+    Approximation,
+    Ensemble,
+    RandomSeed,
+    read_inputs,
+)
 from pymc_nnsteps.variational.ascent import (
     Batch,
     Fitted,
@@ -33,6 +39,8 @@ __all__ = ["draws_to_start_from", "fit"]
 Method = Literal["cavi", "svi"]
 SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
 """Of the fits that chains begin with: their number, sweeps of each, and draws from each."""
+
+PAIRS = "batches must give pairs of inputs and targets"
 
 Run = Callable[[LayerStart, np.random.Generator, Report], Fitted]
 
@@ -155,7 +163,7 @@ def fit(
     )
     if schedule.forgetting <= 0.5:
         raise ValueError(f"forgetting must be above 1/2, or steps do not settle; got {forgetting}.")
-    if not zeta >= 0:
+    if finite_number("zeta", zeta) < 0:
         raise ValueError(f"zeta must be a number from 0 upwards; got {zeta!r}.")
     reading = read_model(model_or_context(model))
     if em:
@@ -212,6 +220,8 @@ def _runner(
         if batches is not None or n_obs is not None:
             raise ValueError('batches and n_obs are for method="svi"; leave them out.')
         return partial(_by_sweeps, reading, schedule)
+    if batches is not None and not isinstance(batches, Iterable):
+        raise ValueError(f"{PAIRS}; got {type(batches).__name__}.")
     if (batches is None) != (n_obs is None):
         raise ValueError("batches and n_obs, the number of all rows, must be given together.")
     if batches is None or n_obs is None:
@@ -252,22 +262,26 @@ def _by_batches(
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
-    checked = (_checked(reading, *batch) for batch in batches)
+    checked = (_checked(reading, batch) for batch in batches)
     return ascend_by_batches(reading.network, checked, n_obs, start, schedule, rng, report)
 
 
-def _checked(reading: Reading, X: ArrayLike, y: ArrayLike) -> Batch:
+def _checked(reading: Reading, batch: object) -> Batch:
     """Numbers of a batch, of the network's widths."""
-    inputs, targets = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
-    targets = targets.reshape(len(targets), -1)
-    n_features, n_outputs = reading.inputs.shape[1], reading.targets.shape[1]
-    if inputs.shape != (len(targets), n_features) or targets.shape[1] != n_outputs:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"{PAIRS}; got {type(batch).__name__}.")
+    X, y = batch
+    _, inputs = read_inputs(reading, X, "inputs of batches")
+    targets = numbers("targets of batches", y, ("obs", "output")).values.astype(float)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    n_outputs = reading.targets.shape[1]
+    if targets.shape != (len(inputs), n_outputs) or not len(inputs):
         raise ValueError(
-            f"batches must give pairs of inputs with {n_features} columns and targets with "
-            f"{n_outputs}, of the same rows; got shapes {np.shape(X)} and {np.shape(y)}."
+            f"{PAIRS}, of the same rows, targets with {n_outputs} columns; got shapes "
+            f"{np.shape(X)} and {np.shape(y)}."
         )
-    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
-        raise ValueError("batches must be finite.")
+    if not np.isfinite(targets).all():
+        raise ValueError("targets of batches must be finite.")
     return inputs, targets
 
 

@@ -44,6 +44,9 @@ LOG_2PI = float(np.log(2 * np.pi))
 CHUNK_NUMBERS = 2_000_000
 """Numbers in the largest array of a chunk of rows."""
 
+CERTAIN = 650.0
+"""Largest logit of a gate: beyond it probabilities are subnormal numbers, and products slow."""
+
 
 @dataclass(frozen=True)
 class Gates:
@@ -63,6 +66,11 @@ class Gates:
     def __getitem__(self, rows: slice) -> "Gates":
         """The same of some of the rows."""
         return Gates(self.logit[rows], self.tilt[rows])
+
+    @classmethod
+    def of(cls, logit: Numbers, second: Numbers, temperature: float) -> Self:
+        """Laws of gates with these logits and second moments of ``z``."""
+        return cls(np.clip(logit, -CERTAIN, CERTAIN), np.sqrt(second) / temperature)
 
 
 @dataclass(frozen=True)
@@ -203,11 +211,9 @@ def forward_gates(network: Network, layers: Sequence[Layer], x: Numbers) -> list
     """
     gates = []
     for layer in layers[:-1]:
-        z = x @ layer.mean[:, 1:].T + layer.mean[:, 0]
-        logit = z / network.temperature
-        second = np.maximum(_outer(x, None) @ _weights(layer), z**2)
-        gates.append(Gates(logit, np.sqrt(second) / network.temperature))
-        x = expit(logit) * z
+        z, second = pre_activations(layer, Activations(x))
+        gates.append(Gates.of(z / network.temperature, second, network.temperature))
+        x = expit(gates[-1].logit) * z
     return gates
 
 
@@ -310,14 +316,14 @@ def update_gates(
         if own.cross is not None:
             product += np.einsum("dj,njd->nd", layer.mean[:, 1:], own.cross)
         logit = layer.noise_precision * (product - 0.5 * second) + z / T
-        gates.append(Gates(logit, np.sqrt(second) / T))
+        gates.append(Gates.of(logit, second, T))
     return gates
 
 
 def pre_activations(layer: Layer, before: Activations) -> tuple[Numbers, Numbers]:
     """First and second moments of ``z``, shape (n_obs, units); the latter at least the square."""
     z = before.mean @ layer.mean[:, 1:].T + layer.mean[:, 0]
-    second = before.second @ _weights(layer)
+    second = np.ascontiguousarray((_weights(layer) @ before.second).T)
     return z, np.maximum(second, z**2, out=second)
 
 
@@ -346,7 +352,7 @@ def statistics(
     for before, own, gate in zip(chain, chain[1:], gates, strict=False):
         (rho, uncertain), (omega, log_both) = _open(gate.logit), _polya_gamma(gate.tilt)
         units, width = rho.shape[1], before.mean.shape[1] + 1
-        sums = np.hstack([rho, omega]).T @ before.second
+        sums = np.hstack([rho, omega]).T @ before.second.T
         seen, doubt = np.split(_symmetric(sums, width), 2)
         product = _with_ones((rho * own.mean).T, before.mean)
         if own.cross is not None:
@@ -445,7 +451,7 @@ def _summed(cov: Numbers | None, n_obs: int) -> Numbers:
 
 
 def _outer(x: Numbers, cov: Numbers | None) -> Numbers:
-    """Second moments of ``(1, x)``, the entries (i, j) with i <= j side by side."""
+    """Second moments of ``(1, x)``, shape (pairs, n_obs), of the entries (i, j) with i <= j."""
     n_obs, width = x.shape
     columns = np.ascontiguousarray(x.T)
     out = np.empty(((width + 1) * (width + 2) // 2, n_obs))
@@ -458,20 +464,20 @@ def _outer(x: Numbers, cov: Numbers | None) -> Numbers:
         if cov is not None:
             out[first:last] += cov[:, i, i:].T
         first = last
-    return out.T
+    return out
 
 
 def _weights(layer: Layer) -> Numbers:
     """What :func:`_outer` is to be multiplied with to give second moments of ``z``."""
     rows, columns = np.triu_indices(layer.mean.shape[1])
     factor = np.where(rows == columns, 1.0, 2.0)
-    return (factor * layer.second[:, rows, columns]).T
+    weights: Numbers = factor * layer.second[:, rows, columns]
+    return weights
 
 
 def _symmetric(sums: Numbers, width: int) -> Numbers:
     """Matrices from their entries (i, j) with i <= j."""
     rows, columns = np.triu_indices(width)
-    out = np.empty((len(sums), width, width))
-    out[:, rows, columns] = sums
-    out[:, columns, rows] = sums
-    return out
+    position = np.empty((width, width), dtype=int)
+    position[rows, columns] = position[columns, rows] = np.arange(len(rows))
+    return sums[:, position]

@@ -15,6 +15,7 @@ BENCHMARKS = {
     "i": "interweaving",
     "j": "thermalisation",
     "k": "variational",
+    "l": "convolution",
 }
 
 

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pymc as pm
+from scipy.special import expit
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.variational.reading import Reading, read_model
@@ -64,7 +65,7 @@ class PlainSweeps(Sweeps):
         pairs = zip(self.network.layers, self.layers, strict=True)
         hidden, last = (update_scales(*pair) for pair in pairs)
         [gate] = self.gates
-        rho = 1 / (1 + np.exp(-gate.logit))
+        rho = expit(gate.logit)
         ones = np.ones((len(self.x), 1))
         x = np.hstack([ones, self.x])
         e, e_last = hidden.noise_precision, last.noise_precision
@@ -80,7 +81,7 @@ class PlainSweeps(Sweeps):
         z = x @ hidden.mean.T
         logit = e * (z * mean - V / 2) + z / T
         tilt = np.sqrt(V) / T
-        rho, omega = 1 / (1 + np.exp(-logit)), np.tanh(tilt / 2) / (2 * tilt)
+        rho, omega = expit(logit), np.tanh(tilt / 2) / (2 * tilt)
         for d in range(len(hidden.mean)):
             scales = hidden.tau.mean_inverse * hidden.psi.mean_inverse[d]
             prior = np.diag(np.append(1 / self.network.layers[0].bias_var[d], scales))
@@ -131,13 +132,16 @@ def share_of_products(n_obs: int, n_features: int, units: int) -> None:
     total = time.process_time() - start
     pairs = (n_features + 1) * (n_features + 2) // 2
     rows = rows_at_once(sweeps.network)
-    outer, rho = np.ones((pairs, rows)).T, np.ones((rows, units))
-    weights, both = np.ones((pairs, units)), np.ones((rows, 2 * units))
+    outer, x, rho = np.ones((pairs, rows)), np.ones((rows, n_features)), np.ones((rows, units))
+    weights, both = np.ones((units, pairs)), np.ones((rows, 2 * units))
     start = time.process_time()
     for _ in range(n_obs // rows):
-        outer @ weights
-        both.T @ outer
-        rho.T @ rho
+        weights @ outer
+        both.T @ outer.T
+        for _ in range(2):
+            x @ x[:units].T
+            rho.T @ x
+            rho.T @ rho
     products = time.process_time() - start
     print(
         f"  N = {n_obs}, {n_features}-{units}-1: {total:.1f} s per sweep, of which matrix products "

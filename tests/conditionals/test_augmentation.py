@@ -9,7 +9,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals
-from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, polya_gamma
 from tests.conditionals.graphs import (
     draw_graph,
     evaluate,
@@ -192,3 +192,37 @@ def test_large_logits():
     assert np.isfinite(draws).all()
     assert abs(draws.mean()) < 0.2
     assert draws.std() == pytest.approx(1, abs=0.15)
+
+
+def counts():
+    """Counts of trials, some of none, and probabilities that are indexed and repeated."""
+    beta, intercept = pm.Normal("beta", 0, 1, shape=2), pm.Normal("intercept")
+    trials = pm.Data("trials", np.array([3, 1, 0, 7, 2, 5]))
+    pm.Binomial("y", trials, logit_p=X @ beta + intercept, observed=[1, 1, 0, 5, 0, 5])
+    W = pm.Normal("W", 0, 1, shape=(2, 3))
+    seen = RNG.integers(2, size=(6, 3, 4))
+    pm.Bernoulli("repeated", pm.math.sigmoid(X @ W)[:, :, None], observed=seen)
+    u = pm.Normal("u", shape=6)
+    picked = pm.math.sigmoid(u)[[0, 0, 1, 5, 5]].reshape((5, 1))
+    pm.Binomial("picked", n=4, p=picked, observed=RNG.integers(5, size=(5, 2)))
+    return ["beta intercept", "W", "u"]
+
+
+def test_counts_and_rearranged_probabilities(monkeypatch):
+    """Lost trials, a tilt of another entry, an information where there are no trials."""
+    model, expected = build(counts)
+    names = [row[0].replace(",", "") for row in nns.verify(model, random_seed=0).rows]
+    assert names == expected
+    monkeypatch.setattr(
+        BinaryObservation, "draw_precision", lambda seen, rng: polya_gamma(rng, seen.logit)
+    )
+    with pytest.raises(AssertionError, match=r"child y is misread|children: y"):
+        nns.verify(model, random_seed=0)
+
+
+def test_trials_that_depend_on_the_variable():
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        pm.Binomial("y", n=pt.cast(pt.exp(b), "int64"), logit_p=b, observed=1)
+    with pytest.raises(nns.NotConjugate, match="the number of trials of child y depends on it"):
+        match(model, b)

@@ -12,7 +12,7 @@ from pytensor.scalar import basic as scalar
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_nnsteps.conditionals import scales
-from pymc_nnsteps.graphs import affine
+from pymc_nnsteps.graphs import affine, indexing
 from pymc_nnsteps.graphs import piecewise_linear as pieces
 from pymc_nnsteps.graphs.linear_terms import scale
 from tests.conditionals.fuzz import FAMILIES, check, failure_of, minimal, random_case
@@ -55,15 +55,15 @@ def _abs_that_raises(patch):
 
 
 def _entries_backwards(patch):
-    take = affine.take
-    patch.setattr(affine, "take", lambda term, axis, index: take(term, axis, index[::-1]))
+    take = indexing.take
+    patch.setattr(indexing, "take", lambda term, axis, index: take(term, axis, index[::-1]))
 
 
 def _a_mean_for_a_sum(patch):
     sum_axis = affine.sum_axis
 
-    def mean_axis(term, axis, length):
-        return scale(sum_axis(term, axis, length), pt.reciprocal(length))
+    def mean_axis(term, axis, length, rv):
+        return scale(sum_axis(term, axis, length, rv), pt.reciprocal(length))
 
     patch.setattr(affine, "sum_axis", mean_axis)
 

@@ -34,6 +34,7 @@ ROUTES = (
     "draw_batched",
     "draw_by_label",
     "draw_by_observations",
+    "draw_by_windows",
 )
 RNG = np.random.default_rng(22)
 X = RNG.normal(size=(9, 3))
@@ -537,6 +538,29 @@ def mean_of_entries_heteroscedastic():
 def one_entry():
     x = normal("x", np.arange(6.0), 0.7)
     normal("y", x[-2] * 2, 0.2, observed=1.0)
+
+
+# --- observations side by side -----------------------------------------------------------------
+
+
+@model_of("by_windows", "Z")
+def average_pooling_with_a_remainder():
+    """Each pixel with a variance of its own, windows with another noise, and an offset."""
+    Z = normal("Z", RNG.normal(size=(3, 2, 5, 5)), np.exp(RNG.normal(size=(5, 5))))
+    means = sum(Z[:, :, i:4:2, j:4:2] for i in range(2) for j in range(2)) / 4
+    normal("P", means + 0.3, np.array([[0.1, 1.0], [2.0, 0.5]]))
+
+
+@model_of("by_windows", "x")
+def windows_of_a_vector():
+    x = normal("x", np.arange(7.0), 0.7)
+    normal("y", x[:6].reshape((3, 2)) @ np.array([2.0, -1.0]), A[:3, 0], observed=Y[:3, 0])
+
+
+@model_of("by_observations", "Z")
+def windows_that_overlap():
+    Z = normal("Z", RNG.normal(size=(9, 4)), 0.7)
+    normal("P", (Z[:, :-1] + Z[:, 1:]) / 2, 0.3)
 
 
 @model_of("batched", "X2")

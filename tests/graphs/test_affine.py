@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor import signal
 
 from pymc_nnsteps.graphs.affine import affine, cut_link
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -308,6 +309,114 @@ AFFINE = {
     "mixed": (((2 * (X @ W.T) - b / 3).T[:, ::-1] + x[::-1]).sum(0) * 0.1, W, b),
     "mixed 3-D": ((Q @ (S - row)).mean(0)[:, 2] + (H @ S)[:, 2], S),
     "factor analysis": (HC[:, :3] @ V + b, V, b),
+    # reshapes that split and join axes
+    "mixing reshape": (W.reshape((3, 4)), W),
+    "flatten": (W.flatten(), W),
+    "flatten, then a product": (HC.reshape(2, 12) @ W.flatten(), W),
+    "ravel of a product": ((X @ W.T).ravel(), W),
+    "ravel of a product with an offset": ((XC @ W.T + b).ravel() * 0.7, W, b),
+    "inner axes joined": (QC[:, :, 0] @ T.reshape((2, 12))[:, :6].T, T),
+    "inner axes joined, then a product": (T.reshape((2, -1)) @ QC.reshape(12, 4), T),
+    "inner axes joined, data first": (QC.reshape(4, 12) @ T.reshape((2, 12)).T + QC[0, 0, 0], T),
+    "inner axes joined, of a factor": ((T * QC[0, 1]).reshape((2, 12)) @ QC.reshape(12, 4), T),
+    "outer axes joined": (T.reshape((6, 4)) + H, T),
+    "outer axes joined, then a product": (HC @ T.reshape((6, 4)).T, T),
+    "joined and split again": (T.reshape((2, 12)).reshape((2, 3, 4)) * 2, T),
+    "joined and split in another way": (T.reshape((2, 12)).reshape((2, 4, 3)) * 2, T),
+    "joined, of the transpose": (T.transpose(0, 2, 1).reshape((2, 12)) @ QC.reshape(12, 4), T),
+    "joined and summed": (T.reshape((2, 12)).sum(1), T),
+    "joined and indexed": (T.reshape((2, 12))[:, np.array([0, 5, 5, -1])], T),
+    "joined and added": (T.reshape((2, 12)) + T.reshape((2, 12))[:, ::-1], T),
+    "joined and repeated": (T[:1].reshape((1, 12)) + QC.reshape(4, 12), T),
+    "joined and put beside": (pt.concatenate([T.reshape((2, 12)), QC[0, :2]], axis=1), T),
+    "all joined": (T.flatten() @ QC.ravel()[:24], T),
+    "split": (S.reshape((4, 2, 2)), S),
+    "split, of data": ((X @ V).reshape((X.shape[0], 2, 2)), V),
+    "split of an index": (theta[groups].reshape((2, 3)), theta),
+    "first axes joined, of data": (((x[:, None, None] * V)).reshape((-1, 4)) @ S, V),
+    "window means": (S.reshape((2, 2, 2, 2)).mean((1, 3)), S),
+    "window means of an image each": (
+        (QC[:, :, :, None] * b).reshape((2, 3, 2, 2, 2, 4)).mean((2, 4)), b),
+    "strides by slices, stacked": (
+        pt.stack([S[i:3 + i:2, j:3 + j:2] for i in (0, 1) for j in (0, 1)], axis=-1), S),
+    # several indices at once
+    "patches": (T.reshape((2, 12))[:, np.array([[0, 1, 4], [1, 2, 5], [-1, 0, 0]])], T),
+    "patches, then a product": (
+        H[:, np.array([[0, 1], [1, 2], [2, 3]])] @ W[:2, 0], W),
+    "patches by a product": (S[:, np.array([[0, 1], [1, 2], [2, 3]])] @ HC[:2, :2], S),
+    "patches by rows and columns": (
+        T[:, np.array([0, 1])[:, None], np.array([[0, 2], [1, 3]])], T),
+    "rows and columns": (S[np.array([0, 2])[:, None], np.array([1, -1, 0])], S),
+    "rows and columns of a product": (
+        (X @ W.T + b)[np.array([0, 2, 5]), np.array([3, 3, -1])], W, b),
+    "rows and columns of data": ((X @ W.T)[groups, groups % 3], W),
+    "an index apart from another": (T[np.array([0, 1, 1]), :, np.array([0, -1, 2])], T),
+    "an index apart, of a product": ((QC @ W)[np.array([[0], [1]]), :, np.array([0, 2])], W),
+    "index, number and range": (T[np.array([0, 1, 1]), 1:, 2], T),
+    "ranges beside an index": (T[:, np.array([2, 0]), ::-2], T),
+    "mask of all": (W[np.arange(12).reshape(4, 3) % 5 > 1], W),
+    "mask of all, of a product": ((X @ W.T + b)[np.arange(24).reshape(6, 4) % 5 > 1], W, b),
+    "mask of data": ((X @ W.T)[pt.gt(x, 0)], W),
+    "scalar repeated by an index": ((s * pt.ones(3))[np.array([[0, 1], [2, 2]])], s),
+    # what is put into an array
+    "switch": (pt.switch(pt.gt(x[:3], 0), w, 0.3), w),
+    "switch between both": (pt.switch(pt.gt(H[:4], 0), S + 1, b - 2 * S), S, b),
+    "set a range": (pt.set_subtensor(pt.zeros(5)[:3], w), w),
+    "set a constant": (pt.set_subtensor((X @ W.T + b)[0], 0.5), W, b),
+    "set entries of it": (pt.set_subtensor(W[np.array([0, 2]), np.array([1, 1])], 7.0), W),
+    "set a mask": (W[np.arange(12).reshape(4, 3) % 5 > 1].set(XC[0, 0]), W),
+    "set a corner, then a product": (X @ pt.set_subtensor(W[0, 0], 1.0).T, W),
+    "add to a part": (W[:, 1].inc(b), W, b),
+    "add to entries, some of them twice": (pt.zeros(5)[np.array([0, 2, 2])].inc(w), w),
+    "set entries, some of them twice": (pt.zeros(5)[np.array([0, 2, 2])].set(w * 2 + 1), w),
+    "put into columns": (pt.zeros((4, 6))[:, 1:5].set(S + 1) @ H, S),
+    "put into rows and columns": (
+        pt.zeros((4, 4))[np.array([0, 2])[:, None], np.array([1, 3])].set(S[:2, :2]), S),
+    "put and repeated": (pt.zeros((6, 4))[1:3].set(b) * HC, b),
+    "put into itself": (S[0].set(b + S[1]), S, b),
+    "padded": (pt.pad(T, ((0, 0), (1, 1), (2, 0)))[:, ::2], T),
+    "padded by its edge": (pt.pad(w, 1, mode="edge"), w),
+    "filled by masks": (
+        pt.zeros(6)[np.arange(6) % 2 > 0].set(theta[:3])[np.arange(6) % 2 < 1].set(x[:3]), theta),
+    # other operations
+    "einsum": (pt.einsum("ni,oi->no", X, W), W),
+    "einsum, three": (pt.einsum("ni,oi,o->n", XC, W, HC[0]), W),
+    "einsum, images": (pt.einsum("nhw,hw->n", RNG.normal(size=(5, 4, 3)), W), W),
+    "einsum, batches": (pt.einsum("bij,bjk->bik", QC, T.swapaxes(1, 2)), T),
+    "einsum, transposed": (pt.einsum("ij->ji", W), W),
+    "einsum, trace": (pt.einsum("ii->", S), S),
+    "tile": (pt.tile(w, 2), w),
+    "tile of a matrix": (pt.tile(W, (2, 3)), W),
+    "repeat": (pt.repeat(W, 2, axis=1), W),
+    "repeat by counts": (pt.repeat(b, np.array([2, 0, 1, 3])) * x, b),
+    "repeat by counts of data": (pt.repeat(w, groups[np.array([3, 3, 1])]), w),
+    "repeat of all": (pt.repeat(W, np.arange(12)), W),
+    "scaled columns": (H @ pt.diag(b), b),
+    "scaled rows": (pt.diag(b) @ (XC[:4] @ W.T + 1), b),
+    "diagonal shifted": (pt.diag(w, 1), w),
+    "diagonal of, shifted": (pt.diagonal(W, -1), W),
+    "trace": (pt.trace(S), S),
+    "cumulative along an axis": (pt.cumsum(X @ W.T + b, axis=0), W, b),
+    "cumulative, then indexed": (pt.cumsum(theta * 0.3)[groups], theta),
+    "kronecker": (pt.linalg.kron(W, HC[:2, :2]), W),
+    "roll": (pt.roll(W, 1, axis=0), W),
+    "split into parts": (pt.split(theta, [2, 3], n_splits=2)[1], theta),
+    "convolution, kernel": (signal.convolve2d(QC, S[:2, :2], mode="valid"), S),
+    "convolution, image": (signal.convolve2d(T, HC[:2, :2], mode="valid"), T),
+    "convolution, full": (signal.convolve2d(T + 1, HC[:2, :2], mode="full"), T),
+    "convolution, kernel and offset": (signal.convolve1d(XC, w[:2] + 1, mode="same"), w),
+    "sum over a gathered axis": (theta[GC].sum(), theta),
+    "tensordot of 2 axes": (pt.tensordot(QC, T[:, 0], axes=[[0, 2], [0, 1]]), T),
+    "slice repeated": (theta[2:3] + HC[:, 0], theta),
+    "slice repeated by a product": (T[:1] @ Q.swapaxes(-1, -2), T),
+    "index matrix": (theta[np.array([[0, 1], [1, 2]])], theta),
+    "two index vectors": (W[np.array([0, 1]), np.array([2, 2])], W),
+    "index and slice": (W[np.array([0, 1]), 1:], W),
+    "set": (pt.set_subtensor(pt.zeros(5)[:3], w), w),
+    "cumulative": (pt.cumsum(w), w),
+    "diagonal": (pt.diag(w), w),
+    "diagonal of": (pt.diagonal(S), S),
+    "random length repeat": (pt.repeat(w, 2), w),
 }  # fmt: skip
 
 
@@ -326,6 +435,26 @@ def test_structure_that_is_kept():
     assert term.coefficient.type.shape == (1, 1, 1)
     term = affine(theta[GC] * x, {theta}).terms[theta]
     assert term.links[0].index is not None
+    # a reshape or an index that leaves an axis alone leaves its link; joined axes are no matrix
+    term = affine(XC[:4].reshape(1, 12) @ T.reshape((2, 12)).T, {T}).terms[T]
+    assert [link and link.axis for link in term.links] == [None, 0]
+    assert term.coefficient.type.shape == (1, 1, 1, 3, 4)
+    kernels = pm.Normal.dist(shape=(2, 3, 2, 2))
+    patches = pt.ones((5, 3, 3, 12))
+    term = affine(patches @ kernels.reshape((2, 12)).T, {kernels}).terms[kernels]
+    assert [link and link.axis for link in term.links] == [None, None, None, 0]
+    assert term.coefficient.type.shape == (5, 3, 3, 1, 1, 3, 2, 2)
+    images = pm.Normal.dist(shape=(X.shape[0], 3, 4))
+    term = affine(images.reshape((X.shape[0], -1)) @ QC.reshape(12, 4), {images})
+    assert [link and link.axis for link in term.terms[images].links] == [0, None]
+    term = affine(images[:, [0, 1], np.array([[0, 1], [1, 2]])], {images}).terms[images]
+    assert [link and link.axis for link in term.links] == [0, None, None]
+    term = affine(images.reshape((X.shape[0], 12))[:, np.ones((2, 2, 5), int)] @ XC[:5], {images})
+    assert [link and link.axis for link in term.terms[images].links] == [0, None, None, None]
+    assert term.terms[images].coefficient.type.shape[0] == 1
+    term = affine((XC @ W.T)[groups, groups % 3], {W}).terms[W]
+    assert term.links[0].axis == 0
+    assert term.coefficient.type.shape == (None, 1, 3)
 
 
 UNARY = {
@@ -394,20 +523,11 @@ DECLINED = {
     "divided by itself": (w / w.sum(), w, "not linear in it"),
     "random variable in between": (behind * 2, w, "passes through the random variable behind"),
     "softmax": (pm.math.softmax(w), w, "not a linear operation"),
-    "switch": (pt.switch(pt.gt(x[:3], 0), w, 0.0), w, "not linear in it"),
+    "switch on itself": (pt.switch(pt.gt(w, 0), w, 0.0), w, "not linear in it"),
     "comparison": (pt.gt(w, 0) * 1.0, w, "not linear in it"),
-    "mixing reshape": (W.reshape((3, 4)), W, "reshape mixes its axes"),
-    "flatten": (W.flatten(), W, "reshape mixes its axes"),
-    "sum over a gathered axis": (theta[GC].sum(), theta, "indexed axis is summed"),
-    "tensordot of 2 axes": (pt.tensordot(QC, T[:, 0], axes=[[0, 2], [0, 1]]), T, "mixes its"),
-    "slice repeated": (theta[2:3] + HC[:, 0], theta, "indexed axis of length one"),
-    "slice repeated by a product": (T[:1] @ Q.swapaxes(-1, -2), T, "indexed axis of length one"),
     "index beside it": (s + theta[pt.cast(s, "int64")], s, "index"),
     "slice bounds beside it": (s + x[: pt.cast(s, "int64")].sum(), s, "index"),
     "boolean index of itself": (W[W > 0], W, None),
-    "index matrix": (theta[np.array([[0, 1], [1, 2]])], theta, "one integer vector"),
-    "two index vectors": (W[np.array([0, 1]), np.array([2, 2])], W, "one integer vector"),
-    "index and slice": (W[np.array([0, 1]), 1:], W, None),
     "used as an index": (theta[pt.cast(s, "int64")], s, "index"),
     "used as indices": (theta[pt.cast(b, "int64")], b, None),
     "used as a length": (pt.arange(pt.cast(s, "int64")) * 1.0, s, None),
@@ -417,16 +537,15 @@ DECLINED = {
     "largest": (w.max(), w, None),
     "product": (w.prod(), w, None),
     "inverse": (pt.linalg.inv(S) @ HC[0], S, None),
-    "set": (pt.set_subtensor(pt.zeros(5)[:3], w), w, None),
-    "cumulative": (pt.cumsum(w), w, None),
-    "diagonal": (pt.diag(w), w, None),
-    "diagonal of": (pt.diagonal(S), S, None),
-    "kronecker": (pt.linalg.kron(W, S), W, None),
+    "kronecker with itself": (pt.linalg.kron(W, W), W, "multiplied"),
+    "convolution with itself": (signal.convolve1d(w, w), w, None),
+    "convolution of unknown lengths": (signal.convolve1d(X, w), w, "not a linear operation"),
+    "cumulative product": (pt.cumprod(w), w, "product of its entries"),
+    "set by itself": (pt.zeros(5)[pt.cast(s, "int64")].set(1.0), s, "index"),
+    "set beside it": (w[pt.cast(s, "int64")].set(s), s, "index"),
     "variance": (w.var(), w, None),
     "standardised": ((w - w.mean()) / w.std(), w, None),
     "log of exp": (pt.log(pt.exp(w)), w, "not linear in it"),
-    "random length repeat": (pt.repeat(w, 2), w, None),
-
 }  # fmt: skip
 
 

@@ -107,10 +107,14 @@ def value_at(function, points):
 def assert_reads(expression, rv, form, points):
     assert list(form.function.knots) == sorted(set(form.function.knots))
     assert len(form.function.lines) == len(form.function.knots) + 1
-    outputs = [expression] if form.offset is None else [expression, form.offset]
     given = {r: RNG.normal(size=r.type.shape) for r in MODEL.free_RVs} | {rv: points}
-    theirs, *offset = evaluate(outputs, given)
-    ours = value_at(form.function, points).reshape(theirs.shape) + (offset[0] if offset else 0.0)
+    argument = (1.0, 0.0) if form.argument is None else (form.argument.slope, form.argument.shift)
+    places = pt.arange(rv.size).reshape(expression.shape) if form.places is None else form.places
+    offset = pt.zeros(()) if form.offset is None else form.offset
+    outputs = [pt.as_tensor(part) for part in (expression, *argument, places, offset)]
+    theirs, slope, shift, seen, offset = evaluate(outputs, given)
+    assert np.all(slope != 0)
+    ours = value_at(form.function, slope * points.ravel()[seen] + shift) + offset
     np.testing.assert_allclose(
         ours, theirs, rtol=1e-12, atol=1e-9 if abs(points).max() > 1e9 else 1e-12
     )
@@ -149,6 +153,7 @@ def test_literals_are_what_the_graph_computes_with():
     assert slope == theirs[0, 0]
 
 
+SCALES = np.array([0.5, -2.0, 1.3])
 WITH_OFFSET = {
     "bias": (pt.maximum(z, 0) + effect, z),
     "bias, subtracted": (pt.maximum(z, 0) - effect, z),
@@ -175,6 +180,26 @@ WITH_OFFSET = {
     "scalar": (pt.maximum(scalar, 0) + 0.5, scalar),
     "specified shape": (pt.specify_shape(pt.maximum(z, 0), (N, K)) + data, z),
     "own shape": (pt.maximum(z, 0) + z.shape[0], z),
+    # a function of something that is shifted and scaled entry by entry
+    "shifted": (pt.maximum(z + data, 0), z),
+    "shifted by a variable": (pt.clip(z - effect, -1, 1) + effect, z),
+    "shifted, both sides of a switch": (pt.switch(z + data > 0, z + data, 0.1 * (z + data)), z),
+    "shifted, times an indicator": ((effect - z) * (effect - z > 0), z),
+    "scaled": (pt.maximum(z * SCALES, 0.3), z),
+    "scaled and shifted": (abs((2 * z + data) / SCALES - 1) + other, z),
+    "shifted and scaled": (pt.sign((data - z) * SCALES), z),
+    # entries that are rearranged, repeated and left out
+    "transposed": (pt.maximum(z, 0).T, z),
+    "part": (pt.maximum(z, 0)[:, 0], z),
+    "part of rows": (pt.maximum(z, 0)[1:] + data[1:], z),
+    "backwards": (pt.maximum(z, 0)[::-1], z),
+    "gathered": (pt.maximum(vector, 0)[np.arange(N)[::-1]], vector),
+    "gathered twice": (pt.maximum(vector, 0)[np.array([0, 3, 3, -1])][[0, 0, 2]], vector),
+    "rows and columns": (abs(z)[np.array([0, 2])[:, None], np.array([2, 0])], z),
+    "mixing reshape": (pt.maximum(z, 0).reshape((K, N)), z),
+    "flattened": (pt.maximum(z.flatten(), 0) - 1, z),
+    "flattened column": (abs(column.T.flatten() - 1), column),
+    "rearranged and shifted": (pt.maximum((z * SCALES).T + first.T, 0)[:, ::2] + 1, z),
 }  # fmt: skip
 
 
@@ -192,10 +217,10 @@ def test_axes_of_length_one_that_only_the_model_knows():
         two = pm.Normal("two_", dims=("obs", "two"))
     assert one.type.shape == (None, None)
     assert piecewise_linear(one[:, 0], one, shape=(4, 1)).function.slopes == (1.0,)
-    with pytest.raises(NotConjugate, match="only a part"):
-        piecewise_linear(one[:, 0], one)
-    with pytest.raises(NotConjugate, match="only a part"):
-        piecewise_linear(two[:, 0], two, shape=(4, 2))
+    for expression, shape in ((one[:, 0], (None, None)), (two[:, 0], (4, 2))):
+        [rv] = [rv for rv in (one, two) if rv in expression.owner.inputs]
+        with pytest.raises(NotConjugate, match="rearranged"):
+            piecewise_linear(expression, rv, shape=shape).require_plain()
 
 
 with MODEL:
@@ -230,7 +255,12 @@ DECLINED = {
     "slopes of a variable": (pt.switch(z > 0, z, effect * z), z, "mixes it"),
     "slopes per unit": (pt.switch(z > 0, z, np.array([0.1, 0.2, 0.3]) * z), z, "mixes it"),
     "knots of a variable": (pt.maximum(z, effect), z, "mixes it"),
-    "offset inside": (pt.maximum(z + effect, 0), z, "mixes it"),
+    "scaled by zeros": (pt.maximum(z * np.array([1.0, 0, 2]), 0), z, "multiplies it with zeros"),
+    "scaled by a variable before": (pt.maximum(z * effect, 0), z, "mixes it"),
+    "two shifts": (pt.maximum(z + data, 0) + pt.maximum(z - data, 0), z, "mixes it with itself"),
+    "shifted and not": (pt.maximum(z + data, 0) + pt.maximum(z, 0), z, "mixes it with itself"),
+    "with its own neighbours": (relu(z)[1:] - relu(z)[:-1], z, "mixes it with itself"),
+    "indexed beside it": (relu(vector)[pt.cast(vector[0], "int64")], vector, None),
     "offset scaled": (2 * (pt.maximum(z, 0) + effect), z, "mixes it"),
     "scale of a variable": (pt.maximum(z, 0) * scalar, z, "mixes it"),
     "switch by a variable": (pt.switch(other > 0, z, 0), z, "mixes it"),
@@ -239,17 +269,10 @@ DECLINED = {
     "repeated column": (pt.maximum(column, 0) + data, column, "repeats it"),
     "repeated scalar": (pt.maximum(scalar, 0) + data, scalar, "repeats it"),
     "repeated by broadcasting": (pt.broadcast_to(relu(vector), (4, N)), vector, "not an elem"),
-    "transposed": (pt.maximum(z, 0).T, z, "transposed"),
-    "part": (pt.maximum(z, 0)[:, 0], z, "only a part"),
-    "part of rows": (pt.maximum(z, 0)[1:], z, "only a part"),
-    "backwards": (pt.maximum(z, 0)[::-1], z, "only a part"),
-    "gathered": (pt.maximum(vector, 0)[np.arange(N)[::-1]], vector, "not an elementwise"),
     "product with a matrix": (pt.maximum(z, 0) @ np.eye(K), z, "not an elementwise"),
     "summed": (pt.maximum(z, 0).sum(1), z, "not an elementwise"),
     "softmax": (pm.math.softmax(z), z, "not an elementwise"),
     "sorted": (pt.sort(z, 0), z, "not an elementwise"),
-    "mixing reshape": (pt.maximum(z, 0).reshape((K, N)), z, "reshape mixes"),
-    "flattened": (pt.maximum(z, 0).flatten(), z, "reshape mixes"),
     "through another variable": (behind + 1, z, "not an elementwise|random variable"),
     "concatenated": (pt.concatenate([z, z]), z, "not an elementwise"),
 }  # fmt: skip

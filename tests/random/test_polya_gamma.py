@@ -45,6 +45,20 @@ def test_moments(z):
     assert_moments(draw(z, n=500_000, seed=1), *moments(z))
 
 
+def test_sums():
+    """A draw too few or too many, counts of zero, and what is no count."""
+    n, size = np.array([0.0, 1.0, 3.0, 8.0, 2.5, -1.0]), 200_000
+    tilts = np.full(6 * size, 1.7)
+    x = kernels.polya_gamma_sum_kernel(
+        np.random.default_rng(0), tilts, np.tile(n, size), np.empty(6 * size)
+    ).reshape(size, 6)
+    assert not x[:, 0].any()
+    assert np.isnan(x[:, 4:]).all()
+    mean, variance = moments(1.7)
+    for column, count in zip(x.T[1:4], n[1:4], strict=True):
+        assert_moments(column, count * mean, count * variance)
+
+
 @numba.njit
 def count_rejections(rng, x, n):
     count = 0

@@ -130,7 +130,22 @@ ORDINARY = {
     "noise per unit": noise_per_unit,
 }
 
-CASES = {name: (build, {}, {}) for name, build in (NETWORKS | ORDINARY).items()}
+
+def images(*convolutions):
+    """Images of 4 x 4 pixels."""
+    X = RNG.normal(size=(3, 4, 4))
+    y = X[:, 0, 0]
+    return nns.intermediate_noise_cnn(X, y, convolutions=convolutions, noise=1.0)
+
+
+IMAGES = {
+    "pooled convolution": lambda: images(nns.Conv2D(2, 2, padding=(0, 1), pool=(1, 2))),
+    "two convolutions": lambda: images(
+        nns.Conv2D(2, 2, padding=1, pool=2), nns.Conv2D(2, (1, 2), stride=(2, 1))
+    ),
+}
+
+CASES = {name: (build, {}, {}) for name, build in (NETWORKS | ORDINARY | IMAGES).items()}
 CASES["parallel scan"] = (NETWORKS["all settings"], {"scan": "parallel"}, {})
 CASES["probit"] = (
     lambda: classifier("probit", [0, 1, 1, 0, 1]),
@@ -153,6 +168,7 @@ TYPICAL = (
     "factor analysis",
     "heteroscedastic",
     "p > n",
+    "pooled convolution",
     "parallel scan",
     "probit",
     "multinomial probit",

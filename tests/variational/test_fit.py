@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 
@@ -172,12 +173,26 @@ def test_a_million_rows_that_lie_on_disk(tmp_path):
     assert error < 1.1
 
 
+def test_columns_of_batches_are_found_by_name():
+    table = pd.DataFrame(X, columns=["a", "b"])
+    named, plain = nns.bow_tie(table, Y, hidden=(3,)), nns.bow_tie(X, Y, hidden=(3,))
+    options = {"n_obs": len(X), "random_seed": 1, "progressbar": False}
+    turned = nns.fit(named, "svi", batches=[(table[["b", "a"]], pd.Series(Y))] * 3, **options)
+    straight = nns.fit(plain, "svi", batches=[(X, Y)] * 3, **options)
+    np.testing.assert_array_equal(turned.elbo, straight.elbo)
+
+
 def test_wrong_batches(model):
     pair = (X[:5], Y[:5])
     for options, message in [
         ({"batches": [pair]}, "n_obs, the number of all rows"),
-        ({"batches": [(X[:5, :1], Y[:5])], "n_obs": 9}, "inputs with 2 columns"),
-        ({"batches": [(X[:5] * np.nan, Y[:5])], "n_obs": 9}, "batches must be finite"),
+        ({"batches": [(X[:5, :1], Y[:5])], "n_obs": 9}, r"inputs of batches must have shape"),
+        ({"batches": [(X[:5] * np.nan, Y[:5])], "n_obs": 9}, "inputs of batches must be finite"),
+        ({"batches": [(X[:5], Y[:5] * np.nan)], "n_obs": 9}, "targets of batches must be finite"),
+        ({"batches": [(X[:5], Y[:4])], "n_obs": 9}, "of the same rows"),
+        ({"batches": [(X[:0], Y[:0])], "n_obs": 9}, "of the same rows"),
+        ({"batches": [X[:5]], "n_obs": 9}, "must give pairs of inputs and targets; got ndarray"),
+        ({"batches": 5, "n_obs": 9}, "must give pairs of inputs and targets; got int"),
         ({"batches": [], "n_obs": 9}, "batches is empty"),
         ({"batches": [pair], "n_obs": 9, "starts": 2}, "starts must be 1"),
         ({"forgetting": 0.4}, "forgetting must be above 1/2"),
@@ -190,6 +205,7 @@ def test_wrong_batches(model):
         ({"start": "warm"}, "start must be one of"),
         ({"method": "advi"}, "method must be one of"),
         ({"zeta": -1}, "zeta must be"),
+        ({"zeta": "much"}, "zeta must be a finite number"),
     ]:
         with pytest.raises(ValueError, match=message):
             nns.fit(model, **options, **QUIET)

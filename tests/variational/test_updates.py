@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import optimize
+from scipy.special import expit
 
 from pymc_nnsteps.variational.evidence import elbo
 from pymc_nnsteps.variational.laws import GIG
@@ -279,14 +280,21 @@ def smoothed(temperature, layers, x, y, gates, row):
     return cov @ shift, cov
 
 
-def test_inverses_of_badly_scaled_matrices():
+@pytest.mark.parametrize("size", [6, 9, 35])
+def test_inverses_of_badly_scaled_matrices(size):
+    """Also of sizes whose triangular roots are inverted by halves."""
     rng = np.random.default_rng(0)
-    scale = 10.0 ** rng.uniform(-4, 4, size=(5, 6))
-    A = rng.normal(size=(5, 6, 20))
-    precision = np.einsum("ni,nij,nj->nij", scale, A @ A.transpose(0, 2, 1), scale)
+    scale = 10.0 ** rng.uniform(-4, 4, size=(5, size))
+    A = rng.normal(size=(5, size, 3 * size))
+    gram = A @ A.transpose(0, 2, 1)
+    precision = scale[:, :, None] * gram * scale[:, None]
     cov, log_det = inverse(precision)
-    eye = np.einsum(
-        "nij,njk->nik", cov * scale[:, :, None] * scale[:, None], A @ A.transpose(0, 2, 1)
-    )
-    np.testing.assert_allclose(eye, np.broadcast_to(np.eye(6), eye.shape), atol=1e-9)
+    eye = (cov * scale[:, :, None] * scale[:, None]) @ gram
+    np.testing.assert_allclose(eye, np.broadcast_to(np.eye(size), eye.shape), atol=1e-9)
     np.testing.assert_allclose(log_det, -np.linalg.slogdet(precision)[1])
+
+
+def test_gates_without_doubt_are_normal_numbers():
+    """Matrix products of subnormal ones take several times as long."""
+    _, _, [gate], _ = some_sweeps(small_model("student_t", (3,), temperature=1e-4))
+    assert np.finfo(float).tiny < np.min(expit(gate.logit)) < 1e-250

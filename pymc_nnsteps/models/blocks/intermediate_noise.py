@@ -3,11 +3,10 @@
 The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import numpy as np
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
@@ -15,13 +14,10 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.block import block
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.noise import Noise, Variances, variances
 from pymc_nnsteps.models.parts.stack import Stack
 
-__all__ = ["Noise", "NoisyLayers", "Variances", "intermediate_noise", "noisy_layers"]
-
-Noise = float | Mapping[str, float | Sequence[float]]
-
-DEFAULT_NOISE = 1e-2
+__all__ = ["NoisyLayers", "intermediate_noise", "noisy_layers"]
 
 
 def intermediate_noise(
@@ -114,21 +110,14 @@ def intermediate_noise(
 
     def with_output(x: TensorVariable, stack: Stack) -> TensorVariable:
         f, last = network(x, stack), stack.n_layers
-        if network.delta.output == 0:
+        if network.delta["output"][0] == 0:
             return f
         latent = f"Z{last + 1}"
-        return layers.noisy(latent, f, network.delta.output, stack.row_dims(last), network.initval)
+        return layers.noisy(
+            latent, f, network.delta["output"][0], stack.row_dims(last), network.initval
+        )
 
     return within.add(with_output)
-
-
-@dataclass(frozen=True)
-class Variances:
-    """``Delta_Z`` and ``Delta_X`` of the hidden layers, and ``Delta_Z^(L+1)``."""
-
-    pre: tuple[float, ...]
-    post: tuple[float, ...]
-    output: float
 
 
 @dataclass(frozen=True)
@@ -155,7 +144,7 @@ class NoisyLayers:
         """Add the layers to the model, and return the last linear map."""
         for layer in range(1, stack.n_layers):
             mean, row_dims = self._linear_map(layer, x, stack), stack.row_dims(layer)
-            pre, post = self.delta.pre[layer - 1], self.delta.post[layer - 1]
+            pre, post = self.delta["pre"][layer - 1], self.delta["post"][layer - 1]
             z = layers.noisy(f"Z{layer + 1}", mean, pre, row_dims, self.initval)
             x = layers.noisy(f"X{layer + 1}", self.function(z), post, row_dims, self.initval)
         return self._linear_map(stack.n_layers, x, stack)
@@ -202,71 +191,11 @@ def noisy_layers(
     """
     require_choice("start", start, get_args(Start))
     fan_in = stack.units[:-1]
+    of_hidden = (stack.n_layers - 1, "hidden layer")
     return NoisyLayers(
         activation_function(activation),
-        _variances(noise, sigma, stack.n_layers - 1, observed=observed),
+        variances(noise, sigma, {"pre": of_hidden, "post": of_hidden}, observed=observed),
         layers.precisions("weight_precision", weight_precision, fan_in),
-        _bias_precisions(bias, bias_precision, fan_in),
+        layers.bias_precisions(bias, bias_precision, fan_in),
         "prior" if start == "prior" else None,
     )
-
-
-def _variances(
-    noise: Noise | None, sigma: Noise | None, n_hidden: int, *, observed: bool
-) -> Variances:
-    if noise is not None and sigma is not None:
-        raise ValueError(
-            "noise is a variance and sigma a standard deviation of the same; pass one of them."
-        )
-    if sigma is not None:
-        name, meaning, given = "sigma", "a standard deviation", sigma
-    else:
-        name, meaning, given = "noise", "a variance", DEFAULT_NOISE if noise is None else noise
-    numbers = _numbers(name, given, n_hidden, observed=observed)
-    everything = [*numbers.pre, *numbers.post, numbers.output]
-    if min(everything) < 0:
-        raise ValueError(f"{name} is {meaning} and must not be negative; got {given!r}.")
-    if observed and numbers.output == 0:
-        raise ValueError(
-            f"{name} of the output must be positive; for hidden layers without noise pass "
-            f'{name}={{"pre": 0, "post": 0, "output": 0.1}}.'
-        )
-    power = 2 if name == "sigma" else 1
-    for number in everything:
-        if number > 0:
-            layers.require_resolved(number**power, name, given)
-    return Variances(
-        tuple(number**power for number in numbers.pre),
-        tuple(number**power for number in numbers.post),
-        numbers.output**power,
-    )
-
-
-def _numbers(name: str, given: Noise, n_hidden: int, *, observed: bool) -> Variances:
-    """The numbers for each layer, as they are given."""
-    kinds = ("pre", "post", "output")
-    if not isinstance(given, Mapping):
-        (number,) = layers.per_layer(name, given, 1, None)
-        return Variances((number,) * n_hidden, (number,) * n_hidden, number if observed else 0.0)
-    if set(given) != set(kinds):
-        raise ValueError(
-            f'{name} must have exactly the keys "pre", "post" and "output"; got {list(given)}.'
-        )
-    pre, post = (
-        layers.per_layer(f'{name}["{kind}"]', given[kind], n_hidden, "hidden layer")
-        for kind in kinds[:2]
-    )
-    (output,) = layers.per_layer(f'{name}["output"]', given["output"], 1, None)
-    return Variances(pre, post, output)
-
-
-def _bias_precisions(
-    bias: bool, bias_precision: float | Sequence[float] | None, fan_in: Sequence[int]
-) -> tuple[float | None, ...]:
-    if not isinstance(bias, bool | np.bool_):
-        raise ValueError(f"bias must be True or False; got {bias!r}.")
-    if bias:
-        return layers.precisions("bias_precision", bias_precision, fan_in)
-    if bias_precision is not None:
-        raise ValueError("bias_precision has no meaning with bias=False; leave one of them out.")
-    return (None,) * len(fan_in)

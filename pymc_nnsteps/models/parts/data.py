@@ -18,6 +18,7 @@ __all__ = [
     "Targets",
     "binary_targets",
     "class_targets",
+    "images",
     "inputs",
     "one_hot",
     "regression_targets",
@@ -26,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of shape ``(n_obs, n_features)`` and the names of their columns, if they have any."""
+    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any."""
 
     values: NDArray[np.floating]
     features: tuple[object, ...] | None
@@ -68,6 +69,35 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
     _require_entries("X", values)
     _require_finite("X", values)
     return Inputs(values, table.columns)
+
+
+def images(X: ArrayLike) -> Inputs:
+    """Check images.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, height, width) or (n_obs, channels, height, width)
+
+    Returns
+    -------
+    Inputs
+        Values in ``floatX`` with the shape of ``X``.
+
+    Raises
+    ------
+    ValueError
+        If ``X`` is not numeric, has the wrong number of axes, is empty, or holds NaN or infinite
+        values.
+    """
+    values = _floating(numbers("X", X, ("obs",)))
+    if values.ndim not in (3, 4):
+        raise ValueError(
+            "X must hold images, of shape (n_obs, height, width) or (n_obs, channels, height, "
+            f"width); got shape {values.shape}; give it that shape by X.reshape."
+        )
+    _require_entries("X", values)
+    _require_finite("X", values)
+    return Inputs(values, None)
 
 
 def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> Targets:

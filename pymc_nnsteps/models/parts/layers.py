@@ -17,6 +17,7 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 
 __all__ = [
+    "bias_precisions",
     "dense",
     "floating",
     "layer_sizes",
@@ -205,6 +206,39 @@ def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tup
     return positive_per_layer(name, value, len(fan_in))
 
 
+def bias_precisions(
+    bias: bool, bias_precision: ArrayLike | None, fan_in: Sequence[int]
+) -> tuple[float | None, ...]:
+    """Prior precision of each layer's biases.
+
+    Parameters
+    ----------
+    bias : bool
+        Whether there are biases.
+    bias_precision : float, sequence of float (one per layer) or None
+        None is the fan-in.
+    fan_in : sequence of int
+        Inputs of each layer, ``d_l``.
+
+    Returns
+    -------
+    tuple of float or None, one per layer
+        None where a layer has no biases.
+
+    Raises
+    ------
+    ValueError
+        If ``bias`` is no truth value, or precisions are unusable or given without biases.
+    """
+    if not isinstance(bias, bool | np.bool_):
+        raise ValueError(f"bias must be True or False; got {bias!r}.")
+    if bias:
+        return precisions("bias_precision", bias_precision, fan_in)
+    if bias_precision is not None:
+        raise ValueError("bias_precision has no meaning with bias=False; leave one of them out.")
+    return (None,) * len(fan_in)
+
+
 def floating(number: float) -> NDArray[np.floating]:
     """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32.
 
@@ -283,25 +317,29 @@ def noisy(
     name: str,
     mean: TensorVariable,
     variance: float,
-    dims: tuple[str, str] | None,
+    dims: tuple[str, ...] | None,
     initval: InitialValue,
+    shape: Sequence[TensorVariable | int] | None = None,
 ) -> TensorVariable:
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
 
     Parameters
     ----------
     name : str
-    mean : TensorVariable, shape (n_obs, units)
+    mean : TensorVariable, shape (n_obs, ...)
     variance : float
         Zero makes the variable a ``pm.Deterministic``.
     dims : tuple of str or None
     initval : TensorVariable, str or None
         Where it begins.
+    shape : sequence of int or TensorVariable, optional
+        Lengths of the axes, where more is known of them than the dims say.
 
     Returns
     -------
-    TensorVariable, shape (n_obs, units)
+    TensorVariable, shape of the mean
     """
     if variance == 0:
         return pm.Deterministic(name, mean, dims=dims)
-    return begin_at(pm.Normal(name, mean, standard_deviation(variance), dims=dims), initval)
+    rv = pm.Normal(name, mean, standard_deviation(variance), shape=shape, dims=dims)
+    return begin_at(rv, initval)

@@ -14,11 +14,60 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.layers import noisy, standard_deviation
 
-__all__ = ["Start", "multinomial_probit", "normal", "probit"]
+__all__ = [
+    "READ_TARGETS",
+    "Likelihood",
+    "Start",
+    "multinomial_probit",
+    "normal",
+    "observe",
+    "probit",
+]
 
 Start = Literal["support_point", "prior"]
+Likelihood = Literal["normal", "probit", "multinomial_probit"]
+
+READ_TARGETS = {
+    "normal": data.regression_targets,
+    "probit": data.binary_targets,
+    "multinomial_probit": data.class_targets,
+}
+"""What reads the targets of each likelihood."""
+
+
+def observe(
+    likelihood: Likelihood,
+    layer: int,
+    mean: TensorVariable,
+    variance: float,
+    targets: TensorVariable,
+    n_outputs: int,
+    start: Start,
+) -> TensorVariable:
+    """Observe the last pre-activations as the likelihood of this name says.
+
+    Parameters
+    ----------
+    likelihood : {"normal", "probit", "multinomial_probit"}
+    layer : int
+        Number of the last pre-activations: where they are latent they are called ``Z{layer}``.
+    mean : TensorVariable, shape (n_obs, n_outputs)
+    variance, targets, n_outputs, start
+        As for the functions of this module.
+
+    Returns
+    -------
+    TensorVariable, shape of the targets
+    """
+    latent = f"Z{layer}"
+    if likelihood == "normal":
+        return normal(mean, variance, targets)
+    if likelihood == "probit":
+        return probit(latent, mean, variance, targets, start)
+    return multinomial_probit(latent, mean, variance, targets, n_outputs, start)
 
 
 def normal(mean: TensorVariable, variance: float, targets: TensorVariable) -> TensorVariable:

@@ -1,0 +1,45 @@
+"""Observations of which no two see the same entry of a block: means over windows side by side."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence
+from pymc_nnsteps.graphs.values import array_constant
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What each of d entries is seen by, and how.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (d,)
+        The observation that sees an entry; -1 where there is none.
+    coefficient : ndarray, shape (d,)
+        With which it enters.
+    """
+
+    index: NDArray[np.int64]
+    coefficient: NDArray[np.floating]
+
+
+def windows_of(seen: Evidence, prior: BlockPrior) -> Windows | None:
+    """Read the design of a child as windows, if it is constant and they do not overlap.
+
+    None too if labels differ in their prior or in what is seen of them, and for a single
+    observation, which needs no factorisation anyway.
+    """
+    if not (prior.shared and seen.shared):
+        return None
+    n = seen.n_label_axes
+    design = seen.whole_design.dimshuffle(n, n + 1)
+    found = array_constant(design)
+    if found is None or len(found) < 2:
+        return None
+    sees = found != 0
+    if (sees.sum(axis=0) > 1).any():
+        return None
+    index = np.where(sees.any(axis=0), sees.argmax(axis=0), -1)
+    return Windows(index, found.sum(axis=0))

@@ -1,0 +1,109 @@
+"""Plots of how a network depends on its inputs."""
+
+from typing import Any
+
+import xarray as xr
+
+from pymc_nnsteps.diagnostics.plots import draw_large
+from pymc_nnsteps.prediction.dependence import PARTS
+
+LINES = 3
+"""Values of a second input that are shown, from its lowest to its highest."""
+
+
+def plot_partial_dependence(
+    *dependences: xr.Dataset, output: int = 0, backend: str = "matplotlib", **options: Any
+) -> Any:
+    """Plot the mean function over one input per panel, with bands.
+
+    Of two inputs it is shown over the first, a line for each of three values of the second.
+
+    Parameters
+    ----------
+    *dependences : Dataset
+        Results of :func:`~pymc_nnsteps.partial_dependence`: several of one input each, or one of
+        two.
+    output : int
+        Column of the outputs.
+    backend : str
+    **options
+        Of ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If something else is given, or if there is no such output.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> each = [nns.partial_dependence(idata, j, points=5, model=model) for j in range(2)]
+    >>> plot = nns.plot_partial_dependence(*each, backend="none")
+    >>> list(plot.viz["lines"].data_vars)
+    ['inputs[0]', 'inputs[1]']
+    """
+    from arviz_plots import visuals
+    from arviz_plots.plot_collection import PlotCollection
+
+    panels = [_panel(each, output) for each in dependences]
+    names = [name for name, _ in panels]
+    second = {dim for _, panel in panels for dim in panel.dims} - {_points(name) for name in names}
+    if not panels or len(set(names)) < len(names) or (second and len(panels) > 1):
+        raise ValueError(
+            "dependences must be results of partial_dependence of one input each, all of them "
+            f"different, or one of two inputs; got {len(panels)}, of {names}."
+        )
+    mean, lower, upper, x = (
+        xr.Dataset({name: panel[part] for name, panel in panels}) for part in (*PARTS, "x")
+    )
+    options.setdefault("cols", ["__variable__"])
+    if second:
+        options.setdefault("aes", {"color": list(second)})
+    draw_large(options, backend, len(panels))
+    if backend == "matplotlib":
+        options["figure_kwargs"] = {"sharey": True} | options["figure_kwargs"]
+    plot = PlotCollection.wrap(mean, **options)
+    band = {"x": x, "y_bottom": lower, "y_top": upper, "alpha": 0.25}
+    plot.map(visuals.fill_between_y, "band", **band)
+    plot.map(visuals.line_xy, "lines", x=x)
+    for name in names:
+        panel = {"data": mean[[name]], "ignore_aes": "all", "store_artist": False}
+        plot.map(visuals.labelled_x, text=name, **panel)
+    first = {"data": mean[[names[0]]], "ignore_aes": "all", "store_artist": False}
+    plot.map(visuals.labelled_y, text="mean of f over the data", **first)
+    for dim in second:
+        plot.add_legend(dim)
+    return plot
+
+
+def _points(name: str) -> str:
+    """Dimension of the values of an input."""
+    return f"{name} values"
+
+
+def _panel(dependence: object, output: int) -> tuple[str, xr.Dataset]:
+    """Name of the first input, and curves over it, at a few values of the second."""
+    if not isinstance(dependence, xr.Dataset) or not set(PARTS) <= set(dependence.data_vars):
+        raise ValueError("dependences must be results of partial_dependence.")
+    n_outputs = dependence.sizes["output"]
+    if not 0 <= output < n_outputs:
+        raise ValueError(f"output must be below {n_outputs}; got {output!r}.")
+    chosen = dependence.isel(output=output, drop=True)
+    name, *others = (str(dim) for dim in chosen["mean"].dims)
+    for dim in others:
+        last = chosen.sizes[dim] - 1
+        chosen = chosen.isel({dim: sorted({last * i // (LINES - 1) for i in range(LINES)})})
+        labels = [f"{value:.5g}" for value in chosen[dim].values]
+        chosen = chosen.assign_coords({dim: labels})
+    curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
+    return name, curves.assign(x=(_points(name), chosen[name].values))

@@ -1,0 +1,153 @@
+"""How much each input of a network matters, by the scales of its weights that were learnt."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, override
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import positive_number
+from pymc_nnsteps.diagnostics.draws import of_draws
+from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.graphs.search import model_or_context, parameters, stated_in
+from pymc_nnsteps.prediction.new_inputs import input_container
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+
+__all__ = ["Relevance", "relevance"]
+
+SCALE_LAST = (NormalRV, StudentTRV, LaplaceRV)
+"""Laws whose last parameter is a scale."""
+
+
+@dataclass(frozen=True, repr=False)
+class Relevance(Tabulated):
+    """Scales of the weights of each input, printed as a table, the largest first.
+
+    Attributes
+    ----------
+    draws : Dataset, dims (chain, draw, feature)
+        The scale of each input at each draw, for each group of weights.
+    prob : float
+        Posterior probability of the intervals.
+    """
+
+    draws: xr.Dataset
+    prob: float
+
+    formats: ClassVar[Mapping[str, str]] = dict.fromkeys(("median", "lower", "upper"), "{:.3g}")
+
+    @property
+    @override
+    def table(self) -> pd.DataFrame:
+        """One row per group of weights and input."""
+        tails = [0.5, (1 - self.prob) / 2, (1 + self.prob) / 2]
+        groups = {}
+        for name, scales in self.draws.items():
+            [dim] = (dim for dim in scales.dims if dim not in SAMPLES)
+            rows = scales.quantile(tails, SAMPLES).transpose(dim, "quantile")
+            group = pd.DataFrame(rows.values, index=scales[dim].values, columns=list(self.formats))
+            groups[name] = group.sort_values("median", ascending=False)
+        return pd.concat(groups, names=["weights", "input"])
+
+
+def relevance(
+    idata: Any, *, prob: float = 0.9, model: pm.Model | None = None, inputs: str | None = None
+) -> Relevance:
+    r"""Compare inputs by the scales of their weights, where these were learnt.
+
+    Of a group of weights :math:`W_{dj}` from inputs j to units d, whose prior given its scales has
+    standard deviations (of Student-t and Laplace laws: scales) :math:`s_{dj}`, an input has
+
+    .. math:: r_j = \operatorname{sd}(x_j) \Big( \frac{1}{D} \sum_d s_{dj}^2 \Big)^{1/2}:
+
+    how far the input typically moves a unit. It is learnt by automatic relevance determination
+    (the precisions ``tau_ih1_unit`` of :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1``
+    of :func:`~pymc_nnsteps.bow_tie`) and by the same written by hand. Scales are known less well
+    than function values, and inputs that say the same share what they matter:
+    :func:`~pymc_nnsteps.partial_dependence` shows what the network does with them.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior, or draws of a variational fit.
+    prob : float
+        Posterior probability of the intervals, equal on both sides.
+    model, inputs
+        As for :func:`~pymc_nnsteps.predict`.
+
+    Returns
+    -------
+    Relevance
+        Prints as a table: median and ends of an interval for each input, the largest first.
+        ``.table`` is a DataFrame, ``.draws`` has each draw.
+
+    Raises
+    ------
+    ValueError
+        If no weights with the inputs' named dimension have scales of each input that are learnt,
+        or if the posterior lacks these scales.
+
+    References
+    ----------
+    Neal, *Bayesian Learning for Neural Networks* (1996), Section 1.2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> model = nns.bow_tie(X, np.abs(X[:, 1]), hidden=(5,))
+    >>> draws = nns.fit(model, starts=2, random_seed=1, progressbar=False).sample(random_seed=1)
+    >>> nns.relevance(draws, model=model).table.index.tolist()
+    [('W1', 1), ('W1', 0)]
+    """
+    prob = positive_number("prob", prob, below=1)
+    model = model_or_context(model)
+    container = input_container("inputs", model, inputs)
+    [*_, dim] = model.named_vars_to_dims.get(container.name) or (None,)
+    groups = [rv for rv in model.free_RVs if _has_scale_of_each(model, rv, dim)]
+    if dim is None or not groups:
+        raise ValueError(
+            "relevance needs weights with the dimension of the columns of "
+            f"{container.name} whose scales are learnt for each column; the model has none; give "
+            "weights, scales and inputs this dimension with dims=..., or build the network with "
+            "nns.hierarchical_mlp or nns.bow_tie."
+        )
+    posterior = posterior_of(idata)
+    expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
+    spread = container.get_value(borrow=True).std(axis=0)
+    scales = {
+        rv.name: ((*SAMPLES, dim), spread * _typical(model, rv, dim, values))
+        for rv, values in zip(
+            groups, of_draws(model, expressions).evaluate(model, posterior), strict=True
+        )
+    }
+    labels = model.coords.get(dim)
+    coords = {dim: range(len(spread)) if labels is None else list(labels)}
+    return Relevance(xr.Dataset(scales, {each: posterior[each] for each in SAMPLES} | coords), prob)
+
+
+def _has_scale_of_each(model: pm.Model, rv: TensorVariable, dim: str | None) -> bool:
+    """Whether a variable has a scale that is learnt for each entry along a dimension."""
+    if dim is None or dim not in dims_of(model, rv) or not isinstance(rv.owner.op, SCALE_LAST):
+        return False
+    learnt = stated_in([parameters(rv)[-1]], model.free_RVs)
+    return any(dim in dims_of(model, scale) for scale in learnt)
+
+
+def dims_of(model: pm.Model, variable: TensorVariable) -> tuple[str | None, ...]:
+    """Names of a variable's dimensions."""
+    return model.named_vars_to_dims.get(variable.name) or ()
+
+
+def _typical(model: pm.Model, rv: TensorVariable, dim: str, scales: np.ndarray) -> np.ndarray:
+    """Root mean square of scales (chain, draw, ...) over all axes but the chosen one."""
+    shape = (*scales.shape[:2], *(1,) * (rv.ndim + 2 - scales.ndim), *scales.shape[2:])
+    axis = 2 + dims_of(model, rv).index(dim)
+    others = tuple(other for other in range(2, rv.ndim + 2) if other != axis)
+    squares: np.ndarray = np.mean(scales.reshape(shape) ** 2, axis=others)
+    return np.sqrt(squares)

@@ -1,0 +1,220 @@
+"""Indexing in an affine form: entries that are taken, and entries that are put into an array."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.affine import AffineMap, broadcast, full, linear, reads
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import (
+    Length,
+    Link,
+    Term,
+    add,
+    cut_links,
+    pick,
+    scale,
+    take,
+)
+
+Index = tuple[Any, ...]
+
+
+@reads(Subtensor)
+def _read_subtensor(op: Subtensor, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    source, *index_inputs = node.inputs
+    indices = indices_from_subtensor(index_inputs, op.idx_list)
+
+    def index_term(rv: TensorVariable, term: Term) -> Term:
+        for axis, index in reversed(list(enumerate(indices))):
+            if not isinstance(index, slice):
+                term = pick(term, axis, index, rv)
+            elif index != slice(None):
+                term = take(term, axis, pt.arange(source.shape[axis])[index])
+        return term
+
+    return linear(node, operands, index_term)
+
+
+@reads(AdvancedSubtensor)
+def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    source, *index_inputs = node.inputs
+    indices = integer_indices(indices_from_subtensor(index_inputs, op.idx_list))
+    arrays = IndexArrays.of(indices, source)
+
+    def index_term(rv: TensorVariable, term: Term) -> Term:
+        for axis, index in enumerate(indices):
+            if isinstance(index, slice) and index != slice(None):
+                term = take(term, axis, pt.arange(source.shape[axis])[index])
+        return _gather(term, arrays, rv)
+
+    return linear(node, operands, index_term)
+
+
+def integer_indices(indices: Sequence[Any]) -> Index:
+    """Indices with integers in the place of truth values."""
+    found: list[Any] = []
+    for index in indices:
+        if isinstance(index, slice) or index.dtype != "bool":
+            found.append(index)
+        elif isinstance(index, Constant):
+            found.extend(map(pt.constant, np.nonzero(index.data)))
+        else:
+            found.extend(pt.nonzero(index))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class IndexArrays:
+    """Integer arrays that index several axes at once.
+
+    Attributes
+    ----------
+    axes : tuple of int
+        Axes of the source that they index.
+    arrays : tuple of TensorVariable
+        Their entries, none of them negative, with axes that broadcast.
+    position : int
+        Where the first of their axes stands in the result.
+    """
+
+    axes: tuple[int, ...]
+    arrays: tuple[TensorVariable, ...]
+    position: int
+
+    @classmethod
+    def of(cls, indices: Index, source: TensorVariable) -> "IndexArrays":
+        """Those among the indices of a source."""
+        axes = [axis for axis, index in enumerate(indices) if not isinstance(index, slice)]
+        adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+        ndim = max(indices[axis].ndim for axis in axes)
+        arrays = (
+            pt.atleast_Nd(_not_negative(indices[axis], source.shape[axis]), n=ndim) for axis in axes
+        )
+        return cls(tuple(axes), tuple(arrays), axes[0] if adjacent else 0)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the result that they make."""
+        return self.arrays[0].ndim
+
+    def carried(self, ndim: int) -> list[int | None]:
+        """Axes of a source of ``ndim`` axes that axes of the result are; None for new ones."""
+        kept: list[int | None] = [axis for axis in range(ndim) if axis not in self.axes]
+        return [*kept[: self.position], *[None] * self.ndim, *kept[self.position :]]
+
+
+def _not_negative(index: TensorVariable, length: TensorVariable) -> TensorVariable:
+    if isinstance(index, Constant) and (index.data >= 0).all():
+        return index
+    return pt.switch(pt.lt(index, 0), index + length, index)
+
+
+def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
+    """Entries of output axes, one of which may stay linked where a vector of entries is made."""
+    if len(arrays.axes) == arrays.ndim == 1:
+        return take(term, arrays.axes[0], arrays.arrays[0])
+    linked = [axis for axis in arrays.axes if term.links[axis] is not None]
+    kept = linked[:1] if arrays.ndim == 1 else []
+    term = cut_links(term.whole(), [axis for axis in linked if axis not in kept], rv)
+    new: list[Link | None] = [None] * arrays.ndim
+    for axis in kept:
+        index = pt.broadcast_arrays(*arrays.arrays)[arrays.axes.index(axis)]
+        new = [take(term, axis, index).links[axis]]
+    order = arrays.carried(term.out_ndim)
+    links = [None if axis is None else term.links[axis] for axis in order]
+    links[arrays.position : arrays.position + arrays.ndim] = new
+    return Term(tuple(links), _gathered(term, arrays, order))
+
+
+def _gathered(term: Term, arrays: IndexArrays, order: Sequence[int | None]) -> TensorVariable:
+    """The coefficient at the entries: the axes along which it varies are indexed."""
+    coefficient = term.coefficient
+    behind = range(term.out_ndim, coefficient.ndim)
+    if not any(term.varies_along(axis) for axis in arrays.axes):
+        return coefficient.dimshuffle(*("x" if axis is None else axis for axis in order), *behind)
+    indices: list[Any] = [slice(None)] * term.out_ndim
+    for axis, array in zip(arrays.axes, arrays.arrays, strict=True):
+        indices[axis] = array if term.varies_along(axis) else pt.zeros((1,) * array.ndim, "int64")
+    return coefficient[tuple(indices)]
+
+
+@reads(IncSubtensor)
+@reads(AdvancedIncSubtensor)
+def _read_put(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+    target, part, *index_inputs = node.inputs
+    if any(other.terms for other in operands[2:]):
+        raise NotConjugate("it is used as an index")
+    around, within = operands[0], operands[1]
+    indices = indices_from_subtensor(index_inputs, op.idx_list)
+    if isinstance(op, AdvancedIncSubtensor):
+        indices = integer_indices(indices)
+        order = IndexArrays.of(indices, target).carried(target.ndim)
+    else:
+        order = [
+            axis
+            for axis in range(target.ndim)
+            if axis >= len(indices) or isinstance(indices[axis], slice)
+        ]
+    touched = {axis for axis, index in enumerate(indices) if index != slice(None)}
+
+    def put(array: TensorVariable, entries: Any) -> TensorVariable:
+        new: TensorVariable = op(array, entries, *index_inputs)
+        return new
+
+    terms = dict(around.terms)
+    if op.set_instead_of_inc:
+        shape = [target.shape[axis] if axis in touched else 1 for axis in range(target.ndim)]
+        rest = put(pt.ones(shape, dtype=target.dtype), 0)
+        static: list[Any] = [None if axis in touched else 1 for axis in range(target.ndim)]
+        rest = pt.specify_shape(rest, static)
+        terms = {rv: scale(term, rest) for rv, term in terms.items()}
+    place = target[indices]
+    kept = [None if axis in touched else axis for axis in order]
+    for rv, term in broadcast(within, part, place).terms.items():
+        terms[rv] = add(rv, terms, _embedded(term, kept, target, put, rv))
+    offset = None
+    if around.offset is not None or within.offset is not None:
+        before = pt.zeros_like(target) if around.offset is None else full(around.offset, target)
+        offset = put(before, 0 if within.offset is None else within.offset)
+    return AffineMap(offset, terms)
+
+
+def _embedded(
+    term: Term,
+    kept: Sequence[int | None],
+    target: TensorVariable,
+    put: Callable[[TensorVariable, Any], TensorVariable],
+    rv: TensorVariable,
+) -> Term:
+    """A map of a part of a target as one of the target, zero elsewhere.
+
+    ``kept`` holds the axis of the target that an axis of the part is, None where it is not whole.
+    """
+    term = cut_links(term.whole(), [i for i, axis in enumerate(kept) if axis is None], rv)
+    coefficient = term.coefficient
+    position = {axis: i for i, axis in enumerate(kept) if axis is not None}
+    axes = [position.get(axis) for axis in range(target.ndim)]
+    axes += range(term.out_ndim, coefficient.ndim)
+    shape: list[Length] = list(target.shape)
+    shape += [1] * term.rv_ndim
+    static: list[Any] = [None] * len(shape)
+    for i, axis in enumerate(axes):
+        if axis is not None:
+            shape[i] = coefficient.shape[axis]
+            static[i] = 1 if coefficient.type.broadcastable[axis] else None
+    embedded = put(pt.zeros(shape, dtype=coefficient.dtype), coefficient)
+    links = tuple(None if axis is None else term.links[axis] for axis in axes[: target.ndim])
+    return Term(links, pt.specify_shape(embedded, static))

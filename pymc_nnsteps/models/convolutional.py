@@ -1,0 +1,284 @@
+"""Convolutional networks with intermediate noise: convolutions, average pooling, dense layers.
+
+The network of Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*
+(arXiv 2306.02729), Appendix G. For the convolutional layers ``l``, of images ``X^(l)`` with
+``X^(1)`` the inputs, at each position ``p`` and for each channel ``a``::
+
+    W^(l)_acyx ~ N(0, 1/lambda_W^(l)),   b^(l)_a ~ N(0, 1/lambda_b^(l))
+    Z^(l+1)_ap ~ N(sum_cyx W^(l)_acyx X^(l)_c,(p s + yx) + b^(l)_a, Delta_Z^(l+1))
+    P^(l+1)_aq ~ N(mean of Z^(l+1)_ap over the window q, Delta_P^(l+1))     where there is pooling
+    X^(l+1) ~ N(sigma(P^(l+1)), Delta_X^(l+1))                              or sigma(Z^(l+1))
+
+The dense layers behind them, and what is observed, are those of :mod:`.intermediate_noise`.
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from numpy.typing import ArrayLike
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.models.parts import data, layers, likelihoods
+from pymc_nnsteps.models.parts.context import (
+    Dim,
+    add_dims,
+    check_dims,
+    check_names,
+    current_or_new_model,
+)
+from pymc_nnsteps.models.parts.convolutions import (
+    Conv2D,
+    Convolution,
+    average_pool,
+    convolution,
+    sized,
+)
+from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.noise import Noise, variances
+from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.tables import require_same_rows
+
+__all__ = ["intermediate_noise_cnn"]
+
+
+def intermediate_noise_cnn(
+    X: ArrayLike,
+    y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
+    *,
+    convolutions: Sequence[Conv2D] = (Conv2D(channels=2, kernel=4, stride=2, pool=2),),
+    hidden: Sequence[int] = (),
+    activation: Activation = "relu",
+    noise: Noise | None = None,
+    sigma: Noise | None = None,
+    weight_precision: float | Sequence[float] | None = None,
+    bias_precision: float | Sequence[float] | None = None,
+    bias: bool = True,
+    likelihood: Likelihood = "normal",
+    start: Start = "support_point",
+) -> pm.Model:
+    """Build a convolutional network with intermediate noise as a plain PyMC model.
+
+    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
+    where they name one of the network's dimensions; otherwise a new model is made.
+
+    Parameters
+    ----------
+    X : array_like, shape (n_obs, height, width) or (n_obs, channels, height, width)
+        Images.
+    y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
+        Targets, as for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
+    convolutions : sequence of Conv2D
+        The first layers, each applied to what the one before it makes.
+    hidden : sequence of int
+        Widths of the hidden dense layers behind them.
+    activation : str or PiecewiseLinear
+        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. It comes after the pooling.
+    noise : float or dict
+        Variance ``Delta``, 1e-2 if neither ``noise`` nor ``sigma`` is given: one for all, or
+        ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` for pre-activations, pooled
+        pre-activations, post-activations (each a float, or one per layer: per convolution and
+        hidden layer, for ``"pool"`` per convolution that is pooled) and the last pre-activations.
+        A layer without noise is a ``pm.Deterministic``. The output noise must be positive.
+    sigma : float or dict
+        Standard deviations, PyMC's word, in place of the variances of ``noise``.
+    weight_precision, bias_precision : float, sequence of float (one per layer) or None
+        Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in: of a convolution, the
+        number of weights of a kernel.
+    bias : bool
+        Whether layers have biases, one per channel or unit.
+    likelihood : {"normal", "probit", "multinomial_probit"}
+        What is observed of the last pre-activations: their values, which side of zero they
+        are on, or which of them is the largest.
+    start : {"support_point", "prior"}
+        Initial values of the chains: zero weights, or a draw from the prior, another one for
+        each chain.
+
+    Returns
+    -------
+    pm.Model
+        With free variables ``W1`` (channels, in_channels, ky, kx), ``b1`` (channels,), ``Z2``
+        (n_obs, channels, height, width), with pooling ``P2``, and ``X2``, ..., then the layers of
+        :func:`~pymc_nnsteps.intermediate_noise_mlp` with ``W{l}`` (units, fan_in); observed ``y``;
+        data containers ``inputs`` and ``targets``; and dimensions ``"obs"``, ``"height"``,
+        ``"width"`` (and ``"channel"``) of the images, ``"channel1"``, ``"height1"``, ``"width1"``,
+        ``"pooled_height1"``, ``"kernel_height1"``, ... of the first layer, and so on, then
+        ``"pixel"`` (what the first dense layer sees), ``"hidden2"``, ..., ``"output"``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, a kernel or window is larger than what it is applied to, or
+        names clash with those of the model around it. Nothing has been added to that model then.
+
+    Warns
+    -----
+    UserWarning
+        If images or real ``y`` are on a scale far from 1, or constant.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
+    arXiv 2306.02729, Appendix G.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(20, 8, 8))
+    >>> convolutions = [nns.Conv2D(2, 3, pool=2)]
+    >>> model = nns.intermediate_noise_cnn(X, X.mean((1, 2)), convolutions=convolutions)
+    >>> [variable.name for variable in model.free_RVs]
+    ['W1', 'b1', 'Z2', 'P2', 'X2', 'W2', 'b2']
+    >>> model["P2"].type.shape
+    (None, 2, 3, 3)
+    """
+    require_choice("likelihood", likelihood, get_args(Likelihood))
+    require_choice("start", start, get_args(Start))
+    function = activation_function(activation)
+    images = data.images(X).values
+    targets = READ_TARGETS[likelihood](y, len(images))
+    require_same_rows(X, y)
+    image = (1, *images.shape[1:])[-3:]
+    maps = sized(convolutions, image)
+    last = maps[-1].pooled if maps else image
+    units = (int(np.prod(last)), *layers.layer_sizes(hidden), targets.n_outputs)
+    n_convolutions, n_layers = len(maps), len(maps) + len(units) - 1
+    fan_in = (*(made.fan_in for made in maps), *units[:-1])
+    of_hidden, of_pooled = (n_layers - 1, "hidden layer"), sum(made.is_pooled for made in maps)
+    kinds = {"pre": of_hidden, "pool": (of_pooled, "pooled convolution"), "post": of_hidden}
+    delta = variances(noise, sigma, kinds)
+    lambda_w = layers.precisions("weight_precision", weight_precision, fan_in)
+    lambda_b = layers.bias_precisions(bias, bias_precision, fan_in)
+
+    _require_size(maps, len(images))
+    layers.require_size(units, len(images))
+    rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
+    row_dims = ("obs", "output")[: targets.values.ndim]
+    dims = _dims(image, maps, units, targets.outputs)
+    model = current_or_new_model()
+    check_names(model, _variable_names(maps, n_layers, bias, likelihood), ["obs", *dims])
+    check_dims(model, {"obs": Dim(len(images)), **dims})
+    real = targets.values if likelihood == "normal" else None
+    warn_of_scales(np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0]), real)
+
+    initval = "prior" if start == "prior" else None
+    with model:
+        add_dims(model, dims)
+        inputs = pm.Data("inputs", images, dims=rows)
+        observed = pm.Data("targets", targets.values, dims=row_dims)
+        x = inputs if images.ndim == 4 else inputs[:, None]
+
+        def noisy(
+            role: str, layer: int, mean: TensorVariable, names: Sequence[str]
+        ) -> TensorVariable:
+            kind = {"Z": "pre", "P": "pool", "X": "post"}[role]
+            of_layer = layer - 1 if role != "P" else sum(m.is_pooled for m in maps[: layer - 1])
+            lengths = (inputs.shape[0], *(dims[name].length for name in names))
+            return layers.noisy(
+                f"{role}{layer + 1}",
+                mean,
+                delta[kind][of_layer],
+                ("obs", *names),
+                initval,
+                lengths,
+            )
+
+        for layer, made in enumerate(maps, 1):
+            z = convolution(
+                layer,
+                x,
+                made,
+                dims=_kernel_dims(layer),
+                weight_precision=lambda_w[layer - 1],
+                bias_precision=lambda_b[layer - 1],
+                initval=initval,
+            )
+            z, names = noisy("Z", layer, z, _map_dims(layer)), _map_dims(layer)
+            if made.is_pooled:
+                names = _map_dims(layer, "pooled_")
+                z = noisy("P", layer, average_pool(z, made), names)
+            x = noisy("X", layer, function(z), names)
+
+        x = x.reshape((x.shape[0], units[0]))
+        for layer in range(n_convolutions + 1, n_layers + 1):
+            of_units = layer - n_convolutions
+            fan_out_dim, fan_in_dim = _unit_dims(n_convolutions, n_layers)[of_units::-1][:2]
+            z = layers.dense(
+                layer,
+                x,
+                shape=(units[of_units], units[of_units - 1]),
+                dims=(fan_out_dim, fan_in_dim),
+                weight_precision=lambda_w[layer - 1],
+                bias_precision=lambda_b[layer - 1],
+                initval=initval,
+            )
+            if layer < n_layers:
+                z = noisy("Z", layer, z, [fan_out_dim])
+                x = noisy("X", layer, function(z), [fan_out_dim])
+
+        likelihoods.observe(
+            likelihood, n_layers + 1, z, delta["output"][0], observed, targets.n_outputs, start
+        )
+    return model
+
+
+def _map_dims(layer: int, kind: str = "") -> tuple[str, str, str]:
+    return f"channel{layer}", f"{kind}height{layer}", f"{kind}width{layer}"
+
+
+def _kernel_dims(layer: int) -> tuple[str, str, str, str]:
+    of_image = f"channel{layer - 1}" if layer > 1 else "channel"
+    return f"channel{layer}", of_image, f"kernel_height{layer}", f"kernel_width{layer}"
+
+
+def _unit_dims(n_convolutions: int, n_layers: int) -> tuple[str, ...]:
+    """Dimensions of what each dense layer sees, and of the outputs."""
+    hidden = (f"hidden{layer}" for layer in range(n_convolutions + 1, n_layers))
+    return ("pixel", *hidden, "output")
+
+
+def _dims(
+    image: tuple[int, int, int],
+    maps: Sequence[Convolution],
+    units: Sequence[int],
+    outputs: tuple[object, ...] | None,
+) -> dict[str, Dim]:
+    """All dimensions but that of the rows."""
+    dims = dict(zip(("channel", "height", "width"), map(Dim, image), strict=True))
+    for layer, made in enumerate(maps, 1):
+        dims |= zip(_map_dims(layer), map(Dim, made.shape), strict=True)
+        dims |= zip(_kernel_dims(layer)[2:], map(Dim, made.kernel), strict=True)
+        if made.is_pooled:
+            dims |= zip(_map_dims(layer, "pooled_"), map(Dim, made.pooled), strict=True)
+    names = _unit_dims(len(maps), len(maps) + len(units) - 1)
+    dims |= zip(names, map(Dim, units), strict=True)
+    return {**dims, "output": Dim(units[-1], outputs)}
+
+
+def _variable_names(
+    maps: Sequence[Convolution], n_layers: int, bias: bool, likelihood: Likelihood
+) -> list[str]:
+    """Every variable the model will have."""
+    names = ["inputs", "targets", "y"]
+    for layer in range(1, n_layers + 1):
+        names += [f"W{layer}"] + [f"b{layer}"] * bias
+    for layer in range(2, n_layers + 1):
+        names += [f"Z{layer}", f"X{layer}"]
+    names += [f"P{layer}" for layer, made in enumerate(maps, 2) if made.is_pooled]
+    return names if likelihood == "normal" else [*names, f"Z{n_layers + 1}"]
+
+
+def _require_size(maps: Sequence[Convolution], n_obs: int) -> None:
+    """Check that patches are not larger than any computer's memory."""
+    for number, made in enumerate(maps):
+        numbers = n_obs * int(np.prod(made.shape[1:])) * max(made.fan_in, made.channels)
+        if numbers > layers.MOST_NUMBERS:
+            raise ValueError(
+                f"convolutions[{number}] asks for {numbers:.2g} numbers in one layer ({n_obs} "
+                f"images, {made.shape[1]} x {made.shape[2]} positions of {made.fan_in} pixels); "
+                f"take fewer images, longer strides or smaller kernels."
+            )

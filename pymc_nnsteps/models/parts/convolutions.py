@@ -1,0 +1,284 @@
+"""Convolutions and average pooling of images, with their sizes.
+
+A convolution is a dense layer of every patch of an image: with the patches ``P`` of shape
+``(n_obs, in_channels * ky * kx, height * width)`` its pre-activations are ``W P + b``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor import config
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
+from pymc_nnsteps.models.parts.layers import standard_deviation
+
+__all__ = ["Conv2D", "Convolution", "average_pool", "convolution", "sized"]
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """A convolution, perhaps with average pooling behind it.
+
+    Parameters
+    ----------
+    channels : int
+        Number of channels that it makes.
+    kernel, stride : int or (int, int)
+        Height and width of the kernel, and its steps down and to the right. One number is both.
+    padding : int or (int, int)
+        Rows of zeros above and below, and columns left and right of the image.
+    pool : int or (int, int)
+        Height and width of the windows, side by side, over which pre-activations are averaged.
+        Rows and columns that are left over at the lower and right border are in no window. One
+        is no pooling.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not made of positive integers (``padding``: non-negative ones).
+
+    Examples
+    --------
+    >>> import pymc_nnsteps as nns
+    >>> nns.Conv2D(channels=2, kernel=(3, 5), pool=2)
+    Conv2D(channels=2, kernel=(3, 5), stride=(1, 1), padding=(0, 0), pool=(2, 2))
+    """
+
+    channels: int
+    kernel: int | Pair
+    stride: int | Pair = 1
+    padding: int | Pair = 0
+    pool: int | Pair = 1
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and write each but the channels as a pair."""
+        if not _is_integer(self.channels, 1):
+            raise ValueError(f"channels must be a positive integer; got {self.channels!r}.")
+        for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("pool", 1)):
+            object.__setattr__(self, name, _pair(name, getattr(self, name), least))
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of images of a known size.
+
+    Attributes
+    ----------
+    channels : int
+    image : tuple of int
+        Channels, height and width of what it is applied to.
+    kernel, stride, padding, pool : tuple of int
+        As for :class:`Conv2D`.
+    """
+
+    channels: int
+    image: tuple[int, int, int]
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    pool: Pair
+
+    @property
+    def kernel_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the weights: channels, channels of the image, height and width."""
+        return (self.channels, self.image[0], *self.kernel)
+
+    @property
+    def fan_in(self) -> int:
+        """Number of pixels that a pre-activation sees."""
+        return int(np.prod(self.kernel_shape[1:]))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the pre-activations."""
+        height, width = (
+            (length + 2 * padding - kernel) // stride + 1
+            for length, kernel, stride, padding in zip(
+                self.image[1:], self.kernel, self.stride, self.padding, strict=True
+            )
+        )
+        return (self.channels, height, width)
+
+    @property
+    def pooled(self) -> tuple[int, int, int]:
+        """Channels, height and width of their means over windows."""
+        _, height, width = self.shape
+        return (self.channels, height // self.pool[0], width // self.pool[1])
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether windows are larger than a pixel."""
+        return self.pool != (1, 1)
+
+
+def sized(convolutions: Sequence[Conv2D], image: tuple[int, int, int]) -> tuple[Convolution, ...]:
+    """Give each of several convolutions in a row the size of what it is applied to.
+
+    Parameters
+    ----------
+    convolutions : sequence of Conv2D
+    image : tuple of int
+        Channels, height and width.
+
+    Raises
+    ------
+    ValueError
+        If ``convolutions`` is no sequence of them, or an image is smaller than a kernel or window.
+    """
+    if not isinstance(convolutions, Sequence) or not all(
+        isinstance(layer, Conv2D) for layer in convolutions
+    ):
+        raise ValueError(
+            "convolutions must be a sequence of Conv2D, such as [Conv2D(channels=2, kernel=3)]; "
+            f"got {convolutions!r}."
+        )
+    found = []
+    for number, layer in enumerate(convolutions):
+        pairs = (_pair(n, getattr(layer, n), 0) for n in ("kernel", "stride", "padding", "pool"))
+        made = Convolution(layer.channels, image, *pairs)
+        for what, window, (_, height, width) in (
+            ("kernel", made.kernel, _padded(made)),
+            ("pool", made.pool, made.shape),
+        ):
+            if window[0] > height or window[1] > width:
+                raise ValueError(
+                    f"convolutions[{number}] has a {what} of {_size(window)}, but is applied to "
+                    f"{_size((height, width))} pixels; make the {what} smaller"
+                    f"{' or the padding larger' if what == 'kernel' else ''}."
+                )
+        found.append(made)
+        image = made.pooled
+    return tuple(found)
+
+
+def convolution(
+    layer: int,
+    images: TensorVariable,
+    made: Convolution,
+    *,
+    dims: tuple[str, str, str, str],
+    weight_precision: float,
+    bias_precision: float | None,
+    initval: InitialValue,
+) -> TensorVariable:
+    """Add the kernels (and biases) of one layer and return its convolution of the images.
+
+    Parameters
+    ----------
+    layer : int
+        The layer's number ``l``: the variables are called ``W{l}`` and ``b{l}``.
+    images : TensorVariable, shape (n_obs, in_channels, height, width)
+    made : Convolution
+    dims : tuple of str
+        Names of the axes of ``W{l}``.
+    weight_precision : float
+    bias_precision : float or None
+        None: no biases.
+    initval : TensorVariable, str or None
+        Where they begin (:func:`~pymc_nnsteps.graphs.initial_values.begin_at`).
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs, *made.shape)
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, arXiv 2306.02729, Appendix G.
+    """
+    weights = pm.Normal(
+        f"W{layer}",
+        0.0,
+        standard_deviation(1 / weight_precision),
+        shape=made.kernel_shape,
+        dims=dims,
+    )
+    begin_at(weights, initval)
+    mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
+    if bias_precision is not None:
+        bias = pm.Normal(
+            f"b{layer}",
+            0.0,
+            standard_deviation(1 / bias_precision),
+            shape=made.channels,
+            dims=dims[0],
+        )
+        mean = mean + begin_at(bias, initval)[:, None]
+    return mean.reshape((mean.shape[0], *made.shape))
+
+
+def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
+    """Means over windows that lie side by side.
+
+    Parameters
+    ----------
+    images : TensorVariable, shape (n_obs, *made.shape)
+    made : Convolution
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs, *made.pooled)
+    """
+    (py, px), (_, height, width) = made.pool, made.pooled
+    total = sum(
+        images[:, :, y : height * py : py, x : width * px : px]
+        for y in range(py)
+        for x in range(px)
+    )
+    return total * np.asarray(1 / (py * px), config.floatX)
+
+
+def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
+    """What a kernel sees, shape (n_obs, fan_in, height * width).
+
+    In memory the rows come second, so that all patches are one matrix on the right of the kernels.
+    """
+    index, inside = _places(made)
+    pixels = images.reshape((images.shape[0], int(np.prod(made.image))))
+    patches = pt.swapaxes(pixels[:, index], 0, 1)
+    if not inside.all():
+        patches = patches * inside[:, None].astype(config.floatX)
+    n_places = index.shape[1] * index.shape[2]
+    return pt.swapaxes(patches.reshape((made.fan_in, patches.shape[1], n_places)), 0, 1)
+
+
+def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Which pixel of the flat image each weight sees at each place, and whether it is one."""
+    (channels, height, width), (_, out_height, out_width) = made.image, made.shape
+    (ky, kx), (sy, sx), (py, px) = made.kernel, made.stride, made.padding
+    rows = (np.arange(ky)[:, None] + np.arange(out_height) * sy - py)[:, None, :, None]
+    columns = (np.arange(kx)[:, None] + np.arange(out_width) * sx - px)[:, None, :]
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    of_channel = np.arange(channels)[:, None, None, None, None] * height * width
+    index = of_channel + np.clip(rows, 0, height - 1) * width + np.clip(columns, 0, width - 1)
+    shape = (made.fan_in, out_height, out_width)
+    return index.reshape(shape), np.broadcast_to(inside, index.shape).reshape(shape)
+
+
+def _padded(made: Convolution) -> tuple[int, int, int]:
+    channels, height, width = made.image
+    return (channels, height + 2 * made.padding[0], width + 2 * made.padding[1])
+
+
+def _size(window: Pair) -> str:
+    return f"{window[0]} x {window[1]}"
+
+
+def _is_integer(value: object, least: int) -> bool:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer and value >= least  # type: ignore[operator]
+
+
+def _pair(name: str, value: object, least: int) -> Pair:
+    """Two integers, of which one is given if they are equal."""
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    if len(pair) != 2 or not all(_is_integer(number, least) for number in pair):
+        kind = "a positive integer" if least else "a non-negative integer"
+        raise ValueError(f"{name} must be {kind} or a pair of them; got {value!r}.")
+    return int(pair[0]), int(pair[1])

@@ -1,0 +1,153 @@
+"""How a network depends on one input or two, averaged over the others as they are in the data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+
+from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.prediction.columns import Column, find_column
+from pymc_nnsteps.prediction.new_inputs import input_container, predict
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+
+__all__ = ["PARTS", "Features", "partial_dependence"]
+
+Features = int | str | Sequence[int | str]
+
+PARTS = ("mean", "lower", "upper")
+"""What a result has of the function values."""
+
+POINTS = {1: 31, 2: 15}
+"""Values of each input, by the number of inputs."""
+
+NUMBERS = 2**25
+"""Function values that are held at a time."""
+
+
+def partial_dependence(
+    idata: Any,
+    features: Features,
+    *,
+    points: int | None = None,
+    rows: int = 500,
+    draws: int = 200,
+    prob: float = 0.9,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+) -> xr.Dataset:
+    r"""Average function values over the data, with one input or two set to each value of a grid.
+
+    .. math:: \bar f(v) = \frac{1}{n} \sum_{i=1}^n f(x_i \text{ with } x_{ij} = v)
+
+    is a function of the weights, of which there is one for each draw. Where inputs depend on each
+    other the average is also over rows that no data are like.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior.
+    features : int or str, or a pair of these
+        Columns of the inputs, or their names.
+    points : int, optional
+        Values of each input, evenly spread over the range of the data; or all that the data have,
+        if these are no more. 31 of one input, 15 of each of two, if not given.
+    rows : int
+        Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
+    draws : int
+        Draws of the posterior that are used, or fewer than twice as many, evenly spread along its
+        chains; all if there are no more.
+    prob : float
+        Posterior probability of the bands, equal on both sides.
+    model, inputs
+        As for :func:`~pymc_nnsteps.predict`.
+
+    Returns
+    -------
+    Dataset, dims (first feature, second feature if there is one, output)
+        ``mean``, and ``lower`` and ``upper`` ends of bands, of what :func:`~pymc_nnsteps.predict`
+        returns. Coordinates are the values of the inputs.
+
+    Raises
+    ------
+    ValueError
+        If there are no such columns, if a number is unusable, or as for
+        :func:`~pymc_nnsteps.predict`.
+
+    References
+    ----------
+    Friedman, *Greedy Function Approximation: A Gradient Boosting Machine*, Annals of Statistics
+    29 (2001), Section 8.2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> dependence = nns.partial_dependence(idata, 0, points=5, model=model)
+    >>> dependence["mean"].sizes
+    Frozen({'inputs[0]': 5, 'output': 1})
+    """
+    rows, draws = positive_integer("rows", rows), positive_integer("draws", draws)
+    prob = positive_number("prob", prob, below=1)
+    model = model_or_context(model)
+    container = input_container("features", model, inputs)
+    wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
+    columns = [find_column("features", model, container, each) for each in wanted]
+    if len(columns) not in (1, 2) or columns[0] in columns[1:]:
+        raise ValueError(f"features must be a column, or a pair of two; got {features!r}.")
+    points = POINTS[len(columns)] if points is None else positive_integer("points", points)
+    X = container.get_value()
+    grids = [_grid(X[:, column.position], points) for column in columns]
+    data = X[np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)]
+    f = _averages(_thinned(idata, draws), data, columns, grids, model, str(container.name))
+    tails = [(1 - prob) / 2, (1 + prob) / 2]
+    lower, upper = f.quantile(tails, SAMPLES).drop_vars("quantile")
+    return xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
+
+
+def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
+    """Values to set an input to."""
+    known = np.unique(values)
+    return known if len(known) <= points else np.linspace(known[0], known[-1], points)
+
+
+def _thinned(idata: Any, draws: int) -> xr.Dataset:
+    """The posterior with so many draws, or less than twice as many, of all chains together."""
+    posterior = posterior_of(idata)
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    return posterior.isel(draw=slice(None, None, max(1, n_draws // draws)))
+
+
+def _averages(
+    posterior: xr.Dataset,
+    data: NDArray[Any],
+    columns: Sequence[Column],
+    grids: Sequence[NDArray[Any]],
+    model: pm.Model,
+    inputs: str,
+) -> xr.DataArray:
+    """Means over the rows of the data, dims (chain, draw, first, second if any, output)."""
+    places = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1).reshape((-1, len(grids)))
+    positions = [column.position for column in columns]
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    at_once = max(1, NUMBERS // (len(data) * n_draws))
+    parts = []
+    for first in range(0, len(places), at_once):
+        some = places[first : first + at_once]
+        X = np.tile(data, (len(some), 1))
+        X[:, positions] = np.repeat(some, len(data), axis=0)
+        f = predict(posterior, X, model=model, inputs=inputs)
+        parts.append(f.coarsen(obs=len(data)).mean())
+    coords = {column.name: grid for column, grid in zip(columns, grids, strict=True)}
+    f = xr.concat(parts, dim="obs")
+    split = f.values.reshape((*f.shape[:2], *map(len, grids), f.sizes["output"]))
+    kept = {dim: f[dim] for dim in (*SAMPLES, "output") if dim in f.coords}
+    return xr.DataArray(split, dims=(*SAMPLES, *coords, "output"), coords={**coords, **kept})

@@ -1,0 +1,62 @@
+"""Plots of partial dependence show its numbers."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import pymc_nnsteps as nns
+from tests.diagnostics.networks import NETWORKS, prior
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Of each input, and of both."""
+    model = NETWORKS["intermediate_noise_mlp"]()
+    draws = prior(model, 2, 10)
+    return [nns.partial_dependence(draws, each, points=5, model=model) for each in (0, 1, (0, 1))]
+
+
+@pytest.mark.parametrize("backend", ["none", "matplotlib"])
+def test_one_input_per_panel(found, backend):
+    plot = nns.plot_partial_dependence(*found[:2], backend=backend)
+    assert list(plot.viz["lines"].data_vars) == ["inputs[0]", "inputs[1]"]
+    if backend == "matplotlib":
+        line = plot.viz["lines"]["inputs[1]"].item()
+        np.testing.assert_array_equal(line.get_xdata(), found[1]["inputs[1]"])
+        np.testing.assert_array_equal(line.get_ydata(), found[1]["mean"][:, 0])
+        [path] = plot.viz["band"]["inputs[1]"].item().get_paths()
+        ends = {*found[1]["lower"].values.ravel(), *found[1]["upper"].values.ravel()}
+        assert set(path.vertices[:, 1]) == ends
+        assert line.axes.get_xlabel() == "inputs[1]"
+
+
+def test_three_lines_of_two_inputs(found):
+    plot = nns.plot_partial_dependence(found[2])
+    lines = plot.viz["lines"]["inputs[0]"]
+    assert lines.sizes == {"inputs[1]": 3}
+    values = found[2]["inputs[1]"].values
+    assert lines["inputs[1]"].values.tolist() == [f"{v:.5g}" for v in values[[0, 2, 4]]]
+    for i, line in enumerate(lines.values):
+        np.testing.assert_array_equal(line.get_ydata(), found[2]["mean"][:, 2 * i, 0])
+
+
+def test_what_cannot_be_shown(found):
+    one, _, two = found
+    for wrong, message in [
+        ((), "one of two inputs; got 0"),
+        ((one, one), "all of them different"),
+        ((one, two), "one of two inputs"),
+        ((one["mean"],), "dependences must be results of partial_dependence"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            nns.plot_partial_dependence(*wrong)
+    with pytest.raises(ValueError, match="output must be below 1; got 1"):
+        nns.plot_partial_dependence(one, output=1)

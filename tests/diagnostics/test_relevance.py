@@ -1,0 +1,65 @@
+"""Relevance of inputs against scales by hand."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+import pymc_nnsteps as nns
+from tests.diagnostics.networks import X, Y, prior
+
+SPREAD = X.std(axis=0)
+
+
+def root_mean_square(scales, axis):
+    return np.sqrt(np.mean(scales**2, axis=axis))
+
+
+def test_hierarchical_precisions():
+    """Weights and skip connections, of columns with names."""
+    table = pd.DataFrame(X, columns=["a", "b"])
+    model = nns.hierarchical_mlp(table, Y, hidden=(3,), priors={"io": "0.2:1:4"})
+    draws = prior(model, 2, 20)
+    found = nns.relevance(draws, model=model, prob=0.8)
+    assert set(found.draws) == {"W_ih1", "W_io"}
+    for group in ("ih1", "io"):
+        expected = SPREAD / np.sqrt(draws[f"tau_{group}_unit"].values)
+        np.testing.assert_allclose(found.draws[f"W_{group}"], expected)
+        rows = found.table.loc[f"W_{group}"]
+        assert list(rows["median"]) == sorted(rows["median"], reverse=True)
+        quantiles = np.quantile(expected[..., 1], [0.5, 0.1, 0.9])
+        np.testing.assert_allclose(rows.loc["b"], quantiles)
+    assert "median" in str(found)
+
+
+@pytest.mark.parametrize("shrinkage", ["student_t", "nig"])
+def test_scales_of_bow_tie_networks(shrinkage):
+    model = nns.bow_tie(X, Y, hidden=(3,), shrinkage=shrinkage)
+    draws = prior(model, 2, 20)
+    variances = draws["tau1"].values[..., None, None] * draws["psi1"].values
+    expected = SPREAD * np.sqrt(variances.mean(axis=2))
+    np.testing.assert_allclose(nns.relevance(draws, model=model).draws["W1"], expected)
+
+
+def test_scales_by_hand():
+    """With the inputs along the first axis of the weights, which have factors beside."""
+    with pm.Model(coords={"feature": ["a", "b"]}) as model:
+        x = pm.Data("inputs", X, dims=("obs", "feature"))
+        s, common = pm.HalfNormal("s", dims="feature"), pm.HalfNormal("common", shape=3)
+        W = pm.Laplace("W", 0, common * s[:, None], shape=(2, 3), dims=("feature", "unit"))
+        offset = pm.Normal("offset", 0, common[0], dims="feature")
+        pm.Normal("y", pm.math.tanh((x + offset) @ W).sum(axis=-1), 1, observed=Y)
+    draws = prior(model, 1, 20)
+    found = nns.relevance(draws, model=model).draws
+    expected = SPREAD * draws["s"].values * root_mean_square(draws["common"].values, -1)[..., None]
+    assert set(found) == {"W"}
+    np.testing.assert_allclose(found["W"], expected)
+
+
+def test_what_has_no_relevance():
+    model = nns.intermediate_noise_mlp(X, Y, hidden=(3,), noise=0.5)
+    with pytest.raises(ValueError, match="relevance needs weights with the dimension"):
+        nns.relevance(prior(model, 1, 2), model=model)
+    bow_tie = nns.bow_tie(X, Y, hidden=(3,))
+    with pytest.raises(ValueError, match="idata lacks"):
+        nns.relevance(prior(bow_tie, 1, 2).drop_vars("psi1"), model=bow_tie)

@@ -1,0 +1,97 @@
+"""Partial dependence against averages in NumPy."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.prediction import blocks, dependence
+
+RNG = np.random.default_rng(0)
+X = np.column_stack([RNG.normal(size=(9, 2)), np.arange(9) % 3])
+W = RNG.normal(size=(2, 50, 3, 2))
+
+
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch):
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+
+
+def f(x, w):
+    """Of an interaction, so that the average over the data is no value at their average."""
+    return np.tanh(x[:, :1] * x[:, 1:2] * w[0] + x[:, 1:2] * w[1]) + x[:, 2:] * w[2]
+
+
+def model_and_draws(features=("a", "b", "output")):
+    with pm.Model(coords={"feature": features, "side": ["left", "right"]}) as model:
+        x = pm.Data("inputs", X, dims=("obs", "feature"))
+        w = pm.Normal("w", dims=("feature", "side"))
+        mean = pm.math.tanh(x[:, :1] * x[:, 1:2] * w[0] + x[:, 1:2] * w[1]) + x[:, 2:] * w[2]
+        pm.Normal("y", mean, 1, observed=np.zeros((9, 2)))
+    return model, xr.Dataset({"w": (("chain", "draw", "feature", "side"), W)})
+
+
+def averages(positions, places, data=X, w=W):
+    """Means over the data, shape (n_draws, n_places, n_outputs)."""
+    changed = np.tile(data, (len(places), 1, 1))
+    changed[:, :, positions] = places[:, None]
+    return np.array([[f(x, each).mean(axis=0) for x in changed] for each in w.reshape((-1, 3, 2))])
+
+
+@pytest.mark.parametrize("numbers", [2**25, 2000])
+@pytest.mark.parametrize("features", ["b", ("b", "output"), [2, 0]])
+def test_means_and_bands(features, numbers, monkeypatch):
+    """Of all inputs' kinds: many values, few values; one and two; at once and in parts."""
+    monkeypatch.setattr(dependence, "NUMBERS", numbers)
+    model, draws = model_and_draws()
+    found = nns.partial_dependence(draws, features, points=5, prob=0.8, model=model)
+    wanted = [features] if isinstance(features, str) else features
+    positions = [
+        each if isinstance(each, int) else ["a", "b", "output"].index(each) for each in wanted
+    ]
+    names = [["a", "b", "inputs[output]"][position] for position in positions]
+    grids = [
+        [0, 1, 2] if position == 2 else np.linspace(X[:, position].min(), X[:, position].max(), 5)
+        for position in positions
+    ]
+    assert found["mean"].dims == (*names, "output")
+    places = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1).reshape((-1, len(grids)))
+    expected = averages(positions, places)
+    shape = (*map(len, grids), 2)
+    for name, grid in zip(names, grids, strict=True):
+        np.testing.assert_allclose(found[name], grid)
+    parts = {
+        "mean": expected.mean(axis=0),
+        "lower": np.quantile(expected, 0.1, axis=0),
+        "upper": np.quantile(expected, 0.9, axis=0),
+    }
+    for part, values in parts.items():
+        np.testing.assert_allclose(found[part], values.reshape(shape), err_msg=part)
+
+
+def test_some_rows_and_draws():
+    """Both evenly spread."""
+    model, draws = model_and_draws()
+    found = nns.partial_dependence(draws, "a", points=3, rows=3, draws=25, model=model)
+    places = np.linspace(X[:, 0].min(), X[:, 0].max(), 3)[:, None]
+    expected = averages([0], places, X[[0, 4, 8]], W[:, ::4]).mean(axis=0)
+    np.testing.assert_allclose(found["mean"], expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": "c"}, r"features must be one of the columns \['a', 'b', 'output'\]; got 'c'"),
+        ({"features": ("a", 0)}, "features must be a column, or a pair of two"),
+        ({"features": ["a", "b", 2]}, "features must be a column, or a pair of two"),
+        ({"features": []}, "features must be a column, or a pair of two"),
+        ({"features": "a", "points": 0}, "points must be a positive integer; got 0"),
+        ({"features": "a", "prob": 1.0}, "prob must be a positive number below 1; got 1.0"),
+        ({"features": "a", "inputs": "X"}, "inputs must name the pm.Data container"),
+    ],
+)
+def test_bad_input(arguments, message):
+    model, draws = model_and_draws()
+    with pytest.raises(ValueError, match=message):
+        nns.partial_dependence(draws, **arguments, model=model)
