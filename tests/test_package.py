@@ -12,6 +12,7 @@ from pymc.step_methods import STEP_METHODS
 import pymc_nnsteps as nns
 
 NAMES = {
+    "HMC",
     "MALA",
     "PCN",
     "PCNL",
