@@ -13,6 +13,7 @@ import pymc_nnsteps as nns
 
 NAMES = {
     "Conv2D",
+    "HMC",
     "MALA",
     "PCN",
     "PCNL",
