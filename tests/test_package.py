@@ -17,7 +17,6 @@ NAMES = {
     "MALA",
     "PCN",
     "PCNL",
-    "Conv2D",
     "GeneralizedInverseGaussian",
     "Gibbs",
     "NotConjugate",
