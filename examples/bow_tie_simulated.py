@@ -111,17 +111,18 @@ def draw(fits: dict[int, Approximation], path: Path) -> None:
     for (depth, found), (above, below) in zip(fits.items(), axes.T, strict=True):
         above.plot(along[:, 0], function(along), "k:", label="truth")
         networks = {"all": found, f"level {LEVEL:g}": found.select(LEVEL)}
-        for (label, network), color in zip(networks.items(), ("C0", "C1"), strict=True):
+        styles = (("C0", "-"), ("C1", "--"))
+        for (label, network), (color, style) in zip(networks.items(), styles, strict=True):
             predicted = network.predict(along, random_seed=0)
             lower, mean, upper = (
                 predicted[name].values[:, 0] for name in ("lower", "mean", "upper")
             )
-            above.plot(along[:, 0], mean, color, label=label)
+            above.plot(along[:, 0], mean, color + style, label=label)
             above.fill_between(along[:, 0], lower, upper, color=color, alpha=0.2)
         above.set(title=f"{depth} hidden layer{'s' * (depth > 1)}", xlabel="x1", ylabel="y")
         above.legend()
-        found.selection_path().plot(ax=below, logx=True, drawstyle="steps-post")
-        below.set(xlabel="level", ylabel="kept")
+        found.selection_path().plot(ax=below, logx=True, logy="sym", drawstyle="steps-post")
+        below.set(xlabel="level", ylabel="kept", ylim=(0, None))
     figure.savefig(path, dpi=150)
 
 

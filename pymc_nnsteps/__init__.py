@@ -38,13 +38,14 @@ from pymc_nnsteps.models import (
 )
 from pymc_nnsteps.prediction import log_likelihood, partial_dependence, predict
 from pymc_nnsteps.rejection import rejection_sample
-from pymc_nnsteps.steps import MALA, PCN, PCNL, Gibbs
+from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
 from pymc_nnsteps.variational import fit
 
 __version__ = version("pymc_nnsteps")
 
 __all__ = [
+    "HMC",
     "MALA",
     "PCN",
     "PCNL",

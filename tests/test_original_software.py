@@ -113,6 +113,22 @@ def test_gibbs_and_nuts(case):
     assert_within_4_errors(*quantities(case, model, idata))
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_gibbs_and_hmc():
+    """Compiled trajectories in a metric of precisions that Gibbs moves."""
+    model = t1()
+    scales = [rv for rv in model.free_RVs if rv.name.startswith("tau")]
+    with model:
+        steps = [nns.HMC([rv for rv in model.free_RVs if rv not in scales]), nns.Gibbs(scales)]
+    idata = pm.sample(
+        10_000, tune=1_000, chains=2, cores=2, random_seed=1, model=model, step=steps,
+        progressbar=False, compute_convergence_checks=False,
+    )  # fmt: skip
+    assert int(idata["sample_stats"]["diverging"].sum()) < 200
+    assert_within_4_errors(*quantities("t1", model, idata))
+
+
 MAIN_MODE = {"tau_ih1": 0.55, "tau_bh1": 0.04, "tau_h1o": 22.0, "tau_noise": 0.1}
 """Typical standard deviations. A chain from zero ends in the other mode, of mass 0.036."""
 

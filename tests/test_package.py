@@ -12,6 +12,8 @@ from pymc.step_methods import STEP_METHODS
 import pymc_nnsteps as nns
 
 NAMES = {
+    "Conv2D",
+    "HMC",
     "MALA",
     "PCN",
     "PCNL",
@@ -26,6 +28,7 @@ NAMES = {
     "explain",
     "fit",
     "hierarchical_mlp",
+    "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "log_likelihood",
     "one_hot",

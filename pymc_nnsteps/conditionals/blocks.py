@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import equal_computations
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten, matmul_last, varies
@@ -115,10 +116,12 @@ class Evidence:
 
     At each label; axes: design (labels, n, d), response, weight and factor (labels, n). No factor
     is one. ``index`` holds, for a label axis at which the child picks entries of the block, the
-    entries and the block's length.
+    entries and the block's length. ``parts`` are the columns of the design that belong to each
+    variable: products of them spare an array of all (patches, and a column of ones).
     """
 
     design: TensorVariable
+    parts: tuple[TensorVariable, ...]
     response: TensorVariable
     weight: TensorVariable
     factor: TensorVariable | None
@@ -174,7 +177,9 @@ class Evidence:
         """``C^T P C``, with axes (labels, d, d)."""
         design, weight = self.shared_design, self.design_weight
         if design is not None and not varies(weight, [self.n_label_axes]):
-            gram = pt.dot(design.T, design).dimshuffle(*["x"] * self.n_label_axes, 0, 1)
+            blocks = [self._against_design(part.T) for part in self._shared_parts]
+            stacked = blocks[0] if len(blocks) == 1 else pt.concatenate(blocks)
+            gram = stacked.dimshuffle(*["x"] * self.n_label_axes, 0, 1)
             return self._gather(gram * weight[..., None])
         weighted = self.design * weight[..., None]
         return self._gather(weighted.mT @ self.design)
@@ -190,8 +195,17 @@ class Evidence:
             weighted = weight * self.response
             return self._gather((self.design * weighted[..., None]).sum(-2))
         if varies(weight, [self.n_label_axes]):
-            return self._gather(matmul_last(weight * self.response, design))
-        return self._gather(weight * matmul_last(self.response, design))
+            return self._gather(self._against_design(weight * self.response))
+        return self._gather(weight * self._against_design(self.response))
+
+    @property
+    def _shared_parts(self) -> list[TensorVariable]:
+        return [part.dimshuffle(self.n_label_axes, self.n_label_axes + 1) for part in self.parts]
+
+    def _against_design(self, array: TensorVariable) -> TensorVariable:
+        """Product of an array (..., n) with a design that all labels share."""
+        products = [matmul_last(array, part) for part in self._shared_parts]
+        return products[0] if len(products) == 1 else pt.concatenate(products, axis=-1)
 
     def _gather(self, array: TensorVariable) -> TensorVariable:
         """Sum what the child's labels say into the block's labels."""
@@ -314,6 +328,7 @@ def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
 
     return Evidence(
         concatenate(designs, [seen.child.shape[axis] for axis in axes.labels]),
+        tuple(designs),
         flatten(response, n, n_rows),
         by_row(weight),
         None if factor is None else by_row(factor.dimshuffle(*axes.labels, *axes.rows)),
@@ -364,12 +379,30 @@ def _design(
     member: Layout, term: Term, axes: _ChildAxes, lengths_of_rows: dict[int, Length]
 ) -> TensorVariable:
     """The part of the design that belongs to a variable of the block, (labels, n, entries)."""
-    n, front = len(axes.labels), len(axes.labels) + len(axes.rows)
-    dense = [term.out_ndim + axis for axis in member.dense]
-    design = term.coefficient.dimshuffle(*axes.labels, *axes.rows, *dense)
-    entries = {front + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
-    design = flatten(expand(design, lengths_of_rows | entries), front, len(dense))
-    return flatten(design, n, len(axes.rows))
+    n, n_rows, n_dense = len(axes.labels), len(axes.rows), len(member.dense)
+    dense = tuple(term.out_ndim + axis for axis in member.dense)
+    entries = [member.lengths[axis] for axis in member.dense]
+    if _lies_before(term.coefficient, dense, axes.rows):
+        ordered = term.coefficient.dimshuffle(*axes.labels, *dense, *axes.rows)
+        of_entries = {n + i: length for i, length in enumerate(entries)}
+        of_rows = {axis + n_dense: length for axis, length in lengths_of_rows.items()}
+        flat = flatten(expand(ordered, of_entries | of_rows), n + n_dense, n_rows)
+        return flatten(flat, n, n_dense).mT
+    ordered = term.coefficient.dimshuffle(*axes.labels, *axes.rows, *dense)
+    of_entries = {n + n_rows + i: length for i, length in enumerate(entries)}
+    flat = flatten(expand(ordered, lengths_of_rows | of_entries), n + n_rows, n_dense)
+    return flatten(flat, n, n_rows)
+
+
+def _lies_before(array: TensorVariable, first: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether axes lie before others in memory, as far as a transpose at the top tells."""
+    if array.owner is None or not isinstance(array.owner.op, DimShuffle):
+        return False
+    order = array.owner.op.new_order
+    places, behind = (
+        [i for axis in axes if isinstance(i := order[axis], int)] for axes in (first, others)
+    )
+    return bool(places and behind) and max(places) < min(behind)
 
 
 def _picked(first: Layout, seen: Observation, axis: int) -> tuple[TensorVariable, Length] | None:

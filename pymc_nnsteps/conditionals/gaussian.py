@@ -154,7 +154,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
         linked = [term.linked_axes for term in terms]
         dense = [a for a in range(rv.ndim) if any(a not in axes for axes in linked)]
         labels = {rv: tuple(axis for axis in range(rv.ndim) if axis not in dense)}
-        observations = tuple(_cut_dense(seen, rv, dense) for seen in observations)
+        observations = tuple(cut_axes(seen, rv, dense) for seen in observations)
     else:
         labels = _common_labels(model, rvs, direct, observations)
     members = tuple(
@@ -235,7 +235,8 @@ def _read_affine(
     return form.offset, tuple(form.terms[rv] for rv in rvs)
 
 
-def _cut_dense(seen: Child, rv: TensorVariable, dense: Sequence[int]) -> Child:
+def cut_axes(seen: Child, rv: TensorVariable, dense: Sequence[int]) -> Child:
+    """What a child sees of a variable, with axes that it carries along as dense ones."""
     [term] = seen.terms
     for out_axis, link in enumerate(term.links):
         if link is not None and link.axis in dense:

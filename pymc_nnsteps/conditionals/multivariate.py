@@ -15,7 +15,10 @@ with any covariance matrices, given or drawn. Posterior:
     h = \Lambda \mu_0 + \sum_c C_c^T Q_c (y_c - o_c).
 
 All entries of :math:`v` are drawn at once, at a cost that grows with the cube of their number;
-:mod:`.gaussian` draws what has no covariance matrix.
+:mod:`.gaussian` draws what has no covariance matrix. Where :math:`v` holds several vectors of a
+MvNormal prior (correlated effects of groups, given their Cholesky factor) and each child sees them
+one at a time, by its mean or its logit, they are independent and drawn each with a matrix of its
+own.
 """
 
 from dataclasses import dataclass
@@ -30,6 +33,8 @@ from pytensor.tensor.linalg import MatrixInverse, cholesky
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.augmentation import augmented
+from pymc_nnsteps.conditionals.blocks import Child, Layout, evidence_of
 from pymc_nnsteps.conditionals.conditional import (
     Conditional,
     Draw,
@@ -40,6 +45,7 @@ from pymc_nnsteps.conditionals.conditional import (
     require_transform,
     value_of,
 )
+from pymc_nnsteps.conditionals.gaussian import cut_axes, observe
 from pymc_nnsteps.conditionals.gaussian_draws import draw_from_factor
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import affine, broadcast
@@ -88,6 +94,35 @@ class GaussianVector(Conditional):
         rng, noise = standard_normal(rng, (rv.size,), rv.dtype)
         vector = draw_from_factor(factor, linear[:, 0], noise)
         return Draw(rng, {rv: typed_like(rv, vector.reshape(lengths(rv)))})
+
+
+@dataclass(frozen=True)
+class GaussianVectors(Conditional):
+    """Full conditional of the vectors of a MvNormal variable, independent given the rest."""
+
+    draws: tuple[TensorVariable, ...]
+    layout: Layout
+    observations: tuple[Child, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "multivariate Gaussian by label"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        rv = self.layout.rv
+        precision = precision_matrix(rv)
+        linear = (precision @ _full(location(rv), rv)[..., None])[..., 0]
+        for observation in self.observations:
+            rng, seen = augmented(rng, observation)
+            evidence = evidence_of([self.layout], seen)
+            precision = precision + evidence.information()
+            linear = linear + evidence.linear()
+        size = lengths(rv)
+        factor = cholesky(pt.broadcast_to(precision, (*size, size[-1])), lower=True)
+        rng, noise = standard_normal(rng, size, rv.dtype)
+        return Draw(rng, {rv: typed_like(rv, draw_from_factor(factor, linear, noise, b_ndim=1))})
 
 
 def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
@@ -151,7 +186,7 @@ def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
 
 
 @recognises(GAUSSIAN, GAUSSIAN, when=_has_a_covariance)
-def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector:
+def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | GaussianVectors:
     """Recognise a Gaussian variable among multivariate normal ones.
 
     Raises
@@ -160,7 +195,28 @@ def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector:
     """
     require_free(model, rv)
     require_transform(model, rv)
+    seen = _seen_by_label(model, rv)
+    if seen is not None:
+        layout = Layout(rv, tuple(range(rv.ndim - 1)), (rv.ndim - 1,))
+        return GaussianVectors((rv,), layout, seen)
     return GaussianVector((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))
+
+
+def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | None:
+    """What children see of several vectors, if each entry of a child sees one vector."""
+    if rv.ndim < 2 or not isinstance(rv.owner.op, MvNormalRV):
+        return None
+    labels, last = set(range(rv.ndim - 1)), rv.ndim - 1
+    found = []
+    for child in children(model, rv):
+        try:
+            seen = observe(model, child, [rv])
+        except NotConjugate:
+            return None
+        if not labels <= seen.terms[0].linked_axes:
+            return None
+        found.append(cut_axes(seen, rv, [last]))
+    return tuple(found)
 
 
 def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:

@@ -131,7 +131,10 @@ def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
     term = cut_links(term.whole(), [axis for axis in linked if axis not in kept], rv)
     new: list[Link | None] = [None] * arrays.ndim
     for axis in kept:
-        index = pt.broadcast_arrays(*arrays.arrays)[arrays.axes.index(axis)]
+        position = arrays.axes.index(axis)
+        index = arrays.arrays[position]
+        if index.type.broadcastable[0]:
+            index = pt.broadcast_arrays(*arrays.arrays)[position]
         new = [take(term, axis, index).links[axis]]
     order = arrays.carried(term.out_ndim)
     links = [None if axis is None else term.links[axis] for axis in order]

@@ -10,6 +10,8 @@ from functools import reduce
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.basic import equal_computations
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.values import scalar_constant
@@ -224,9 +226,16 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
         return term
     term, other = term.whole(), terms[rv].whole()
     for axis in range(term.out_ndim):
-        if other.links[axis] != term.links[axis]:
+        if not _same_link(other.links[axis], term.links[axis]):
             term, other = (cut_link(t, axis, rv) for t in (term, other))
     return Term(term.links, other.coefficient + term.coefficient)
+
+
+def _same_link(first: Link | None, second: Link | None) -> bool:
+    """Whether two axes carry the same entries along, as far as their graphs tell."""
+    if first is None or second is None or first.index is None or second.index is None:
+        return first == second
+    return first.axes == second.axes and equal_computations([first.index], [second.index])
 
 
 def sum_axis(term: Term, axis: int, length: Length, rv: TensorVariable) -> Term:
@@ -247,6 +256,20 @@ def sum_axis(term: Term, axis: int, length: Length, rv: TensorVariable) -> Term:
     return Term(without_link(term.links, axis), coefficient.astype(term.coefficient.dtype))
 
 
+def split_axis(array: TensorVariable, axis: int, lengths: Sequence[Length]) -> TensorVariable:
+    """Split an axis of an array into several, in place: where it lies before it is transposed."""
+    node, more = array.owner, len(lengths) - 1
+    if node is None or not isinstance(node.op, DimShuffle) or node.op.new_order[axis] == "x":
+        before, behind = range(axis), range(axis + 1, array.ndim)
+        return array.reshape((*axis_lengths(array, before), *lengths, *axis_lengths(array, behind)))
+    inner: Any = node.op.new_order[axis]
+    old: Sequence[Any] = node.op.new_order
+    order: list[Any] = [i if i == "x" or i < inner else i + more for i in old]
+    order[axis : axis + 1] = range(inner, inner + len(lengths))
+    split: TensorVariable = split_axis(node.inputs[0], inner, lengths).dimshuffle(order)
+    return split
+
+
 def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) -> Term:
     """Sum output axis ``axis`` against the last axis of a matrix; its second last takes its place.
 
@@ -260,13 +283,12 @@ def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) 
     links = with_link(term.links, axis, None)
     order: list[Any]
     if link is not None and link.inner:
-        lengths = axis_lengths(rv, link.axes)
-        shape = [*axis_lengths(matrix, range(summed)), *lengths]
+        split = split_axis(matrix, summed, axis_lengths(rv, link.axes))
         order = [*batch, *["x"] * (2 + term.rv_ndim)]
         order[axis] = replacing
         for position, rv_axis in enumerate(link.axes, summed):
             order[n_out + rv_axis] = position
-        return Term(links, _times(term.coefficient, matrix.reshape(shape).dimshuffle(order)))
+        return Term(links, _times(term.coefficient, split.dimshuffle(order)))
     if link is not None:
         moved: list[Any] = list(range(term.coefficient.ndim))
         moved[n_out + link.axis], moved[axis] = axis, "x"

@@ -4,9 +4,10 @@
 module               its subject
 ===================  ===================================================================
 ``jit``              Numba's compilation, on disk
-``compiling``        PyTensor's compilation to C
+``compiling``        PyTensor's compilation to C, and by Numba
 ``gaussian``         draws of Gaussian blocks and layers, and Metropolis-Hastings moves
 ``ops``              these as PyTensor Ops
+``no_u_turn``        trajectories of Hamiltonian Monte Carlo
 ``error_functions``  erf and erfc of whole arrays
 ===================  ===================================================================
 """

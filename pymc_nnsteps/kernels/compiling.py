@@ -15,12 +15,13 @@ from typing import Any, override
 import numpy as np
 import pytensor
 from pymc.pytensorf import resolve_backend_compile_kwargs
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import NUMBA, Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp, deep_copy_op
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
@@ -62,6 +63,29 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
         (UseFunctionsOfMatrices(), BEFORE_FUSION), (RunViewsInPython(), LAST)
     )
     return options
+
+
+class ExactNumbaLinker(NumbaLinker):
+    """Numba without leave to reorder sums.
+
+    With it, code that was just compiled rounds otherwise than the same code from the cache.
+    """
+
+    @override
+    def fgraph_convert(self, *arguments: Any, **options: Any) -> Any:
+        with pytensor.config.change_flags(numba__fastmath=False):
+            return super().fgraph_convert(*arguments, **options)
+
+    @override
+    def jit_compile(self, fn_and_cache: Any) -> Any:
+        with pytensor.config.change_flags(numba__fastmath=False):
+            return super().jit_compile(fn_and_cache)
+
+
+def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
+    options = {} if compile_kwargs is None else compile_kwargs
+    return {"mode": Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)} | options
 
 
 def drawing(options: dict[str, Any]) -> dict[str, Any]:

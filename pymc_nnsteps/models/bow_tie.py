@@ -111,7 +111,8 @@ def bow_tie(
     noise_alpha, noise_beta : float
         The same of the outputs' ``eta^2``, in squared units of ``y``.
     sigma : float, optional
-        The outputs' ``eta``, a standard deviation in the units of ``y``, if it is known.
+        The outputs' ``eta``, a standard deviation in the units of ``y``, if it is known;
+        variational fits are of a noise that is not.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
@@ -229,6 +230,8 @@ def bow_tie(
         hidden_beta=hidden_beta,
         marginalize_gates=marginalize_gates,
     )
+    if start == "variational" and sigma is not None:
+        raise ValueError('start="variational" fits the noise too; leave sigma out.')
     noise = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
     known = None if sigma is None else floating(_standard_deviation(sigma, noise_beta))
 

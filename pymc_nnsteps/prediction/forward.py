@@ -47,7 +47,9 @@ class ForwardPass:
     weights: dict[TensorVariable, TensorVariable]
 
 
-def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPass:
+def forward_pass(
+    model: pm.Model, container: TensorSharedVariable, output_name: str | None = None
+) -> ForwardPass:
     """Mean of the observed variable with all latent layers at their means.
 
     Parameters
@@ -55,6 +57,8 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     model : pm.Model
     container : TensorSharedVariable
         The data container of the inputs.
+    output_name : str, optional
+        Name of a ``pm.Deterministic`` to compute in place of the mean.
 
     Returns
     -------
@@ -68,7 +72,10 @@ def forward_pass(model: pm.Model, container: TensorSharedVariable) -> ForwardPas
     """
     y = observed_of(model, container)
     latents = latents_of(model, container)
-    output, name = _output(model, y, container, latents)
+    if output_name is None:
+        output, name = _output(model, y, container, latents)
+    else:
+        output, name = _named_output(model, output_name, container), output_name
     inputs, stand_ins = stand_ins_of(model, container, y, [output])
     known: dict[Variable, tuple[Variable, Place]] = {
         weight: (stand_in, None) for weight, stand_in in stand_ins.items()
@@ -191,9 +198,22 @@ def _output(
     if len(named) != 1:
         raise ValueError(
             f"{describe(y)} depends on the inputs and is {distribution(y)}, whose forward mean "
-            'predict does not know; name the network\'s output, with pm.Deterministic("f", ...).'
+            "predict does not know; name the network's output, with "
+            'pm.Deterministic("f", ...), or pass its name as output=.'
         )
     return named[0], describe(named[0])
+
+
+def _named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:
+    """The deterministic of this name."""
+    known = {v.name: v for v in model.deterministics if depends_on(v, {container})}
+    if name not in known:
+        raise ValueError(
+            f"output must name a pm.Deterministic that depends on {describe(container)}, one of "
+            f"{', '.join(known) or 'none'}; got {name!r}."
+        )
+    found: TensorVariable = known[name]
+    return found
 
 
 def _targets(

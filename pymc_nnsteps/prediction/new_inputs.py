@@ -37,6 +37,7 @@ def predict(
     *,
     model: pm.Model | None = None,
     inputs: str | None = None,
+    output: str | None = None,
     kind: Kind = "function",
     num_samples: int | None = None,
     noise_draws: int = 100,
@@ -67,6 +68,9 @@ def predict(
     inputs : str, optional
         Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
         that the observed variable's parameters depend on, if not given.
+    output : str, optional
+        Name of the ``pm.Deterministic`` to compute, such as that of one of several networks
+        (:mod:`pymc_nnsteps.models.blocks`); with ``kind="function"`` only.
     kind : {"function", "probability", "response"}
         What to predict. ``"function"``: the network without noise. ``"probability"``: the
         probability of each class given the weights, or that of 1 where classes are 0 and 1.
@@ -119,8 +123,10 @@ def predict(
     posterior, samples = unstacked(idata)
     posterior = thinned(posterior, num_samples)
     if kind == "function":
-        predicted = function_values("X_new", posterior, X_new, model, inputs, progressbar)
+        predicted = function_values("X_new", posterior, X_new, model, inputs, progressbar, output)
         return stacked(predicted, samples, posterior)
+    if output is not None:
+        raise ValueError(f'output is for kind="function"; leave it out with kind="{kind}".')
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
     table, rows = _read("X_new", X_new, model, container)
@@ -146,6 +152,7 @@ def function_values(
     model: pm.Model,
     inputs: str | None,
     progressbar: bool = False,
+    output: str | None = None,
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does.
 
@@ -153,12 +160,12 @@ def function_values(
     ----------
     argument : str
         What the caller calls ``X``, for messages.
-    idata, X, model, inputs, progressbar
+    idata, X, model, inputs, progressbar, output
         As for :func:`predict`.
     """
     container = input_container(argument, model, inputs)
     table, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container)
+    network = forward_pass(model, container, output)
     posterior = posterior_of(idata)
     draws = stored_draws(posterior, model, network.weights)
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]

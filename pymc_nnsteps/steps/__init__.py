@@ -2,6 +2,7 @@
 
 from pymc_nnsteps.steps.crank_nicolson import PCN, PCNL
 from pymc_nnsteps.steps.gibbs import Gibbs
+from pymc_nnsteps.steps.hamiltonian import HMC
 from pymc_nnsteps.steps.langevin import MALA
 
-__all__ = ["MALA", "PCN", "PCNL", "Gibbs"]
+__all__ = ["HMC", "MALA", "PCN", "PCNL", "Gibbs"]

@@ -25,6 +25,50 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 
 
+class OfData:
+    """What depends on a model's data only, computed when these have been exchanged.
+
+    Parameters
+    ----------
+    data : sequence of SharedVariable
+        What is looked at to see whether data have been exchanged.
+    parts : sequence of Variable
+        Graphs of shared variables.
+
+    Attributes
+    ----------
+    values : list of ndarray
+    """
+
+    def __init__(self, data: Sequence[SharedVariable], parts: Sequence[Variable]) -> None:
+        self._data = list(data)
+        self._compute = pytensor.function(
+            [], list(parts), mode=Mode(linker="py", optimizer="fast_compile")
+        )
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute again."""
+        self._seen: list[Any] | None = self._current_data()
+        self.values: list[Any] = self._compute()
+
+    def distrust(self) -> None:
+        """Take the data for exchanged, also where they may have been edited in place."""
+        self._seen = None
+
+    def refresh_if_data_changed(self) -> bool:
+        """Whether data have been exchanged since the last refresh, which is then repeated."""
+        changed = self._seen is None or any(
+            new is not old for new, old in zip(self._current_data(), self._seen, strict=True)
+        )
+        if changed:
+            self.refresh()
+        return changed
+
+    def _current_data(self) -> list[Any]:
+        return [data.get_value(borrow=True) for data in self._data]
+
+
 class Compiled:
     """A compiled function of values that change in a chain.
 
@@ -47,14 +91,12 @@ class Compiled:
         outputs: Sequence[Variable],
         compile_kwargs: Mapping[str, Any],
     ) -> None:
-        self._data = [leaf for leaf in ancestors(outputs) if isinstance(leaf, SharedVariable)]
+        data = [leaf for leaf in ancestors(outputs) if isinstance(leaf, SharedVariable)]
         roots = [i.variable if isinstance(i, pytensor.In) else i for i in inputs]
         outputs, invariants = take_out_invariants(outputs, roots)
         self._constants = list(invariants.values())
-        self._invariants = pytensor.function(
-            [], list(invariants), mode=Mode(linker="py", optimizer="fast_compile")
-        )
-        self.refresh()
+        self._of_data = OfData(data, list(invariants))
+        self._set_constants()
         with without_blas_notice():
             self.function = pymc_compile(
                 inputs, outputs, on_unused_input="ignore", **compile_kwargs
@@ -63,29 +105,27 @@ class Compiled:
 
     def refresh(self) -> None:
         """Compute again what depends on the model's data only, in an order that needs no copies."""
-        self._seen: list[Any] | None = self._current_data()
-        for constant, value in zip(self._constants, self._invariants(), strict=True):
-            constant.set_value(np.require(value, requirements="C"), borrow=True)
+        self._of_data.refresh()
+        self._set_constants()
 
     def distrust(self) -> None:
         """Take the data for exchanged, also where they may have been edited in place."""
-        self._seen = None
+        self._of_data.distrust()
 
     def refresh_if_data_changed(self) -> bool:
         """Whether data have been exchanged since the last refresh, which is then repeated."""
-        changed = self._seen is None or any(
-            new is not old for new, old in zip(self._current_data(), self._seen, strict=True)
-        )
+        changed = self._of_data.refresh_if_data_changed()
         if changed:
-            self.refresh()
+            self._set_constants()
         return changed
+
+    def _set_constants(self) -> None:
+        for constant, value in zip(self._constants, self._of_data.values, strict=True):
+            constant.set_value(np.require(value, requirements="C"), borrow=True)
 
     def __call__(self, *values: Any) -> list[Any]:
         """The function's outputs."""
         return self.function(*values)
-
-    def _current_data(self) -> list[Any]:
-        return [data.get_value(borrow=True) for data in self._data]
 
 
 def take_out_invariants(

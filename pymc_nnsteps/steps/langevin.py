@@ -19,7 +19,7 @@ from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
 from pymc_nnsteps.steps.target import dependent_factors
-from pymc_nnsteps.steps.variables import Vars, chosen
+from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
 
 def mala_move(
@@ -127,12 +127,7 @@ class MALA(MetropolisHastings):
         size = None if step_size is None else positive_number("step_size", step_size)
         model = modelcontext(model)
         rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
-        discrete = [describe(rv) for rv in rvs if not rv.dtype.startswith("float")]
-        if discrete:
-            raise ValueError(
-                f"{', '.join(discrete)} is discrete, but MALA moves continuous variables; "
-                "leave it to another step."
-            )
+        require_continuous(rvs, "MALA")
         point = model.initial_point() if initial_point is None else initial_point
         scales = _scales(model, rvs, preconditioner or {}, point)
         super().__init__(

@@ -3,8 +3,9 @@
 These are the variables for which NUTS is wrong or poor:
 
 - of a network with latent layers (pre-activations under a kinked activation or behind a decision,
-  or binary gates, and the activations that see them): these layers, the variables whose children
-  they are, and the variables that share a child with an activation or are one;
+  or binary gates, the activations that see them, and what pooling is a mean of): these layers, the
+  variables whose children they are, and the variables that share a child with an activation or are
+  one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
   inputs: precisions of weights, biases and observations, and what controls them, at every level.
 """
@@ -68,7 +69,20 @@ def _latent_layers(model: pm.Model) -> set[TensorVariable]:
                 except NotConjugate:
                     continue
                 layers |= _layers_of(model, found, direct[0])
-    return layers.intersection(model.free_RVs)
+    return (layers | _pooled_layers(model, layers)).intersection(model.free_RVs)
+
+
+def _pooled_layers(model: pm.Model, layers: set[TensorVariable]) -> set[TensorVariable]:
+    """Pre-activations that are seen by the means over their entries alone, as under pooling."""
+    return {
+        z
+        for z in model.free_RVs
+        if len(direct := children(model, z)) == 1
+        and direct[0] in layers
+        and z not in layers
+        and _is_summed(model, z)
+        and _sums_weights(model, z)
+    }
 
 
 def _layers_of(model: pm.Model, found: Conditional, child: TensorVariable) -> set[TensorVariable]:

@@ -63,6 +63,22 @@ def _problem(model: pm.Model, variable: Variable) -> str:
     return f"{name} does not belong to this model"
 
 
+def require_continuous(rvs: Sequence[TensorVariable], step: str) -> None:
+    """Check that a step that follows gradients is given continuous variables.
+
+    Raises
+    ------
+    ValueError
+        Naming those that are discrete.
+    """
+    discrete = [describe(rv) for rv in rvs if not rv.dtype.startswith("float")]
+    if discrete:
+        raise ValueError(
+            f"{', '.join(discrete)} is discrete, but {step} moves continuous variables; "
+            "leave it to another step."
+        )
+
+
 def as_tensor(value: Variable) -> TensorVariable:
     """A variable without the names of its dimensions, if it has any."""
     return pt.as_tensor(value, allow_xtensor_conversion=True)

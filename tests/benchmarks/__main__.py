@@ -16,6 +16,7 @@ BENCHMARKS = {
     "j": "thermalisation",
     "k": "variational",
     "l": "convolution",
+    "m": "hamiltonian",
 }
 
 

@@ -291,6 +291,8 @@ AFFINE = {
     "twice with coefficients": (HC * b + 2 * b - b / 3, b),
     "twice through a product": (X @ W.T + HC[:, :3] @ W.T, W),
     "twice through products": ((X @ w) * x + HC[:, :3] @ w - 1, w),
+    "twice through the same index": (S[groups % 4, 0] + S[groups % 4, 2] * x, S),
+    "twice through two indices": (W[groups % 4, 0] + W[groups % 3, 1] * x, W),
     "cancels in part": (w - 0.5 * w, w),
     "gathered and scaled": (2 * theta[GC] + 1, theta),
     "three variables": (X @ (W + s).T + b, W, s, b),
@@ -439,6 +441,8 @@ def test_structure_that_is_kept():
     term = affine(XC[:4].reshape(1, 12) @ T.reshape((2, 12)).T, {T}).terms[T]
     assert [link and link.axis for link in term.links] == [None, 0]
     assert term.coefficient.type.shape == (1, 1, 1, 3, 4)
+    term = affine(S[groups % 4, 0] + S[groups % 4, 2] * x, {S}).terms[S]
+    assert term.links[0].axis == 0
     kernels = pm.Normal.dist(shape=(2, 3, 2, 2))
     patches = pt.ones((5, 3, 3, 12))
     term = affine(patches @ kernels.reshape((2, 12)).T, {kernels}).terms[kernels]

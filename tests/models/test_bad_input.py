@@ -514,6 +514,10 @@ BOW_TIE_CASES = {
     "hidden betas": ({"hidden_beta": [1, 2]}, "hidden_beta must be a positive number"),
     "sigma": ({"sigma": -1}, "sigma must be a positive number; got -1"),
     "sigma lost": ({"sigma": 1e-9}, "sigma is too small: a variance below"),
+    "sigma and start": (
+        {"sigma": 1, "start": "variational"},
+        "fits the noise too; leave sigma out",
+    ),
     "sigma and noise": ({"sigma": 1, "noise_beta": 1}, "sigma fixes the noise that noise_beta"),
     "noise alpha": ({"noise_alpha": np.inf}, "noise_alpha must be a positive number; got inf"),
     "noise beta": ({"noise_beta": 0.0}, "noise_beta must be a positive number; got 0.0"),

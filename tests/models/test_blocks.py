@@ -218,5 +218,13 @@ def test_a_partially_linear_model_is_sampled():
         )
     assert set(idata["sample_stats"].data_vars) >= {"n_sweeps"}
     assert abs(idata["posterior"]["slope"].mean() - 2) < 0.15
-    zero, beyond = nns.predict(idata, X_new, model=model).mean(("chain", "draw")).values[:, 0]
+    f = nns.predict(idata, X_new, model=model, output="f")
+    zero, beyond = f.mean(("chain", "draw")).values[:, 0]
     assert abs(beyond - zero - 1.5) < 0.5
+    X_new[:, 0] = 1
+    mean = nns.predict(idata, X_new, model=model)
+    slope = idata["posterior"]["slope"].values[..., None, None]
+    np.testing.assert_allclose(mean, f.values + slope, rtol=1e-10)
+    for wrong in ({"output": "slope"}, {"output": "f", "kind": "response"}):
+        with pytest.raises(ValueError, match=r"^output "):
+            nns.predict(idata, X_new, model=model, **wrong)

@@ -36,10 +36,13 @@ class Case:
 
     def make(self, model, **options):
         variables = self.variables and [model[name] for name in self.variables]
-        return self.step(variables, model=model, **self.arguments, **options)
+        return self.step(variables, model=model, **{**self.arguments, **options})
 
 
 PRECISIONS = ("tau_ah1", "tau_ih1", "tau_ih1_unit", "tau_bh1", "tau_h1o", "tau_noise")
+
+IN_C = {"compile_kwargs": {"mode": "CVM"}}
+"""For steps that Numba compiles unless they are told otherwise."""
 
 CASES = {
     "gibbs-relu": Case(nns.Gibbs, relu_network),
@@ -59,6 +62,7 @@ CASES = {
     "pcnl-process": Case(nns.PCNL, gaussian_process, ("f",)),
     "pcnl-network": Case(nns.PCNL, smooth_network, ("W1", "w2", "b2"), {"delta": 0.001}),
     "mala-process": Case(nns.MALA, gaussian_process, None, {"step_size": 0.02}),
+    "hmc-network": Case(nns.HMC, smooth_network, ("W1", "w2", "b2"), IN_C),
     "mala-network": Case(nns.MALA, smooth_network, None, {"preconditioner": {"W1": 0.5}}),
 }
 

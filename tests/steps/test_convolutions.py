@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.steps.networks import needs_gibbs
 
 RNG = np.random.default_rng(5)
 IMAGES, Y = RNG.normal(size=(5, 2, 5, 6)), RNG.normal(size=5)
@@ -34,6 +35,7 @@ def test_laws_are_the_models(options):
     noise = {"pre": 0.3, "pool": 0.2, "post": 0.5, "output": 0.4}
     model = nns.intermediate_noise_cnn(**({"X": IMAGES, "y": Y, "noise": noise} | options))
     table = nns.verify(model, random_seed=1)
+    assert all(needs_gibbs(model, rv) for rv in model.free_RVs)
     drawn = {name for variables, _, _ in table.rows for name in variables.split(", ")}
     assert drawn == {rv.name for rv in model.free_RVs}
     table = nns.explain(model)

@@ -1,7 +1,7 @@
 """Convolutions and average pooling of images, with their sizes.
 
 A convolution is a dense layer of every patch of an image: with the patches ``P`` of shape
-``(n_obs, in_channels * ky * kx, height * width)`` its pre-activations are ``W P + b``.
+``(n_obs, height, in_channels * ky * kx, width)`` its pre-activations are ``W P + b``.
 """
 
 from collections.abc import Sequence
@@ -210,7 +210,7 @@ def convolution(
             dims=dims[0],
         )
         mean = mean + begin_at(bias, initval)[:, None]
-    return mean.reshape((mean.shape[0], *made.shape))
+    return pt.swapaxes(mean, 1, 2)
 
 
 def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
@@ -235,17 +235,17 @@ def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 
 def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
-    """What a kernel sees, shape (n_obs, fan_in, height * width).
+    """What a kernel sees, shape (n_obs, height, fan_in, width).
 
-    In memory the rows come second, so that all patches are one matrix on the right of the kernels.
+    In memory weights come first, so that all patches are one matrix on the right of the kernels.
     """
     index, inside = _places(made)
     pixels = images.reshape((images.shape[0], int(np.prod(made.image))))
     patches = pt.swapaxes(pixels[:, index], 0, 1)
     if not inside.all():
         patches = patches * inside[:, None].astype(config.floatX)
-    n_places = index.shape[1] * index.shape[2]
-    return pt.swapaxes(patches.reshape((made.fan_in, patches.shape[1], n_places)), 0, 1)
+    in_memory = patches.reshape((made.fan_in, patches.shape[1], *made.shape[1:]))
+    return in_memory.transpose(1, 2, 0, 3)
 
 
 def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

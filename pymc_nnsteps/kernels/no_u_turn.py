@@ -1,0 +1,203 @@
+r"""A whole no-U-turn trajectory as one Numba kernel.
+
+For a density :math:`\exp(-U(q))` and momenta :math:`p \sim N(0, M)`, M diagonal, leapfrog steps of
+size :math:`\epsilon` follow the energy :math:`H(q, p) = U(q) + p^T M^{-1} p / 2`. A trajectory is
+doubled in a random direction until it turns back: over its places from ``-`` to ``+``,
+
+.. math:: p_\pm^T M^{-1} \Bigl(\sum_i p_i - \tfrac12 (p_- + p_+)\Bigr) \le 0,
+
+or until one of the balanced subtrees of the last doubling does. The next state is drawn from its
+places with probabilities proportional to :math:`\exp(-H)`, those of the last doubling preferred.
+
+A doubling is a loop over its leaves, without recursion: the subtrees that leaf n ends begin at
+the leaves whose numbers agree with n but for its last ones, and one momentum is kept for each level
+of them.
+
+All kernels stand in one file, for the reason that :mod:`pymc_nnsteps.random.kernels` gives.
+
+References
+----------
+Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014). Betancourt, *A Conceptual Introduction
+to Hamiltonian Monte Carlo*, arXiv 1701.02434 (2017), Appendix A: the multinomial version and the
+criterion. Phan, Pradhan and Jankowiak, *Composable Effects for Flexible and Accelerated
+Probabilistic Programming in NumPyro*, arXiv 1912.11554 (2019): the iterative one.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from pymc_nnsteps.kernels.jit import inline, jit
+
+Array = np.ndarray
+
+DIVERGENT = 1000.0
+"""Error of the energy beyond which a trajectory is given up."""
+
+
+@jit
+def drift(q: Array, p: Array, slope: Array, precision: Array, size: float) -> None:
+    """Half a step of the momenta, and one of the places."""
+    for i in range(len(q)):
+        p[i] += 0.5 * size * slope[i]
+        q[i] += size * p[i] / precision[i]
+
+
+@jit
+def kick(p: Array, slope: Array, size: float) -> None:
+    """Half a step of the momenta."""
+    for i in range(len(p)):
+        p[i] += 0.5 * size * slope[i]
+
+
+@jit
+def kinetic(p: Array, precision: Array) -> float:
+    """Energy of the momenta."""
+    total = 0.0
+    for i in range(len(p)):
+        total += p[i] * p[i] / precision[i]
+    return 0.5 * total
+
+
+@jit
+def turns(first: Array, last: Array, total: Array, precision: Array) -> bool:
+    """Whether a trajectory turns back, from its momenta at both ends and their sum over it."""
+    at_first = at_last = 0.0
+    for i in range(len(total)):
+        between = (total[i] - 0.5 * (first[i] + last[i])) / precision[i]
+        at_first += first[i] * between
+        at_last += last[i] * between
+    return at_first <= 0.0 or at_last <= 0.0
+
+
+@jit
+def turns_within(leaf: int, p: Array, total: Array, kept: Array, precision: Array) -> bool:
+    """Whether a subtree turns back that ends with this leaf of a doubling.
+
+    Parameters
+    ----------
+    leaf : int
+        Its number.
+    p, total : array, shape (n,)
+        Momenta at the leaf, and their sum up to it.
+    kept : array, shape (levels, 2, n)
+        The same where the subtrees begin. Those of an even leaf are entered.
+    precision : array, shape (n,)
+    """
+    level = 0
+    rest = leaf >> 1
+    while rest:
+        level += rest & 1
+        rest >>= 1
+    if leaf % 2 == 0:
+        kept[level, 0] = p
+        kept[level, 1] = total
+        return False
+    rest = leaf
+    while rest & 1:
+        if turns(kept[level, 0], p, total - kept[level, 1] + kept[level, 0], precision):
+            return True
+        level -= 1
+        rest >>= 1
+    return False
+
+
+@inline
+def log_add(a: float, b: float) -> float:
+    """``log(exp(a) + exp(b))``, b finite."""
+    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
+
+
+@jit
+def no_u_turn(
+    evaluate: Any,
+    q: Array,
+    start: Array,
+    precision: Array,
+    size: float,
+    max_depth: int,
+    numbers: Array,
+    layout: Array,
+    rng: Generator,
+) -> tuple[float, float, int, int, bool]:
+    """Overwrite a place by one of the trajectory through it.
+
+    Parameters
+    ----------
+    evaluate : function
+        Of one tuple, (place, ``numbers``, ``layout``), to one whose first entry begins with the
+        log density and its gradient.
+    q : array, shape (n,)
+        The place.
+    start : array, shape (1 + n,) or longer
+        Log density and gradient there.
+    precision : array, shape (n,)
+        Variances of the momenta.
+    size : float
+        Of the leapfrog steps.
+    max_depth : int
+        Doublings at most.
+    numbers, layout : array
+        What ``evaluate`` is given beside the place.
+    rng : Generator
+
+    Returns
+    -------
+    log_density : float
+        At the new place.
+    acceptance : float
+        Mean over the trajectory of the probability to accept a place in a Metropolis step.
+    n_steps, depth : int
+        Leapfrog steps and doublings.
+    diverging : bool
+    """
+    n = len(q)
+    p = np.empty(n)
+    for i in range(n):
+        p[i] = math.sqrt(precision[i]) * rng.standard_normal()
+    density = start[0]
+    energy = kinetic(p, precision) - density
+    q_ends, p_ends, slopes = np.empty((2, n)), np.empty((2, n)), np.empty((2, n))
+    for side in range(2):
+        q_ends[side], p_ends[side], slopes[side] = q, p, start[1 : n + 1]
+    kept = np.empty((max_depth, 2, n))
+    candidate, candidate_density = np.empty(n), density
+    total, part = p.copy(), np.empty(n)
+    weight, acceptance, n_steps, depth, diverging = 0.0, 0.0, 0, 0, False
+    turning = False
+    while depth < max_depth and not turning:
+        side = 1 if rng.random() < 0.5 else 0
+        signed = size if side == 1 else -size
+        part[:] = 0.0
+        part_weight = -math.inf
+        for leaf in range(1 << depth):
+            drift(q_ends[side], p_ends[side], slopes[side], precision, signed)
+            there = evaluate((q_ends[side], numbers, layout))[0]
+            slopes[side] = there[1 : n + 1]
+            kick(p_ends[side], slopes[side], signed)
+            n_steps += 1
+            log_ratio = energy - kinetic(p_ends[side], precision) + there[0]
+            if not -DIVERGENT < log_ratio < math.inf:
+                diverging = True
+                break
+            acceptance += math.exp(min(0.0, log_ratio))
+            part_weight = log_add(part_weight, log_ratio)
+            if rng.random() < math.exp(log_ratio - part_weight):
+                candidate[:] = q_ends[side]
+                candidate_density = there[0]
+            part += p_ends[side]
+            turning = turns_within(leaf, p_ends[side], part, kept, precision)
+            if turning:
+                break
+        depth += 1
+        if diverging or turning:
+            break
+        if rng.random() < math.exp(min(0.0, part_weight - weight)):
+            q[:] = candidate
+            density = candidate_density
+        weight = log_add(weight, part_weight)
+        total += part
+        turning = turns(p_ends[0], p_ends[1], total, precision)
+    return density, acceptance / n_steps, n_steps, depth, diverging

@@ -1,0 +1,232 @@
+"""The log density that a step moves in, as one compiled function of one vector.
+
+A compiled loop calls it by its address, so that it has one signature whatever the model: the place
+as a vector, all other numbers (variables of other steps, data, what is computed from data) as
+another, and where in these each variable stands, with its shape.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numba import types
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.link.numba.linker import NumbaLinker
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import without_blas_notice
+from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
+from pymc_nnsteps.steps.prior_precision import prior_precision
+from pymc_nnsteps.steps.target import dependent_factors, log_density
+from pymc_nnsteps.steps.variables import as_tensor, as_value
+
+Point = Mapping[str, np.ndarray]
+
+
+class Located(NamedTuple):
+    """Arguments of the function."""
+
+    place: np.ndarray
+    numbers: np.ndarray
+    layout: np.ndarray
+
+
+class FlatDensity:
+    """Log density of some variables given the others, its gradient, and what the prior knows.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : sequence of TensorVariable
+        The free variables that are moved.
+    compile_kwargs : mapping
+        Options of :func:`pymc.pytensorf.compile`.
+
+    Attributes
+    ----------
+    values : list of str
+        Names of the value variables that are moved.
+
+    Raises
+    ------
+    ValueError
+        If the log density has no gradient or is random itself.
+
+    Notes
+    -----
+    The function returns one vector, for places of length n: the log density (of everything that
+    depends on the variables, their priors and Jacobians included), its gradient, the gradient of
+    all but the priors that :func:`.prior_precision` reads, and the precisions of these, 1 where
+    there are none.
+    """
+
+    def __init__(
+        self, model: pm.Model, rvs: Sequence[TensorVariable], compile_kwargs: Mapping[str, Any]
+    ) -> None:
+        refuse_random_data(model)
+        values = [model.rvs_to_values[rv] for rv in rvs]
+        precisions = [prior_precision(model, rv, rvs) for rv in rvs]
+        known = [rv for rv, precision in zip(rvs, precisions, strict=True) if precision is not None]
+        rest = [rv for rv in rvs if rv not in known] + dependent_factors(model, rvs)
+
+        place, numbers = (pt.TensorType("float64", (None,))(name) for name in ("place", "numbers"))
+        layout = pt.TensorType("int64", (None,))("layout")
+        reader = _Reader(layout)
+        parts = [reader.take(place, as_tensor(value)) for value in values]
+        moved = dict(zip(values, map(as_value, values, parts), strict=True))
+        terms = substitute([log_density(model, known), log_density(model, rest)], moved)
+        known_slopes, rest_slopes = (_gradient(term, parts, values) for term in terms)
+        read = substitute(
+            [pt.ones(()) if precision is None else precision for precision in precisions],
+            natural_values(model) | moved,
+        )
+        widths = [pt.broadcast_to(p, x.shape) for p, x in zip(read, parts, strict=True)]
+        slopes = [a + b for a, b in zip(known_slopes, rest_slopes, strict=True)]
+        pieces = [*slopes, *rest_slopes, *widths]
+        output = pt.concatenate(
+            [pt.add(*terms)[None], *(piece.ravel().astype("float64") for piece in pieces)]
+        )
+
+        others = [value for value in model.value_vars if value not in values]
+        data = [leaf for leaf in ancestors([output]) if isinstance(leaf, SharedVariable)]
+        [output], invariants = take_out_invariants([output], [place, layout, *others])
+        used = list(ancestors([output]))
+        others = [value for value in others if value in used]
+        kept = [leaf for leaf in used if isinstance(leaf, SharedVariable)]
+        computed = {shared: part for part, shared in invariants.items()}
+        self._of_data = OfData(data, [computed.get(shared, shared) for shared in kept])
+        given = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
+        [output] = substitute([output], given)
+        self.values = [value.name for value in values]
+        self._dtypes = {value.name: value.dtype for value in values}
+        self._others = [value.name for value in others]
+        with without_blas_notice():
+            self.function = pymc_compile(
+                [place, numbers, layout], output, on_unused_input="ignore", **compile_kwargs
+            )
+        self.function.trust_input = True
+        self._native: _Native | None = None
+
+    def refresh(self) -> None:
+        """Compute again what depends on the model's data only."""
+        self._of_data.refresh()
+
+    def distrust(self) -> None:
+        """Take the model's data for exchanged."""
+        self._of_data.distrust()
+
+    def read(self, point: Point) -> Located:
+        """The place of a point, and all else that the function is given."""
+        self._of_data.refresh_if_data_changed()
+        moved = [np.asarray(point[name]) for name in self.values]
+        given = [*(np.asarray(point[name]) for name in self._others), *self._of_data.values]
+        layout = np.array([*_layout(moved), *_layout(given)], dtype=np.int64)
+        return Located(_flat(moved), _flat(given), layout)
+
+    def point(self, place: np.ndarray, like: Point) -> dict[str, np.ndarray]:
+        """The values of the variables at a place, with the shapes of those of a point."""
+        shapes = [np.shape(like[name]) for name in self.values]
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+        pieces = np.split(place, ends[:-1])
+        return {
+            name: piece.reshape(shape).astype(dtype)
+            for (name, dtype), piece, shape in zip(
+                self._dtypes.items(), pieces, shapes, strict=True
+            )
+        }
+
+    def __call__(self, located: Located) -> np.ndarray:
+        """The function's output."""
+        return self.function(*located)
+
+    def packed(self, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray]:
+        """The function, called as :attr:`native` is."""
+        return (self.function(*arguments),)
+
+    @property
+    def native(self) -> Any:
+        """The function for compiled loops, of one tuple; None unless it is compiled by Numba."""
+        if not isinstance(self.function.maker.linker, NumbaLinker):
+            return None
+        if self._native is None:
+            self._native = _Native(self.function.vm.jit_fn)
+        return self._native
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Addresses are those of one process."""
+        return self.__dict__ | {"_native": None}
+
+
+class _Native(types.WrapperAddressProtocol):
+    """A function that Numba has compiled, as a value with one type for all of its signature."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        [self._compiled] = dispatcher.overloads.values()
+
+    def __wrapper_address__(self) -> int:
+        """Address of the function."""
+        name = self._compiled.fndesc.llvm_cfunc_wrapper_name
+        return int(self._compiled.library.get_pointer_to_function(name))
+
+    def signature(self) -> Any:
+        """Numba's types of the arguments and the result."""
+        return self._compiled.signature
+
+
+class _Reader:
+    """Takes variables out of vectors: where they stand in these is read of a layout.
+
+    For each variable, one after another: where it begins and ends, and the lengths of its axes.
+    """
+
+    def __init__(self, layout: TensorVariable) -> None:
+        self._layout = layout
+        self._position = 0
+
+    def take(self, vector: TensorVariable, like: TensorVariable) -> TensorVariable:
+        """What stands in a vector for a variable, with its type."""
+        start = self._position
+        self._position += 2 + like.ndim
+        lengths = [
+            self._layout[start + 2 + axis] if length is None else length
+            for axis, length in enumerate(like.type.shape)
+        ]
+        piece = vector[self._layout[start] : self._layout[start + 1]]
+        return piece.reshape(lengths, ndim=like.ndim).astype(like.dtype)
+
+
+def _layout(arrays: Sequence[np.ndarray]) -> list[int]:
+    """What a reader reads, for arrays one after another in a vector."""
+    numbers, end = [], 0
+    for array in arrays:
+        numbers += [end, end + array.size, *array.shape]
+        end += array.size
+    return numbers
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    flat = [array.ravel().astype(np.float64, copy=False) for array in arrays]
+    return np.concatenate([np.zeros(0), *flat])
+
+
+def _gradient(
+    target: TensorVariable, parts: Sequence[TensorVariable], values: Sequence[Variable]
+) -> list[TensorVariable]:
+    try:
+        slopes: Any = pt.grad(target, list(parts), disconnected_inputs="ignore")
+    except (NullTypeGradError, NotImplementedError) as error:
+        names = ", ".join(map(describe, values))
+        raise ValueError(
+            f"The log density has no gradient with respect to {names} ({error}); "
+            "use PCN, which needs none."
+        ) from error
+    return list(slopes)

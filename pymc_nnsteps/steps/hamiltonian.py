@@ -1,0 +1,287 @@
+"""Hamiltonian Monte Carlo with a metric that follows what other steps draw."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import pymc as pm
+from pymc.initial_point import PointType
+from pymc.model import modelcontext
+from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
+from pymc.util import RandomGenerator, get_random_generator
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
+from pymc_nnsteps.graphs.shapes import require_fitting_data
+from pymc_nnsteps.kernels.compiling import numba_by_default
+from pymc_nnsteps.kernels.no_u_turn import no_u_turn
+from pymc_nnsteps.steps.flat import FlatDensity, Located
+from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
+
+Metric = Literal["prior+curvature", "prior"]
+
+RECENT = 8
+"""Power of the number of a tuning draw that its weight in the learnt curvature grows with."""
+
+FIRST_SIZE = 0.5
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Running mean of squared gradients, in which recent ones count most.
+
+    The n-th of them has a weight that grows as the power ``RECENT`` of n, so that a chain's way to
+    its typical places is forgotten; before the first the mean is one.
+    """
+
+    mean: np.ndarray
+    count: int = 0
+
+    def update(self, gradient: np.ndarray) -> "Curvature":
+        """Take account of a gradient; one that is not finite says nothing."""
+        squares = gradient**2
+        if not np.isfinite(squares).all():
+            return self
+        count = self.count + 1
+        weight = (RECENT + 1) / (count + RECENT + 1)
+        return Curvature(self.mean + weight * (squares - self.mean), count)
+
+
+@dataclass_state
+class HMCState(StepMethodState):
+    """Sampling state of :class:`HMC`."""
+
+    tune: bool
+    adaptation: DualAveraging
+    curvature: Curvature | None
+    n_diverging: int
+
+
+class HMC(BlockedStep):
+    r"""Hamiltonian Monte Carlo whose metric is re-made for every trajectory.
+
+    Made to run beside :class:`~pymc_nnsteps.Gibbs`: the scales of weights that another step has
+    just drawn may differ from the last ones by factors. The precision of each momentum is
+
+    .. math:: M_i = \text{prior precision}_i(\text{parents}) + c_i,
+
+    the prior's at the present values of the variable's parents (of a Normal, Student-t or Laplace
+    prior; 1 on the unconstrained scale for others, and where a parent is moved by this step too),
+    and the curvature of the rest of the log density: the mean of its squared gradients in tuning,
+    recent ones above all, kept after that. As no M depends on what is moved, the posterior is left
+    invariant.
+
+    A trajectory is multinomial and ends where it turns back (no-U-turn), and is one call of a
+    compiled loop, the gradient included.
+
+    Parameters
+    ----------
+    vars : variable or list of variables, optional
+        Continuous random variables (or their names), those of :mod:`pymc.dims` among them. None:
+        all of the model.
+    metric : {"prior+curvature", "prior"}
+        As above, or without the curvature that is learnt.
+    step_size : float, optional
+        Of leapfrog steps, in units of the metric. If not given it is adapted during tuning and
+        kept after that.
+    target_accept : float
+        Mean acceptance probability over a trajectory that the adaptation aims at.
+    max_depth : int
+        A trajectory is doubled at most so many times. Where other steps draw the scales of the
+        variables, these are what moves slowly, and shorter trajectories (7) may gain.
+    model : pm.Model, optional
+        Taken from the context if not given.
+    rng : RandomGenerator, optional
+    blocked : bool
+        PyMC's; the variables are moved as one block.
+    initial_point : dict, optional
+        A point with the shapes of the variables. PyMC passes it.
+    compile_kwargs : dict, optional
+        Options of :func:`pymc.pytensorf.compile`. By default the gradient is compiled by Numba.
+        With another mode, such as ``{"mode": "CVM"}``, the same trajectories are followed by
+        Python, at several times the cost.
+
+    Raises
+    ------
+    ValueError
+        If a variable is discrete, if the model's density has no gradient or is random itself
+        (``pm.Minibatch``), if it is not finite where a trajectory begins, or if an argument is out
+        of range.
+
+    Notes
+    -----
+    Statistics of a draw: ``acceptance_probability`` (the mean over the trajectory),
+    ``proposal_size`` (of the leapfrog steps), ``log_density`` (the sum of the model's log densities
+    that depend on the variables, their own and Jacobians included), ``n_leapfrog``, ``diverging``
+    (which PyMC counts and warns of), ``n_diverging`` (since tuning).
+
+    References
+    ----------
+    Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014). Betancourt, *A Conceptual
+    Introduction to Hamiltonian Monte Carlo*, arXiv 1701.02434 (2017). Neal, *Bayesian Learning for
+    Neural Networks* (1996), Section 3.5: step sizes from the present hyperparameters.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     tau = pm.Gamma("tau", 2, 1)
+    ...     w = pm.Normal("w", 0, tau=tau, shape=2)
+    ...     y = pm.Normal("y", pm.math.tanh(w), 0.1, observed=[0.3, -0.2])
+    ...     steps = [nns.HMC([w], compile_kwargs={"mode": "CVM"}), nns.Gibbs([tau])]
+    >>> point, [stats] = steps[0].step(model.initial_point())
+    >>> stats["diverging"]
+    False
+    """
+
+    name = "hmc"
+    _state_class = HMCState
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "acceptance_probability": (np.float64, []),
+        "proposal_size": (np.float64, []),
+        "log_density": (np.float64, []),
+        "n_leapfrog": (np.int64, []),
+        "diverging": (bool, []),
+        "n_diverging": (np.int64, []),
+    }
+
+    def __init__(
+        self,
+        vars: Vars = None,
+        *,
+        metric: Metric = "prior+curvature",
+        step_size: float | None = None,
+        target_accept: float = 0.9,
+        max_depth: int = 10,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        blocked: bool = True,
+        initial_point: PointType | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        require_choice("metric", metric, get_args(Metric))
+        self._learns = metric == "prior+curvature"
+        self._given_size = None if step_size is None else positive_number("step_size", step_size)
+        self._target = positive_number("target_accept", target_accept, below=1)
+        self.max_depth = positive_integer("max_depth", max_depth)
+        model = modelcontext(model)
+        require_fitting_data(model)
+        rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
+        require_continuous(rvs, "HMC")
+        self.vars = [model.rvs_to_values[rv] for rv in rvs]
+        self.rng = get_random_generator(rng)
+        self._density = FlatDensity(model, rvs, numba_by_default(compile_kwargs))
+        self._start(tune=True)
+        located = self._density.read(
+            model.initial_point() if initial_point is None else initial_point
+        )
+        start = self._density(located)
+        self._move(np.random.default_rng(0), located, start, np.ones(len(located.place)), 1)
+
+    def _start(self, *, tune: bool) -> None:
+        self.tune = tune
+        self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
+        self.curvature: Curvature | None = None
+        self.n_diverging = 0
+
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Prepare for a chain: the generator, what is adapted, and what depends on the data."""
+        super().setup_chain(rng, tune, draws)
+        self._start(tune=tune > 0)
+        self._density.refresh()
+
+    @property
+    def sampling_state(self) -> DataClassState:
+        """PyMC's; what depends on data is computed anew, since they may have changed."""
+        return super().sampling_state
+
+    @sampling_state.setter
+    def sampling_state(self, state: DataClassState) -> None:
+        WithSamplingState.sampling_state.__set__(self, state)
+        self._density.distrust()
+
+    @property
+    def size(self) -> float:
+        """Size of the leapfrog steps of the next trajectory."""
+        if self._given_size is not None:
+            return self._given_size
+        return math.exp(self.adaptation.current if self.tune else self.adaptation.average)
+
+    def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
+        """Follow a trajectory from ``point``."""
+        located = self._density.read(point)
+        start = self._density(located)
+        if not np.isfinite(start[0]):
+            names = ", ".join(self._density.values)
+            raise ValueError(
+                f"The log density of {names} is {start[0]} where a trajectory is to begin; start "
+                "the chain elsewhere, with initvals."
+            )
+        _, rest, prior = np.split(start[1:], 3)
+        curvature = self.curvature or Curvature(np.ones_like(prior))
+        if self.tune:
+            curvature = curvature.update(rest)
+        self.curvature = curvature
+        precision = prior + curvature.mean if self._learns else prior
+        size = self.size
+        log_density, acceptance, n_leapfrog, _, diverging = self._move(
+            self.rng, located, start, precision, self.max_depth
+        )
+        if self.tune:
+            self.adaptation = self.adaptation.update(acceptance)
+        else:
+            self.n_diverging += diverging
+        new_point = point.copy()
+        new_point.update(self._density.point(located.place, point))
+        stats = {
+            "acceptance_probability": np.float64(acceptance),
+            "proposal_size": np.float64(size),
+            "log_density": np.float64(log_density),
+            "n_leapfrog": n_leapfrog,
+            "diverging": bool(diverging),
+            "n_diverging": self.n_diverging,
+        }
+        return new_point, [stats]
+
+    def _move(
+        self,
+        rng: np.random.Generator,
+        located: Located,
+        start: np.ndarray,
+        precision: np.ndarray,
+        max_depth: int,
+    ) -> tuple[float, float, int, int, bool]:
+        """Overwrite a place by one of the trajectory through it; see :func:`.no_u_turn`."""
+        native = self._density.native
+        move = no_u_turn.py_func if native is None else no_u_turn
+        evaluate = self._density.packed if native is None else native
+        place, numbers, layout = located
+        return move(evaluate, place, start, precision, self.size, max_depth, numbers, layout, rng)
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
+        columns = [
+            TextColumn(
+                "{task.fields[acceptance_probability]:0.2f}",
+                table_column=Column("Acceptance", ratio=1),
+            ),
+            TextColumn(
+                "{task.fields[proposal_size]:0.2g}", table_column=Column("Step size", ratio=1)
+            ),
+            TextColumn("{task.fields[n_diverging]}", table_column=Column("Divergences", ratio=1)),
+        ]
+        shown = ("acceptance_probability", "proposal_size", "n_diverging")
+        return columns, {name: [0] * n_chains for name in shown}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Any, ...]:
+        shown = ("acceptance_probability", "proposal_size", "n_diverging")
+
+        def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
+            return {name: stats[name] for name in shown} | {"failing": stats["n_diverging"] > 0}
+
+        return (update_stats,)

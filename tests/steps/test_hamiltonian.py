@@ -1,0 +1,225 @@
+"""HMC: the law it leaves invariant while its metric follows other steps, and what it refuses."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.step_methods.compound import CompoundStep
+from scipy import integrate
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.steps import hamiltonian
+from pymc_nnsteps.steps.flat import FlatDensity
+from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
+from tests.steps.chains import chain
+from tests.steps.gaussian import PRIORS, design, regression
+from tests.steps.joint import assert_joint, joint_z_scores
+
+C = {"compile_kwargs": {"mode": "CVM"}}
+"""Trajectories in Python: the machine code of Numba takes longer than they do."""
+
+RNG = np.random.default_rng(5)
+A = RNG.normal(size=(4, 3))
+
+
+def two_levels():
+    """Weights with priors of every kind that the metric reads, and one that it does not."""
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", 3.0, 2.0)
+        w = pm.Normal("w", 0.5, tau=tau, shape=3)
+        t = pm.StudentT("t", 5.0, 0.0, sigma=tau**-0.5, shape=2)
+        a = pm.Laplace("a", 0.0, 0.7)
+        r = pm.Gamma("r", 3.0, 1.0)
+        mean = pm.math.tanh(A @ w) + t[0] - t[1] * A[:, 0] + a * pm.math.log(r)
+        pm.Normal("y", mean, 0.8, observed=pm.Data("targets", np.zeros(4)))
+    return model
+
+
+def within_gibbs(model):
+    moved = nns.HMC(["w", "t", "a", "r"], step_size=0.7, model=model, **C)
+    return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
+
+
+# --- laws ----------------------------------------------------------------------------------
+
+
+def linear(draws, *, tune):
+    """A chain on a linear Gaussian model, and its law."""
+    prior = PRIORS["several"]
+    matrix, y = design(len(prior.mean))
+    model, variables = regression(prior)
+    model["targets"].set_value(y)
+    step = nns.HMC(variables, model=model, **C)
+    return chain(step, model.initial_point(), draws, tune=tune)[0], prior.posterior(matrix, 1.0, y)
+
+
+def test_law():
+    """A wrong weight of a place, a turn that is seen from one side only."""
+    history, law = linear(4_000, tune=200)
+    assert_chain_moments(history, *law)
+
+
+def test_within_gibbs():
+    """The metric changes from trajectory to trajectory, with the scale that Gibbs draws."""
+    model = two_levels()
+    assert_joint(within_gibbs(model), model, "targets", transitions=4_000)
+
+
+def quartic(theta):
+    """Log density whose curvature differs from place to place."""
+    return -4 * theta**4
+
+
+def quartic_z_scores(tune):
+    """Of the first four moments, which quadrature knows; tuned for so long."""
+    with pm.Model() as model:
+        theta = pm.Normal("theta", 0.5, 1.5)
+        pm.Potential("well", quartic(theta))
+    step = nns.HMC([theta], step_size=0.9, model=model, **C)
+    draws = chain(step, model.initial_point(), 6_000, tune=tune)[0][:, 0]
+
+    def density(x):
+        return np.exp(quartic(x) - (x - 0.5) ** 2 / (2 * 1.5**2))
+
+    moments = [integrate.quad(lambda x, k=k: x**k * density(x), -6, 6)[0] for k in range(5)]
+    return batch_means_z_scores(
+        draws[:, None] ** np.arange(1, 5) - np.array(moments[1:]) / moments[0]
+    )
+
+
+def test_learnt_curvature():
+    """It is that of tuning, for all draws that follow."""
+    assert np.all(np.abs(quartic_z_scores(tune=200)) < Z_LIMIT)
+
+
+# --- the tests see errors ------------------------------------------------------------------
+
+
+def test_curvature_that_is_learnt_after_tuning_is_seen(monkeypatch):
+    """From the place where a trajectory begins."""
+    monkeypatch.setattr(hamiltonian, "RECENT", 1e12)
+    monkeypatch.setattr(nns.HMC, "stop_tuning", lambda self: None)
+    assert np.max(np.abs(quartic_z_scores(tune=200))) > Z_LIMIT + 1
+
+
+def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
+    """Prior precisions that follow the place, and not what Gibbs draws alone."""
+    model = two_levels()
+    step = within_gibbs(model)
+    evaluate = FlatDensity.__call__
+
+    def at_the_place(self, located):
+        found = evaluate(self, located)
+        n = len(located.place)
+        found[-n:] *= 1 + 30 * located.place**2
+        return found
+
+    monkeypatch.setattr(FlatDensity, "__call__", at_the_place)
+    scores = joint_z_scores(step, model, "targets", transitions=2_000)
+    assert max(map(abs, scores.values())) > Z_LIMIT + 1
+
+
+# --- what the metric is --------------------------------------------------------------------
+
+
+def _gradient(model, rvs, point):
+    """Of the terms that depend on these variables, by PyMC."""
+    target = model.logp(vars=[*rvs, model["y"]])
+    slopes = pt.grad(target, [model.rvs_to_values[rv] for rv in rvs])
+    compute = model.compile_fn(slopes, mode="FAST_COMPILE", on_unused_input="ignore")
+    return np.concatenate([np.ravel(slope) for slope in compute(point)])
+
+
+def test_output_of_the_density():
+    """Against the model's own: value, gradient, that without the priors, prior precisions."""
+    model = two_levels()
+    rvs = [model[name] for name in ("w", "t", "a", "r")]
+    density = FlatDensity(model, rvs, C["compile_kwargs"])
+    rng = np.random.default_rng(0)
+    point = {name: rng.normal(size=v.shape) for name, v in model.initial_point().items()}
+    located = density.read(point)
+    found = density(located)
+    n = len(located.place)
+    value = model.compile_logp(vars=[*rvs, model["y"]], mode="FAST_COMPILE")(point)
+    gradient = _gradient(model, rvs, point)
+    tau = np.exp(point["tau_log__"])
+    squares = point["t"] ** 2 * tau
+    prior_slopes = [
+        -(point["w"] - 0.5) * tau,
+        -point["t"] * tau * 6 / (5 + squares),
+        [-np.sign(point["a"]) / 0.7],
+        [0.0],
+    ]
+    widths = [tau] * 3 + [1.2 * tau] * 2 + [0.7**-2, 1.0]
+    np.testing.assert_allclose(found[0], value)
+    np.testing.assert_allclose(found[1 : n + 1], gradient)
+    np.testing.assert_allclose(
+        found[n + 1 : 2 * n + 1], gradient - np.concatenate(prior_slopes), rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_allclose(found[2 * n + 1 :], widths)
+
+
+# --- beside other steps --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_beside_gibbs_and_nuts():
+    """Its statistics beside theirs; what is learnt in tuning is kept in each process."""
+    model = two_levels()
+    with model:
+        extra = pm.Normal("extra")
+        steps = [nns.HMC(["w", "t", "a", "r"], **C), nns.Gibbs(["tau"]), pm.NUTS([extra])]
+        options = {"tune": 60, "draws": 30, "chains": 2, "random_seed": 3, "progressbar": False}
+        options |= {"compute_convergence_checks": False, "step": steps, "quiet": True}
+        one, two = (pm.sample(cores=cores, **options) for cores in (1, 2))
+    stats = one["sample_stats"]
+    assert np.ptp(stats["proposal_size"].values, axis=1).max() == 0.0
+    assert stats["n_leapfrog"].values.min() >= 1
+    assert stats["diverging"].values.sum() <= 5
+    for name in ("w", "tau", "r"):
+        np.testing.assert_array_equal(one["posterior"][name], two["posterior"][name])
+
+
+def test_divergences_are_counted_after_tuning():
+    model = two_levels()
+    step = nns.HMC(["w"], step_size=1e3, model=model, **C)
+    step.setup_chain(np.random.default_rng(0), 2, 3)
+    point, counts = model.initial_point(), []
+    for i in range(5):
+        if i == 2:
+            step.stop_tuning()
+        new, [stats] = step.step(point)
+        assert stats["diverging"]
+        np.testing.assert_array_equal(new["w"], point["w"])
+        counts.append(stats["n_diverging"])
+    assert counts == [0, 0, 1, 2, 3]
+
+
+def test_depth_is_limited():
+    model = two_levels()
+    step = nns.HMC(["w"], step_size=1e-3, max_depth=2, model=model, **C)
+    step.setup_chain(np.random.default_rng(0), 0, 3)
+    _, [stats] = step.step(model.initial_point())
+    assert stats["n_leapfrog"] == 3
+
+
+# --- messages ------------------------------------------------------------------------------
+
+
+def test_bad_input():
+    with pm.Model() as model:
+        k = pm.Poisson("k", 2.0)
+        x = pm.Normal("x")
+        pm.Potential("nowhere", pm.math.log(x))
+    for arguments, message in [
+        ({"vars": [k]}, "k is discrete, but HMC moves continuous variables"),
+        ({"vars": [x], "metric": "euclidean"}, "metric must be"),
+        ({"vars": [x], "target_accept": 1.0}, "target_accept"),
+        ({"vars": [x], "step_size": 0.0}, "step_size"),
+        ({"vars": [x], "max_depth": 0}, "max_depth"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            nns.HMC(model=model, **arguments, **C)
+    step = nns.HMC([x], model=model, initial_point={"k": np.array(2), "x": np.array(1.0)}, **C)
+    with pytest.raises(ValueError, match="log density of x is -inf where a trajectory is to begin"):
+        step.step(model.initial_point())
