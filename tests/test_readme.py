@@ -14,6 +14,7 @@ SHORT = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
 SECTIONS = sections(README)
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # of short chains
 @pytest.mark.parametrize("section", SECTIONS)
 def test_section_runs_by_itself(section, monkeypatch, capsys):
     """A name of another section, an option that is no more, a table that is not up to date."""

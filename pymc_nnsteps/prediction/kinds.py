@@ -50,7 +50,7 @@ def predicted_probabilities(
         If what is observed is no class.
     """
     labels = _labels(network)
-    columns = network.value.shape.eval()[1:]
+    columns = network.value.shape.eval(mode="FAST_COMPILE")[1:]
     targets = [np.full((len(X), *columns), label) for label in labels]
     integrators = [
         Integrator(network, X, y, noise_draws, np.random.default_rng(seed), apart=True)

@@ -3,13 +3,14 @@
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 import xarray as xr
 from scipy.special import expit, log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, integration, responses, sums
+from pymc_nnsteps.prediction import blocks, integration, noisy, responses, sums
 
 RNG = np.random.default_rng(0)
 N_OBS = 3
@@ -29,7 +30,8 @@ def without_compiler(monkeypatch):
 def made_up(model, n_draws=2, scale=1.0):
     """Draws of all that is no latent variable."""
     rng = np.random.default_rng(4)
-    point = model.initial_point(0)
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        point = model.initial_point(0)
     stored = {}
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv].name
@@ -50,14 +52,13 @@ def first(tree, group="log_likelihood"):
     return tree[group]["y"].values[0, 0]
 
 
-def activations(draws, noise):
+def activations(draws, noise, function=lambda z: np.maximum(z, 0)):
     """All values of two hidden units at the nodes of their pre-activations' noise."""
     W1, b1, W2, b2 = weights_of(draws, "W1", "b1", "W2", "b2")
     z = (X @ W1.T + b1)[:, :, None] + noise**0.5 * NODES
-    x = np.maximum(z, 0)
-    mean = (
-        W2[:, 0, None, None, None] * x[:, 0, :, None] + W2[:, 1, None, None, None] * x[:, 1, None]
-    )
+    x = function(z)
+    one, other = W2.T[:, :, None, None, None]
+    mean = one * x[:, 0, :, None] + other * x[:, 1, None]
     return mean + b2[:, None, None, None], W2
 
 
@@ -70,16 +71,19 @@ def by_quadrature(log_density):
 
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
-@pytest.mark.parametrize("noise", [1e-4, 1e-2, 1.0])
-def test_one_hidden_layer_is_exact(noise):
+@pytest.mark.parametrize(
+    ("noise", "activation"), [(1e-4, "relu"), (1e-2, "relu"), (1.0, "relu"), (1.0, "hard_tanh")]
+)
+def test_one_hidden_layer_is_exact(noise, activation):
     """Against quadrature over two units: a lost piece, a variance without that of a layer."""
     draws = made_up(network(noise, X[:, 0]))
-    means, W2 = activations(draws, noise)
+    functions = {"relu": lambda z: np.maximum(z, 0), "hard_tanh": lambda z: np.clip(z, -1, 1)}
+    means, W2 = activations(draws, noise, functions[activation])
     sd = (noise * (1 + (W2**2).sum())) ** 0.5
     y = np.average(means[0], axis=(1, 2), weights=norm.pdf(NODES)[:, None] * norm.pdf(NODES))
     y = y + FAR * sd
     expected = by_quadrature(norm.logpdf(y[:, None, None], means[0], sd))
-    found = nns.log_likelihood(draws, network(noise, y))
+    found = nns.log_likelihood(draws, network(noise, y, activation=activation))
     np.testing.assert_allclose(first(found), expected, atol=3e-4)
     np.testing.assert_array_equal(first(found, "log_likelihood_error"), 0)
     assert found["log_likelihood"].attrs["noise_draws"] == 0
@@ -136,7 +140,7 @@ def test_classes_are_estimated_within_their_errors():
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
 @pytest.mark.parametrize("eta", [0.01, 0.5])
-def test_gates_are_summed_out(eta):
+def test_gates_are_summed_out(eta, monkeypatch):
     """Against all four patterns; far from their means and in the valleys between these, too."""
     build = {
         m: (
@@ -161,6 +165,13 @@ def test_gates_are_summed_out(eta):
             found = nns.log_likelihood(draws, make(y), noise_draws=300, random_seed=2)
             off = np.abs(first(found) - expected)
             assert np.all(off < 4 * first(found, "log_likelihood_error") + 1e-6)
+    monkeypatch.setattr(noisy, "read_units", lambda *_: None)
+    likely = int(np.argmax(logs.sum(1)))
+    expected = logsumexp(logs + norm.logpdf(means[likely], means, sd), axis=0)
+    found = nns.log_likelihood(draws, build[False](means[likely]), noise_draws=3000, random_seed=2)
+    error = first(found, "log_likelihood_error")
+    assert np.all(np.abs(first(found) - expected) < 4 * error)
+    assert 0 < error.max() < 0.1
 
 
 FAMILIES = {
@@ -199,7 +210,8 @@ def test_without_noise_it_is_the_log_density_of_pymc():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     student = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), likelihood="student_t")
     tree = xr.DataTree.from_dict({"posterior": made_up(student)})
-    pm.compute_log_likelihood(tree, model=student, progressbar=False)
+    fast = {"mode": "FAST_COMPILE"}
+    pm.compute_log_likelihood(tree, model=student, progressbar=False, compile_kwargs=fast)
     found = nns.log_likelihood(tree, student)["log_likelihood"]["y"]
     np.testing.assert_allclose(found, tree["log_likelihood"]["y"], rtol=1e-9)
     assert found.dims == ("chain", "draw", "obs")
