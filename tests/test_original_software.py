@@ -6,7 +6,6 @@ importance sampling, ``rdata`` (100 cases of a function of one input) with ten l
 """
 
 import json
-from pathlib import Path
 
 import arviz as az
 import numpy as np
@@ -15,8 +14,7 @@ import pytest
 from scipy import special, stats
 
 import pymc_nnsteps as nns
-
-FOLDER = Path(__file__).parents[2] / "shared" / "reference" / "fbm"
+from tests.original_software import FOLDER, rdata, start
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.exists(),
@@ -129,30 +127,9 @@ def test_gibbs_and_hmc():
     assert_within_4_errors(*quantities("t1", model, idata))
 
 
-MAIN_MODE = {"tau_ih1": 0.55, "tau_bh1": 0.04, "tau_h1o": 22.0, "tau_noise": 0.1}
-"""Typical standard deviations. A chain from zero ends in the other mode, of mass 0.036."""
-
 HYPERPARAMETERS = {"n": "tau_noise", "h1": "tau_ih1", "h3": "tau_h1o", "h2": "tau_bh1"}
 SLOW = {"log h1", "log h2", "log h3"}
 """Printed only: a run of minutes has a few dozen effective draws of them."""
-
-PARAMETERS = {"tau_ih1": "W_ih1", "tau_bh1": "bh1", "tau_h1o": "W_h1o"}
-
-
-def rdata():
-    x, y = np.loadtxt(FOLDER / "rdata_train.csv", delimiter=",", skiprows=1, unpack=True)
-    priors = {"ih": "0.05:0.5", "bh": "0.05:0.5", "ho": "x0.05:0.5", "noise": "0.05:0.5", "bo": 100}
-    return nns.hierarchical_mlp(x[:, None], y, hidden=(8,), priors=priors)
-
-
-def start(model, seed):
-    """Precisions of the main mode, and parameters at random to match."""
-    rng = np.random.default_rng(seed)
-    shapes = model.eval_rv_shapes()
-    point = {name: sd**-2 for name, sd in MAIN_MODE.items()}
-    for tau, name in PARAMETERS.items():
-        point[name] = MAIN_MODE[tau] * rng.standard_normal(shapes[name])
-    return point
 
 
 def compared(name, draws, listed):

@@ -1,6 +1,6 @@
 """HMC beside Gibbs on the original software's regression case: time per step, effective draws.
 
-The data and the figures of the original are those of ``tests/test_original_software.py``. Of each
+The data and the figures of the original are those of ``tests/original_software.py``. Of each
 setting: effective draws per second of CPU time, tuning left out, of function values at abs(x) <= 2
 and of the logarithms of scales, over chains that start in the main mode; leapfrog steps per
 effective function value; time per leapfrog step, with all that surrounds it, and of the gradient
@@ -15,7 +15,7 @@ import arviz as az
 import numpy as np
 
 import pymc_nnsteps as nns
-from tests import test_original_software as original
+from tests import original_software as original
 
 N_CHAINS, TUNE, DRAWS = 2, 500, 1_000
 SETTINGS = [
