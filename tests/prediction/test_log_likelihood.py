@@ -220,7 +220,7 @@ def test_without_noise_it_is_the_log_density_of_pymc():
 @pytest.mark.parametrize("hidden", [1, 9])
 def test_wide_networks_given_their_readout(hidden):
     """Of targets that are observed jointly, by rows or by columns."""
-    model = nns.wide_mlp(X, X[:, :2], hidden=(hidden,), noise=0.3)
+    model = nns.wide_mlp(X, X[:, :2], hidden=(hidden,), sigma=0.3)
     rng = np.random.default_rng(2)
     draws = made_up(model).assign(
         W2=(("chain", "draw", "output", "hidden1"), rng.normal(size=(1, 2, 2, hidden))),
