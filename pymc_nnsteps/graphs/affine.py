@@ -92,7 +92,7 @@ def affine(
     >>> X = pt.matrix("X", shape=(5, 3))
     >>> term = affine(X @ w.T + 1, {w}).terms[w]
     >>> term.links, term.coefficient.type.shape
-    ((None, Link(axis=0, index=None)), (5, 1, 1, 3))
+    ((None, Link(axis=0, index=None, inner=())), (5, 1, 1, 3))
     """
     form = _affine(expression, rvs, dependents(expression, rvs, barriers))
     terms = {rv: cut_inner_links(term, rv) for rv, term in form.terms.items()}

@@ -90,7 +90,7 @@ def monomial(
     >>> tau = pt.vector("tau", shape=(3,))
     >>> form = monomial(2 / pt.sqrt(tau)[None, :], tau)
     >>> form.term.links, form.exponent
-    ((None, Link(axis=0, index=None)), -0.5)
+    ((None, Link(axis=0, index=None, inner=())), -0.5)
     """
     return _read(expression, rv, dependents(expression, {rv}, barriers))
 
