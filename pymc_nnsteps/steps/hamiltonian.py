@@ -12,13 +12,13 @@ from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.compiling import numba_by_default
 from pymc_nnsteps.kernels.no_u_turn import no_u_turn
 from pymc_nnsteps.steps.flat import FlatDensity, Located
+from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
@@ -189,9 +189,15 @@ class HMC(BlockedStep):
         self.n_diverging = 0
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare for a chain: the generator, what is adapted, and what depends on the data."""
+        """Prepare for a chain: the generator, what is adapted, and what depends on the data.
+
+        A chain that is not tuned goes on with what the step was tuned to before.
+        """
         super().setup_chain(rng, tune, draws)
+        tuned = self.adaptation, self.curvature
         self._start(tune=tune > 0)
+        if not tune:
+            self.adaptation, self.curvature = tuned
         self._density.refresh()
 
     @property
@@ -264,16 +270,13 @@ class HMC(BlockedStep):
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        columns = [
-            TextColumn(
-                "{task.fields[acceptance_probability]:0.2f}",
-                table_column=Column("Acceptance", ratio=1),
-            ),
-            TextColumn(
-                "{task.fields[proposal_size]:0.2g}", table_column=Column("Step size", ratio=1)
-            ),
-            TextColumn("{task.fields[n_diverging]}", table_column=Column("Divergences", ratio=1)),
-        ]
+        columns = columns_that_fit(
+            {
+                "acceptance_probability": ("Accept", ":0.2f"),
+                "proposal_size": ("Step size", ":0.2g"),
+                "n_diverging": ("Divergences", ""),
+            }
+        )
         shown = ("acceptance_probability", "proposal_size", "n_diverging")
         return columns, {name: [0] * n_chains for name in shown}
 

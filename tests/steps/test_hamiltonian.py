@@ -195,6 +195,21 @@ def test_divergences_are_counted_after_tuning():
     assert counts == [0, 0, 1, 2, 3]
 
 
+def test_what_was_tuned_is_kept_by_chains_without_tuning():
+    model = two_levels()
+    step = nns.HMC(["w"], model=model, **C)
+    step.setup_chain(np.random.default_rng(0), 9, 3)
+    point = model.initial_point()
+    for _ in range(9):
+        point, _ = step.step(point)
+    step.stop_tuning()
+    kept = step.size, step.curvature
+    step.setup_chain(np.random.default_rng(1), 0, 3)
+    assert (step.size, step.curvature) == kept
+    step.setup_chain(np.random.default_rng(1), 9, 3)
+    assert step.curvature is None
+
+
 def test_depth_is_limited():
     model = two_levels()
     step = nns.HMC(["w"], step_size=1e-3, max_depth=2, model=model, **C)
