@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```([^\n`]*)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Code, the number of lines before it, and what it prints if the README shows that."""
+    """Code, the number of lines before it, and what it prints if the page shows that."""
 
     code: str
     line: int
