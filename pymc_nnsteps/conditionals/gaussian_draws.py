@@ -189,7 +189,8 @@ def _unless_lost(
     given: list[Variable] = [block, matrix, factor, prior.precision, noise]
     given += [] if prior.mean is None else [prior.mean]
     for seen in evidence:
-        given += [*seen.parts, seen.response, seen.weight]
+        given += [seen.design] if seen.shared_design is None else seen.parts
+        given += [seen.response, seen.weight]
         given += [] if seen.factor is None else [seen.factor]
         given += [picked[0] for picked in seen.index if picked is not None]
     inputs = [array for array in dict.fromkeys(given) if not isinstance(array, Constant)]

@@ -348,8 +348,8 @@ def test_other_data(hidden):
         pm.set_data({"inputs": many, "targets": targets}, coords={"obs": range(N + 2)})
     point = new.initial_point()
     ours, theirs = point, point
-    step.setup_chain(np.random.default_rng(5), 0, 3)
-    fresh.setup_chain(np.random.default_rng(5), 0, 3)
+    step.setup_chain(np.random.default_rng(5), 3, 0)
+    fresh.setup_chain(np.random.default_rng(5), 3, 0)
     for _ in range(3):
         ours, _ = step.step(ours)
         theirs, _ = fresh.step(theirs)

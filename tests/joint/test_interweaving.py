@@ -892,7 +892,7 @@ def activations_that_are_observed():
         (seen_twice, "Z2", "it is no layer of pre-activations of one layer of activations"),
         (seen_with_weights, "Z2", "no weights are seen by it alone"),
         (noise_above_by_weights, "W1", "no weights are seen by it alone"),
-        (transposed, "Z2", "its axes are transposed"),
+        (transposed, "Z2", "its entries are rearranged"),
         (vector, "Z2", "it is no layer of pre-activations of one layer of activations"),
         (binary_activations, "X2", "it is no layer of pre-activations of one layer"),
         (activations_that_are_observed, "Z2", "X2 is not drawn as a Gaussian"),

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(5)
 X = RNG.normal(size=(10, 2))
 NOISE = 0.4
 Y = np.column_stack([np.sin(X[:, 0]), X[:, 1] ** 2 - 1]) + NOISE * RNG.normal(size=(10, 2))
-SETTING = {"hidden": (6,), "activation": "tanh", "noise": NOISE, "bias_var": 0.5}
+SETTING = {"hidden": (6,), "activation": "tanh", "sigma": NOISE, "bias_var": 0.5}
 HIDDEN = ["W1", "b1"]
 
 
