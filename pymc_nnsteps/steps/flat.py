@@ -14,19 +14,16 @@ import pytensor.tensor as pt
 from numba import types
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import NullTypeGradError
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
 from pymc_nnsteps.steps.prior_precision import prior_precision
-from pymc_nnsteps.steps.target import dependent_factors, log_density
+from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]
@@ -84,7 +81,7 @@ class FlatDensity:
         parts = [reader.take(place, as_tensor(value)) for value in values]
         moved = dict(zip(values, map(as_value, values, parts), strict=True))
         terms = substitute([log_density(model, known), log_density(model, rest)], moved)
-        known_slopes, rest_slopes = (_gradient(term, parts, values) for term in terms)
+        known_slopes, rest_slopes = (gradient_of(term, parts, values) for term in terms)
         read = substitute(
             [pt.ones(()) if precision is None else precision for precision in precisions],
             natural_values(model) | moved,
@@ -216,17 +213,3 @@ def _layout(arrays: Sequence[np.ndarray]) -> list[int]:
 def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
     flat = [array.ravel().astype(np.float64, copy=False) for array in arrays]
     return np.concatenate([np.zeros(0), *flat])
-
-
-def _gradient(
-    target: TensorVariable, parts: Sequence[TensorVariable], values: Sequence[Variable]
-) -> list[TensorVariable]:
-    try:
-        slopes: Any = pt.grad(target, list(parts), disconnected_inputs="ignore")
-    except (NullTypeGradError, NotImplementedError) as error:
-        names = ", ".join(map(describe, values))
-        raise ValueError(
-            f"The log density has no gradient with respect to {names} ({error}); "
-            "use PCN, which needs none."
-        ) from error
-    return list(slopes)

@@ -13,18 +13,16 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
-from pymc_nnsteps.steps.target import log_density
+from pymc_nnsteps.steps.target import gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]
@@ -127,7 +125,7 @@ class CompiledProposal:
         [target] = substitute(
             [log_density(model, factors)], dict(zip(values, as_values(xis), strict=True))
         )
-        slopes = _gradient(target, xis, values) if proposal.uses_gradient else []
+        slopes = _finite(gradient_of(target, xis, values)) if proposal.uses_gradient else []
 
         rng, size = pt.random.rng("rng"), pt.dscalar("size")
         next_rng: Variable = rng
@@ -226,16 +224,6 @@ def flat[Array](place: Place[Array]) -> list[Array]:
     return [place.log_density, *place.coordinates, *place.gradient]
 
 
-def _gradient(
-    target: TensorVariable, xis: Sequence[TensorVariable], values: Sequence[TensorVariable]
-) -> list[TensorVariable]:
-    """Gradient of ``target``, zero where it is not finite: any function of the place will do."""
-    try:
-        gradient: Any = pt.grad(target, list(xis), disconnected_inputs="ignore")
-    except (NullTypeGradError, NotImplementedError) as error:
-        names = ", ".join(map(describe, values))
-        raise ValueError(
-            f"The log density has no gradient with respect to {names} ({error}); "
-            "use PCN, which needs none."
-        ) from error
+def _finite(gradient: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Zero where it is not finite: any function of the place will do."""
     return [pt.switch(pt.isfinite(slope), slope, 0) for slope in gradient]

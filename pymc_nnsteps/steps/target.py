@@ -11,10 +11,13 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.steps.covariance import inverted, unbatched
@@ -56,6 +59,27 @@ def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVar
     arrays = [pt.as_tensor(term, allow_xtensor_conversion=True) for term in terms]
     zero = pt.constant(0.0, dtype="float64")
     return pt.add(zero, *(pt.sum(array, dtype="float64") for array in arrays))
+
+
+def gradient_of(
+    target: TensorVariable, parts: Sequence[TensorVariable], values: Sequence[Variable]
+) -> list[TensorVariable]:
+    """Gradient of a log density with respect to ``parts``, from which ``values`` are made.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    try:
+        slopes: Any = pt.grad(target, list(parts), disconnected_inputs="ignore")
+    except (NullTypeGradError, NotImplementedError) as error:
+        names = ", ".join(map(describe, values))
+        raise ValueError(
+            f"The log density has no gradient with respect to {names} ({error}); "
+            "use PCN, which needs none."
+        ) from error
+    return list(slopes)
 
 
 def _is_multivariate_normal(model: pm.Model, factor: TensorVariable) -> bool:
