@@ -287,9 +287,13 @@ def test_python_draws_from_the_same_stream(case, step, model):
     assert_one_stream(step, other, model, "float64", 1e-9)
 
 
+DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel"}
+"""Made of the draws of ``gibbs-deep``, on which Numba would spend a minute again."""
+
 NUMBA = [
     pytest.param(key, "float64", 1e-9, marks=[] if key in COMPILED_FAST_BY_NUMBA else SLOW)
     for key in CASES
+    if key not in DRAWS_OF_GIBBS_DEEP
 ] + [(key, "float32", 1e-3) for key in sorted(COMPILED_FAST_BY_NUMBA)]
 
 
