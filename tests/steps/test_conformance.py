@@ -287,7 +287,7 @@ def test_python_draws_from_the_same_stream(case, step, model):
     assert_one_stream(step, other, model, "float64", 1e-9)
 
 
-DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel"}
+DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel", "gibbs-by-hand"}
 """Made of the draws of ``gibbs-deep``, on which Numba would spend a minute again."""
 
 NUMBA = [
