@@ -109,13 +109,10 @@ def intermediate_noise(
     )
 
     def with_output(x: TensorVariable, stack: Stack) -> TensorVariable:
-        f, last = network(x, stack), stack.n_layers
-        if network.delta["output"][0] == 0:
+        f, last, [variance] = network(x, stack), stack.n_layers, network.delta["output"]
+        if variance == 0:
             return f
-        latent = f"Z{last + 1}"
-        return layers.noisy(
-            latent, f, network.delta["output"][0], stack.row_dims(last), network.initval
-        )
+        return layers.noisy(f"Z{last + 1}", f, variance, stack.row_dims(last), network.initval)
 
     return within.add(with_output)
 

@@ -3,7 +3,7 @@
 Everything that can be wrong is said before the first variable is added.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -86,50 +86,20 @@ class Scaffold:
         Raises
         ------
         ValueError
-            As for :meth:`open`. Nothing has been added then.
+            If names or dimensions clash with the model's, or arrays would be too large. Nothing
+            has been added then.
         """
         layers.require_size(self.units, self.n_obs)
-        model = self.open(self.alone(build, more_dims).named_vars, more_dims)
-        with model:
-            build(*self.add_data(model, more_dims))
-        return model
-
-    def open(
-        self, variables: Iterable[str], more_dims: Mapping[str, Dim] | None = None
-    ) -> pm.Model:
-        """Return the model to add the network to, once all of it is known to fit.
-
-        Parameters
-        ----------
-        variables : iterable of str
-            Names of all variables that will be added.
-        more_dims : mapping of str to Dim, optional
-            Dimensions beside those of the layers.
-
-        Raises
-        ------
-        ValueError
-            If names or dimensions clash with the model's, or arrays would be too large.
-        """
-        dims = {"obs": Dim(self.n_obs), **self.dims, **(more_dims or {})}
+        dims = {**self.dims, **(more_dims or {})}
+        every_dim = {"obs": Dim(self.n_obs), **dims}
+        variables = self.alone(build, more_dims).named_vars
         model = current_or_new_model()
-        check_names(model, variables, dims)
-        check_dims(model, dims)
-        layers.require_size(self.units, self.n_obs)
+        check_names(model, variables, every_dim)
+        check_dims(model, every_dim)
+        with model:
+            add_dims(model, dims)
+            build(*self._containers())
         return model
-
-    def add_data(
-        self, model: pm.Model, more_dims: Mapping[str, Dim] | None = None
-    ) -> tuple[TensorVariable, TensorVariable]:
-        """Add dimensions and containers to the model whose context is open.
-
-        Returns
-        -------
-        inputs : TensorVariable, shape (n_obs, n_features)
-        targets : TensorVariable
-        """
-        add_dims(model, {**self.dims, **(more_dims or {})})
-        return self._containers()
 
     def _containers(self) -> tuple[TensorVariable, TensorVariable]:
         return (
