@@ -24,13 +24,7 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.parts import data, layers, likelihoods
-from pymc_nnsteps.models.parts.context import (
-    Dim,
-    add_dims,
-    check_dims,
-    check_names,
-    current_or_new_model,
-)
+from pymc_nnsteps.models.parts.context import Dim, add_rehearsed
 from pymc_nnsteps.models.parts.convolutions import (
     Conv2D,
     Convolution,
@@ -159,15 +153,12 @@ def intermediate_noise_cnn(
     rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     row_dims = ("obs", "output")[: targets.values.ndim]
     dims = _dims(image, maps, units, targets.outputs)
-    model = current_or_new_model()
-    check_names(model, _variable_names(maps, n_layers, bias, likelihood), ["obs", *dims])
-    check_dims(model, {"obs": Dim(len(images)), **dims})
     real = targets.values if likelihood == "normal" else None
     warn_of_scales(np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0]), real)
 
     initval = "prior" if start == "prior" else None
-    with model:
-        add_dims(model, dims)
+
+    def build() -> None:
         inputs = pm.Data("inputs", images, dims=rows)
         observed = pm.Data("targets", targets.values, dims=row_dims)
         x = inputs if images.ndim == 4 else inputs[:, None]
@@ -223,7 +214,8 @@ def intermediate_noise_cnn(
         likelihoods.observe(
             likelihood, n_layers + 1, z, delta["output"][0], observed, targets.n_outputs, start
         )
-    return model
+
+    return add_rehearsed(build, dims, len(images))
 
 
 def _map_dims(layer: int, kind: str = "") -> tuple[str, str, str]:
@@ -257,19 +249,6 @@ def _dims(
     names = _unit_dims(len(maps), len(maps) + len(units) - 1)
     dims |= zip(names, map(Dim, units), strict=True)
     return {**dims, "output": Dim(units[-1], outputs)}
-
-
-def _variable_names(
-    maps: Sequence[Convolution], n_layers: int, bias: bool, likelihood: Likelihood
-) -> list[str]:
-    """Every variable the model will have."""
-    names = ["inputs", "targets", "y"]
-    for layer in range(1, n_layers + 1):
-        names += [f"W{layer}"] + [f"b{layer}"] * bias
-    for layer in range(2, n_layers + 1):
-        names += [f"Z{layer}", f"X{layer}"]
-    names += [f"P{layer}" for layer, made in enumerate(maps, 2) if made.is_pooled]
-    return names if likelihood == "normal" else [*names, f"Z{n_layers + 1}"]
 
 
 def _require_size(maps: Sequence[Convolution], n_obs: int) -> None:

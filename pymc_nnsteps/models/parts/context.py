@@ -145,3 +145,30 @@ def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
         add_dims(alone, dims)
         build()
     return alone
+
+
+def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: int) -> pm.Model:
+    """Add a network to the model whose context is open, or to a new one.
+
+    Parameters
+    ----------
+    build : callable
+    dims : mapping of str to Dim
+        Dimensions that it needs, that of the rows left out.
+    n_obs : int
+        Number of rows.
+
+    Raises
+    ------
+    ValueError
+        If names or dimensions clash with the model's. Nothing has been added then.
+    """
+    variables = rehearsed(build, dims).named_vars
+    every_dim = {"obs": Dim(n_obs), **dims}
+    model = current_or_new_model()
+    check_names(model, variables, every_dim)
+    check_dims(model, every_dim)
+    with model:
+        add_dims(model, dims)
+        build()
+    return model

@@ -12,15 +12,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import (
-    Dim,
-    add_dims,
-    check_dims,
-    check_names,
-    current_or_new_model,
-    layer_dims,
-    rehearsed,
-)
+from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, layer_dims, rehearsed
 from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import require_same_rows
 
@@ -91,15 +83,7 @@ class Scaffold:
         """
         layers.require_size(self.units, self.n_obs)
         dims = {**self.dims, **(more_dims or {})}
-        every_dim = {"obs": Dim(self.n_obs), **dims}
-        variables = self.alone(build, more_dims).named_vars
-        model = current_or_new_model()
-        check_names(model, variables, every_dim)
-        check_dims(model, every_dim)
-        with model:
-            add_dims(model, dims)
-            build(*self._containers())
-        return model
+        return add_rehearsed(lambda: build(*self._containers()), dims, self.n_obs)
 
     def _containers(self) -> tuple[TensorVariable, TensorVariable]:
         return (
