@@ -12,6 +12,7 @@ import pymc as pm
 __all__ = [
     "Dim",
     "add_dims",
+    "add_rehearsed",
     "check_dims",
     "check_names",
     "current_or_new_model",
