@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.graphs.initial_values import InitialValue
+from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     PerLayer,
@@ -242,7 +242,7 @@ def bow_tie(
         starts: Mapping[str, TensorVariable],
     ) -> None:
         def initvals(name: str) -> InitialValue:
-            return starts.get(name, "prior" if start == "prior" else None)
+            return starts.get(name, start_of(start))
 
         z = network.add(x, stack, initvals)
         mean = z if observed.ndim == 2 else z[:, 0]
