@@ -35,6 +35,7 @@ from pymc_nnsteps.models.parts.convolutions import (
 )
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
 from pymc_nnsteps.models.parts.noise import Noise, noisy, variances
+from pymc_nnsteps.models.parts.scaffold import observed_targets
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
 
@@ -155,12 +156,12 @@ def intermediate_noise_cnn(
     rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     row_dims = ("obs", "output")[: targets.values.ndim]
     dims = _dims(image, maps, units, targets.outputs)
-    real = targets.values if likelihood == "normal" else None
+    real = targets.filled if likelihood == "normal" else None
     warn_of_scales(np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0]), real)
 
     def build() -> None:
         inputs = pm.Data("inputs", images, dims=rows)
-        observed = pm.Data("targets", targets.values, dims=row_dims)
+        observed = observed_targets(targets, row_dims)
         x = inputs if images.ndim == 4 else inputs[:, None]
 
         def layer_of(

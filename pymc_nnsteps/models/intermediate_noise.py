@@ -24,6 +24,7 @@ from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.blocks.intermediate_noise import noisy_layers
 from pymc_nnsteps.models.parts import likelihoods
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise
 from pymc_nnsteps.models.parts.scaffold import scaffold
@@ -165,7 +166,7 @@ def intermediate_noise_mlp(
     )
     targets = scaffolding.targets
 
-    def build(x: TensorVariable, observed: TensorVariable) -> None:
+    def build(x: TensorVariable, observed: Observed) -> None:
         likelihoods.observe(
             likelihood,
             scaffolding.n_layers + 1,
@@ -176,5 +177,5 @@ def intermediate_noise_mlp(
             start,
         )
 
-    warn_of_scales(scaffolding.inputs.values, targets.values if likelihood == "normal" else None)
+    warn_of_scales(scaffolding.inputs.values, targets.filled if likelihood == "normal" else None)
     return scaffolding.add(build)

@@ -16,6 +16,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.parts import data
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
 from pymc_nnsteps.models.priors import Prior
 
@@ -45,7 +46,7 @@ def observe(
     layer: int,
     mean: TensorVariable,
     variance: Variance,
-    targets: TensorVariable,
+    targets: Observed,
     n_outputs: int,
     start: Start,
 ) -> TensorVariable:
@@ -78,12 +79,12 @@ def observe(
             'the scale of utilities open; pass a mapping with a number as its "output".'
         )
     if likelihood == "probit":
-        return probit(latent, mean, variance, targets, start)
-    return multinomial_probit(latent, mean, variance, targets, n_outputs, start)
+        return probit(latent, mean, variance, pt.as_tensor(targets), start)
+    return multinomial_probit(latent, mean, variance, pt.as_tensor(targets), n_outputs, start)
 
 
 def normal(
-    mean: TensorVariable, variance: Variance, targets: TensorVariable, start: Start
+    mean: TensorVariable, variance: Variance, targets: Observed, start: Start
 ) -> TensorVariable:
     """Observe the last pre-activations: ``y ~ N(F, Delta)``.
 
@@ -92,7 +93,7 @@ def normal(
     mean : TensorVariable, shape (n_obs, n_outputs)
     variance : float or Prior
         Prior: ``noise_y``, a variable of the model.
-    targets : TensorVariable, shape (n_obs,) with one output, or (n_obs, n_outputs)
+    targets : TensorVariable or MaskedArray, shape (n_obs,) with one output, or (n_obs, n_outputs)
     start : {"support_point", "prior"}
         Where a variance that is not known begins.
 
