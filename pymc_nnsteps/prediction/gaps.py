@@ -68,7 +68,7 @@ def _whole(observed: TensorVariable, mask: Mask) -> TensorVariable | None:
     stated = [parameter for parameter in found if parameter is not None]
     if len(stated) < len(found):
         return None
-    whole: TensorVariable = op(*stated)
+    _, whole = op(*stated, rng=pt.random.shared_rng(seed=None), return_next_rng=True)
     return whole if whole.ndim == mask.ndim else None
 
 
