@@ -102,7 +102,7 @@ def partial_dependence(
     >>> dependence["mean"].sizes
     Frozen({'inputs[0]': 5, 'output': 1})
     """
-    rows, draws = positive_integer("rows", rows), positive_integer("draws", draws)
+    rows = positive_integer("rows", rows)
     prob = positive_number("prob", prob, below=1)
     model = model_or_context(model)
     container = input_container("features", model, inputs)
