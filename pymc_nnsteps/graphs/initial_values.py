@@ -11,7 +11,7 @@ its own seed, in ``model.initial_point()``, everywhere. What a user passes as ``
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, cast, override
+from typing import Any, Literal, cast, override
 
 import pymc as pm
 from pymc.distributions.distribution import _support_point
@@ -81,6 +81,17 @@ def at_support_points(rvs: Collection[TensorVariable]) -> Iterator[None]:
             begin_at(rv, value)
 
 
+def start_of(start: str) -> Literal["prior"] | None:
+    """What :func:`begin_at` takes for the ``start`` of a builder: a draw, or the support point.
+
+    Parameters
+    ----------
+    start : str
+        ``"prior"`` or the name of another start.
+    """
+    return "prior" if start == "prior" else None
+
+
 @contextmanager
 def beginning(value: str) -> Iterator[None]:
     """Have the variables that are added to the model in this context begin at this value.
@@ -94,7 +105,7 @@ def beginning(value: str) -> Iterator[None]:
     yield
     for rv in model.free_RVs:
         if rv not in known:
-            begin_at(rv, value if value == "prior" else None)
+            begin_at(rv, start_of(value))
 
 
 class Beginning(Op):

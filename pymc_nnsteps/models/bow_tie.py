@@ -24,11 +24,12 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.graphs.initial_values import InitialValue
+from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     PerLayer,
@@ -37,6 +38,7 @@ from pymc_nnsteps.models.blocks.bow_tie import (
     noise_scale,
 )
 from pymc_nnsteps.models.parts import data, layers
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -208,7 +210,7 @@ def bow_tie(
     """
     require_choice("start", start, get_args(BowTieStart))
     scaffolding = scaffold(X, y, data.regression_targets, hidden)
-    inputs, targets = scaffolding.inputs.values, scaffolding.targets.values
+    inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
     stack = scaffolding.stack
     fit = _least_squares(inputs, targets)
     network = bow_tie_layers(
@@ -230,6 +232,10 @@ def bow_tie(
         hidden_beta=hidden_beta,
         marginalize_gates=marginalize_gates,
     )
+    if start == "variational" and scaffolding.targets.missing.any():
+        raise ValueError(
+            'start="variational" needs all of y, which has missing values; leave it out.'
+        )
     if start == "variational" and sigma is not None:
         raise ValueError('start="variational" fits the noise too; leave sigma out.')
     noise = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
@@ -238,11 +244,11 @@ def bow_tie(
     def build(
         network: BowTieLayers,
         x: TensorVariable,
-        observed: TensorVariable,
+        observed: Observed,
         starts: Mapping[str, TensorVariable],
     ) -> None:
         def initvals(name: str) -> InitialValue:
-            return starts.get(name, "prior" if start == "prior" else None)
+            return starts.get(name, start_of(start))
 
         z = network.add(x, stack, initvals)
         mean = z if observed.ndim == 2 else z[:, 0]
@@ -255,10 +261,11 @@ def bow_tie(
         gated = replace(network, marginalize_gates=False)
         fitted = draws_to_start_from(scaffolding.alone(lambda x, y: build(gated, x, y, {})))
 
-    def build_with_starts(x: TensorVariable, observed: TensorVariable) -> None:
+    def build_with_starts(x: TensorVariable, observed: Observed) -> None:
         starts: Mapping[str, TensorVariable] = {}
         if start == "data":
-            starts = data_start(x, observed, stack.units)
+            known = targets if isinstance(observed, np.ma.MaskedArray) else observed
+            starts = data_start(x, pt.as_tensor(known), stack.units)
         elif start == "variational":
             starts = variational_start(x, fitted)
         build(network, x, observed, starts)

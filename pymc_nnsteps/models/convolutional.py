@@ -23,6 +23,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.parts import data, layers, likelihoods
 from pymc_nnsteps.models.parts.context import Dim, add_rehearsed
 from pymc_nnsteps.models.parts.convolutions import (
@@ -33,7 +34,8 @@ from pymc_nnsteps.models.parts.convolutions import (
     sized,
 )
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
-from pymc_nnsteps.models.parts.noise import Noise, variances
+from pymc_nnsteps.models.parts.noise import Noise, noisy, variances
+from pymc_nnsteps.models.parts.scaffold import observed_targets
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
 
@@ -72,13 +74,14 @@ def intermediate_noise_cnn(
         Widths of the hidden dense layers behind them.
     activation : str or PiecewiseLinear
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. It comes after the pooling.
-    noise : float or dict
-        Variance ``Delta``, 1e-2 if neither ``noise`` nor ``sigma`` is given: one for all, or
+    noise : float, "learnt", Prior or dict
+        Variance ``Delta``, as for :func:`~pymc_nnsteps.intermediate_noise_mlp`, but 1e-2 if neither
+        ``noise`` nor ``sigma`` is given: one for all, or
         ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` for pre-activations, pooled
-        pre-activations, post-activations (each a float, or one per layer: per convolution and
+        pre-activations, post-activations (each one, or one per layer: per convolution and
         hidden layer, for ``"pool"`` per convolution that is pooled) and the last pre-activations.
         A layer without noise is a ``pm.Deterministic``. The output noise must be positive.
-    sigma : float or dict
+    sigma : float, "learnt", Prior or dict
         Standard deviations, PyMC's word, in place of the variances of ``noise``.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in: of a convolution, the
@@ -153,28 +156,26 @@ def intermediate_noise_cnn(
     rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     row_dims = ("obs", "output")[: targets.values.ndim]
     dims = _dims(image, maps, units, targets.outputs)
-    real = targets.values if likelihood == "normal" else None
+    real = targets.filled if likelihood == "normal" else None
     warn_of_scales(np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0]), real)
-
-    initval = "prior" if start == "prior" else None
 
     def build() -> None:
         inputs = pm.Data("inputs", images, dims=rows)
-        observed = pm.Data("targets", targets.values, dims=row_dims)
+        observed = observed_targets(targets, row_dims)
         x = inputs if images.ndim == 4 else inputs[:, None]
 
-        def noisy(
+        def layer_of(
             role: str, layer: int, mean: TensorVariable, names: Sequence[str]
         ) -> TensorVariable:
             kind = {"Z": "pre", "P": "pool", "X": "post"}[role]
             of_layer = layer - 1 if role != "P" else sum(m.is_pooled for m in maps[: layer - 1])
             lengths = (inputs.shape[0], *(dims[name].length for name in names))
-            return layers.noisy(
+            return noisy(
                 f"{role}{layer + 1}",
                 mean,
                 delta[kind][of_layer],
                 ("obs", *names),
-                initval,
+                start_of(start),
                 lengths,
             )
 
@@ -186,13 +187,13 @@ def intermediate_noise_cnn(
                 dims=_kernel_dims(layer),
                 weight_precision=lambda_w[layer - 1],
                 bias_precision=lambda_b[layer - 1],
-                initval=initval,
+                initval=start_of(start),
             )
-            z, names = noisy("Z", layer, z, _map_dims(layer)), _map_dims(layer)
+            z, names = layer_of("Z", layer, z, _map_dims(layer)), _map_dims(layer)
             if made.is_pooled:
                 names = _map_dims(layer, "pooled_")
-                z = noisy("P", layer, average_pool(z, made), names)
-            x = noisy("X", layer, function(z), names)
+                z = layer_of("P", layer, average_pool(z, made), names)
+            x = layer_of("X", layer, function(z), names)
 
         x = x.reshape((x.shape[0], units[0]))
         for layer in range(n_convolutions + 1, n_layers + 1):
@@ -205,11 +206,11 @@ def intermediate_noise_cnn(
                 dims=(fan_out_dim, fan_in_dim),
                 weight_precision=lambda_w[layer - 1],
                 bias_precision=lambda_b[layer - 1],
-                initval=initval,
+                initval=start_of(start),
             )
             if layer < n_layers:
-                z = noisy("Z", layer, z, [fan_out_dim])
-                x = noisy("X", layer, function(z), [fan_out_dim])
+                z = layer_of("Z", layer, z, [fan_out_dim])
+                x = layer_of("X", layer, function(z), [fan_out_dim])
 
         likelihoods.observe(
             likelihood, n_layers + 1, z, delta["output"][0], observed, targets.n_outputs, start

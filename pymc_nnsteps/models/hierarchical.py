@@ -33,6 +33,7 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     precision_of_units,
 )
 from pymc_nnsteps.models.parts import data
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
@@ -207,7 +208,7 @@ def hierarchical_mlp(
     )
     noise = network.group.noise
 
-    def build(x: TensorVariable, observed: TensorVariable) -> None:
+    def build(x: TensorVariable, observed: Observed) -> None:
         outputs = network(x, stack)
         if observed.ndim == 1 and likelihood != "categorical":
             outputs = outputs[:, 0]
@@ -220,7 +221,7 @@ def hierarchical_mlp(
             with beginning(start):
                 _observe(f, noise, observed, row_dims)
 
-    real = scaffolding.targets.values if likelihood in REAL else None
+    real = scaffolding.targets.filled if likelihood in REAL else None
     warn_of_scales(scaffolding.inputs.values, real, usual=(0.1, 10.0))
     return scaffolding.add(build)
 
@@ -238,9 +239,7 @@ def _with_sigma(
     return {**(priors or {}), "noise": positive_number("sigma", sigma)}
 
 
-def _observe(
-    f: TensorVariable, noise: Prior, observed: TensorVariable, dims: tuple[str, ...]
-) -> None:
+def _observe(f: TensorVariable, noise: Prior, observed: Observed, dims: tuple[str, ...]) -> None:
     """Add real targets and their noise, Student-t where ``alpha_weight`` is finite."""
     common = common_precision("noise", noise, 1)
     precision = precision_of_units("noise", noise, common, *dims[1:])

@@ -24,8 +24,9 @@ from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.blocks.intermediate_noise import noisy_layers
 from pymc_nnsteps.models.parts import likelihoods
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
-from pymc_nnsteps.models.parts.noise import Noise
+from pymc_nnsteps.models.parts.noise import Noise, default_noise
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
@@ -64,14 +65,18 @@ def intermediate_noise_mlp(
     activation : str or PiecewiseLinear
         ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"`` or a
         :class:`~pymc_nnsteps.activations.PiecewiseLinear`.
-    noise : float or dict
-        Variance ``Delta``, 1e-2 if neither ``noise`` nor ``sigma`` is given: one for all, or
-        ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
-        layers (each a float, or one per hidden layer) and for ``Delta_Z^(L+1)``. A pre- or
+    noise : float, "learnt", Prior or dict
+        Variance ``Delta``: a number, ``"learnt"``, or the prior of one that is learnt, as
+        ``nns.Prior(width, alpha_common)``: inverse gamma with shape ``alpha_common / 2`` about
+        ``width**2``. One for all, or ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z``
+        and ``Delta_X`` of the hidden layers (each one, or one per hidden layer) and for
+        ``Delta_Z^(L+1)``. Learnt variances are variables ``noise_Z2``, ``noise_X2``, ...,
+        ``noise_y``. If neither ``noise`` nor ``sigma`` is given: learnt with real targets, 1e-2
+        with classes, whose utilities have no noise to be learnt. A pre- or
         post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic
         feed-forward network, and
         ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive.
-    sigma : float or dict
+    sigma : float, "learnt", Prior or dict
         Standard deviations, PyMC's word, in place of the variances of ``noise``.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
@@ -89,7 +94,8 @@ def intermediate_noise_mlp(
     Returns
     -------
     pm.Model
-        With free variables ``W1``, ``b1``, ``Z2``, ``X2``, ``W2``, ... (``W{l}`` of shape
+        With free variables ``W1``, ``b1``, ``noise_Z2``, ``Z2``, ``noise_X2``, ``X2``, ``W2``, ...,
+        ``noise_y`` (``W{l}`` of shape
         (fan_out, fan_in), ``b{l}`` (fan_out,), ``Z{l}`` and ``X{l}`` (n_obs, units)), observed
         ``y``, data containers ``inputs`` and ``targets``, and dimensions ``"obs"``,
         ``"feature"``, ``"hidden1"``, ..., ``"output"``.
@@ -113,7 +119,9 @@ def intermediate_noise_mlp(
     pass ``coords={"obs": ...}`` to ``pm.set_data``::
 
         with model:
-            idata = pm.sample(var_names=["W1", "b1", "W2", "b2"])
+            idata = pm.sample(
+                var_names=["W1", "b1", "W2", "b2", "noise_Z2", "noise_X2", "noise_y"]
+            )
             pm.set_data({"inputs": X_new})
             predictions = pm.sample_posterior_predictive(idata, predictions=True)
 
@@ -127,13 +135,18 @@ def intermediate_noise_mlp(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, pymc_nnsteps as nns
     >>> from pymc_nnsteps.models import intermediate_noise_mlp
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20, 3))
     >>> model = intermediate_noise_mlp(X, np.abs(X[:, 0]), hidden=(4,), activation="abs")
     >>> [variable.name for variable in model.free_RVs]
-    ['W1', 'b1', 'Z2', 'X2', 'W2', 'b2']
+    ['W1', 'b1', 'noise_Z2', 'Z2', 'noise_X2', 'X2', 'W2', 'b2', 'noise_y']
+    >>> known = intermediate_noise_mlp(
+    ...     X, X[:, 0], noise={"pre": nns.Prior(0.1, 6), "post": 1e-3, "output": "learnt"}
+    ... )
+    >>> [variable.name for variable in known.free_RVs]
+    ['W1', 'b1', 'noise_Z2', 'Z2', 'X2', 'W2', 'b2', 'noise_y']
     >>> model.named_vars_to_dims["W1"]
     ('hidden1', 'feature')
     """
@@ -149,10 +162,11 @@ def intermediate_noise_mlp(
         bias=bias,
         start=start,
         observed=True,
+        default=default_noise(likelihood),
     )
     targets = scaffolding.targets
 
-    def build(x: TensorVariable, observed: TensorVariable) -> None:
+    def build(x: TensorVariable, observed: Observed) -> None:
         likelihoods.observe(
             likelihood,
             scaffolding.n_layers + 1,
@@ -163,5 +177,5 @@ def intermediate_noise_mlp(
             start,
         )
 
-    warn_of_scales(scaffolding.inputs.values, targets.values if likelihood == "normal" else None)
+    warn_of_scales(scaffolding.inputs.values, targets.filled if likelihood == "normal" else None)
     return scaffolding.add(build)

@@ -27,6 +27,7 @@ from pymc_nnsteps.activations import AnyActivation
 from pymc_nnsteps.models.blocks.wide import positive, wide_layers
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -173,15 +174,21 @@ def wide_mlp(
     layers.require_resolved(sigma**2, "sigma", sigma)
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
+    if reparametrize and scaffolding.targets.missing.any():
+        raise ValueError(
+            "y has missing values, but the readout is reparametrised by all of them; pass "
+            "reparametrize=False."
+        )
     fan_in, last = stack.units[-2], stack.n_layers
     n_columns = fan_in + network.has_bias
 
     def whitened_readout(
-        scaled: TensorVariable, observed: TensorVariable
+        scaled: TensorVariable, observed: Observed
     ) -> tuple[TensorVariable, TensorVariable | None]:
         """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
         phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
-        rows = observed if observed.ndim == 1 else observed.T
+        targets = pt.as_tensor(observed)
+        rows = targets if targets.ndim == 1 else targets.T
         few_rows = scaffolding.n_obs <= n_columns
         integrate_out = readout.by_rows if few_rows else readout.by_columns
         theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
@@ -190,7 +197,7 @@ def wide_mlp(
             return W, None
         return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
-    def build(x: TensorVariable, observed: TensorVariable) -> None:
+    def build(x: TensorVariable, observed: Observed) -> None:
         scaled = network.hidden_layers(x, stack)
         W, b = whitened_readout(scaled, observed) if reparametrize else network.weights(last, stack)
         f = network.linear(scaled, W, b)
@@ -199,5 +206,5 @@ def wide_mlp(
             scale = pt.constant(sigma, dtype=config.floatX)
             pm.Normal("y", f, scale, observed=observed, dims=row_dims)
 
-    warn_of_scales(scaffolding.inputs.values, scaffolding.targets.values)
+    warn_of_scales(scaffolding.inputs.values, scaffolding.targets.filled)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})

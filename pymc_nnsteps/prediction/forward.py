@@ -25,6 +25,7 @@ from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.rows import follow_rows
 
@@ -70,6 +71,7 @@ def forward_pass(
         If the model has no such mean, or if it is not established that each of its rows depends
         on its own row of the inputs alone.
     """
+    model = with_gaps(model)
     y = observed_of(model, container)
     latents = latents_of(model, container)
     if output_name is None:

@@ -83,6 +83,18 @@ class _Local:
     covariance: Numbers
     slope: Numbers
 
+    def without(self, missing: NDArray[np.bool]) -> "_Local":
+        """The same of targets of which some are zero with density one, whatever the noise."""
+        if not missing.any():
+            return self
+        alone = np.eye(missing.shape[1]) / (2 * np.pi)
+        either = missing[:, :, None] | missing[:, None, :]
+        return _Local(
+            np.where(missing, 0.0, self.mean),
+            np.where(either, missing[:, :, None] * alone, self.covariance),
+            np.where(missing[:, :, None], 0.0, self.slope),
+        )
+
     def repeated(self, n: int) -> "_Local":
         """The same for ``n`` draws of each row."""
         return _Local(*(np.repeat(a, n, axis=0) for a in (self.mean, self.covariance, self.slope)))
@@ -96,6 +108,7 @@ class Integrator:
     network : NoisyPass
     X : ndarray, shape (n_obs, ...)
     y : ndarray, shape (n_obs,) or (n_obs, n_outputs)
+        NaN where it is missing: the likelihood is that of the others.
     draws : int
         Of the noise.
     rng : numpy.random.Generator
@@ -113,7 +126,8 @@ class Integrator:
         apart: bool = False,
     ) -> None:
         self._network, self._X, self._draws, self._rng = network, X, draws, rng
-        self._y, self._apart = y.reshape(len(y), -1), apart
+        self._missing = np.isnan(y.reshape(len(y), -1))
+        self._y, self._apart = np.nan_to_num(y).reshape(len(y), -1), apart
         self._guided = isinstance(network.law, Normal) or (
             isinstance(network.law, Threshold) and self._y.shape[1] == 1
         )
@@ -172,7 +186,8 @@ class Integrator:
         offset, variance, *components = self._sum_function(self._X, none, *weights)
         law = sums.Sum(offset, variance, *components)
         if not isinstance(self._network.law, Threshold):
-            return sums.log_density(law, self._y[:, 0].astype(float))
+            log = sums.log_density(law, self._y[:, 0].astype(float))
+            return np.where(self._missing[:, 0], 0.0, log)
         above, below = sums.log_tail(law, self._network.law.level)
         return np.where((self._y[:, 0] > 0) == self._network.law.increasing, above, below)
 
@@ -180,30 +195,33 @@ class Integrator:
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
     ) -> Numbers:
         """Logs of the weights of ``n`` draws for each of some rows, shape (rows, n)."""
-        X, y = self._X[rows], self._y[rows]
+        X, y, missing = self._X[rows], self._y[rows], self._missing[rows]
         many_y = np.repeat(y, n, axis=0)
         levels = [self._rng.random((len(many_y), *e.type.shape[1:])) for e in self._network.uniform]
         if not self._guided:
             noise = [self._normal(e, len(many_y)) for e in self._rest]
             log = self._log_density(np.repeat(X, n, axis=0), many_y, noise, levels, weights)
+            log = np.where(np.repeat(missing, n, axis=0), 0.0, log)
             if self._apart:
                 return log.reshape(len(X), n, -1).transpose(0, 2, 1).reshape(-1, n)
             return log.sum(axis=1).reshape(len(X), n)
         if self._network.uniform:
-            X = np.repeat(X, n, axis=0)
+            X, missing = np.repeat(X, n, axis=0), np.repeat(missing, n, axis=0)
         none = [np.zeros((len(X), *e.type.shape[1:])) for e in self._rest]
-        local = self._local(X, none, levels, weights)
+        local = self._local(X, missing, none, levels, weights)
         if not self._network.uniform:
-            X, local = np.repeat(X, n, axis=0), local.repeated(n)
+            X, missing = np.repeat(X, n, axis=0), np.repeat(missing, n, axis=0)
+            local = local.repeated(n)
         log_likelihood = self._log_normal(many_y, local.mean, local.covariance)
         if self._rest:
-            log_likelihood = self._importance(X, many_y, n, local, levels, weights)
+            log_likelihood = self._importance(X, many_y, missing, n, local, levels, weights)
         return log_likelihood.reshape(len(y), n)
 
     def _importance(
         self,
         X: np.ndarray,
         y: np.ndarray,
+        missing: np.ndarray,
         n: int,
         local: _Local,
         levels: list[np.ndarray],
@@ -219,7 +237,7 @@ class Integrator:
         from_prior = np.arange(len(X)) % n < np.ceil(SHARE_OF_PRIOR * n)
         e = e + np.where(from_prior[:, None], 0.0, shift)
         share = np.ceil(SHARE_OF_PRIOR * n) / n
-        there = self._local(X, self._split(e), levels, weights)
+        there = self._local(X, missing, self._split(e), levels, weights)
         log_ratio = self._log_normal(y, local.mean + _times(G, e), C) - self._log_normal(
             y, local.mean, S
         )
@@ -271,6 +289,7 @@ class Integrator:
     def _local(
         self,
         X: np.ndarray,
+        missing: np.ndarray,
         noise: list[np.ndarray],
         levels: list[np.ndarray],
         weights: Sequence[np.ndarray],
@@ -280,7 +299,7 @@ class Integrator:
         covariance = A @ A.transpose(0, 2, 1)
         diagonal = np.arange(mean.shape[1])
         covariance[:, diagonal, diagonal] += sd**2
-        return _Local(mean, covariance, G)
+        return _Local(mean, covariance, G).without(missing)
 
     def _split(self, e: Numbers) -> list[np.ndarray]:
         """Noise of all layers in one row of numbers, layer by layer."""

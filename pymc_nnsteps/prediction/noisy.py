@@ -37,6 +37,7 @@ from pymc_nnsteps.prediction.forward import (
     of_each_row,
     stand_ins_of,
 )
+from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.rows import follow_rows
 from pymc_nnsteps.prediction.units import Units, read_units
@@ -81,7 +82,7 @@ class NoisyPass:
     y : TensorVariable
         The observed variable.
     value : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
-        What is observed of it.
+        What is observed of it; NaN where it is missing.
     law : Law
     parameters : tuple of TensorVariable
         Those of the law, rows along their first axis if they have as many axes as the law.
@@ -124,6 +125,7 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
         If there is a latent variable that is neither Normal, Bernoulli nor a mixture of normals,
         or if it is not established that each row depends on its own row of the inputs alone.
     """
+    model = with_gaps(model)
     y = observed_of(model, container)
     law, stated, integrated, value = _law(model, y, container)
     latents = [rv for rv in model.free_RVs if rv in latents_of(model, container) - integrated]

@@ -55,7 +55,12 @@ CASES = {
     "no columns": ({"X": X[:, :0]}, r"X is empty \(shape \(6, 0\)\)"),
     "no outputs": ({"y": X[:, :0]}, r"y is empty \(shape \(6, 0\)\)"),
     "rows": ({"y": Y[:5]}, "y must have one row per row of X; got 5 rows in y and 6 in X"),
-    "nan in y": ({"y": with_entry(Y, 2, np.nan)}, r"y has 1 NaN .* y\[2\]"),
+    "inf in y": ({"y": with_entry(Y, 2, np.inf)}, r"y has 1 NaN .* y\[2\]"),
+    "nothing in y": ({"y": Y * np.nan}, "y has no value but missing ones; there is nothing"),
+    "nothing in a column of y": (
+        {"y": with_entry(X, (slice(None), 1), np.nan)},
+        "y has no value in column 1 but missing ones",
+    ),
     "text y": ({"y": list("abcdef")}, "y must be numeric"),
     "scalar y": ({"y": 1.0}, r"y must have shape \(n_obs,\) or"),
     "3-D y": ({"y": X[None]}, r"y must have shape \(n_obs,\) or"),
@@ -183,6 +188,23 @@ CASES = {
         {"noise": {"pre": 1, "post": 1, "output": [1, 2]}},
         r'noise\["output"\] must be one number',
     ),
+    "noise learnt of classes": (
+        {"y": CLASSES, "likelihood": "multinomial_probit", "noise": "learnt"},
+        "noise of the output cannot be learnt with .*; pass a mapping with a number as its",
+    ),
+    "noise misspelt": ({"noise": "lernt"}, "noise must be .* \"learnt\" or a Prior; got 'lernt'"),
+    "noise of a fixed width": (
+        {"noise": Prior(0.1)},
+        "whose prior has a width and a finite .*0.1",
+    ),
+    "noise of units": (
+        {"noise": {"pre": Prior(0.1, 4, 4), "post": 1, "output": 1}},
+        r'noise\["pre"\] is one variance for a layer',
+    ),
+    "noise learnt, length": (
+        {"noise": {"pre": ["learnt"] * 2, "post": 1, "output": 1}},
+        r'noise\["pre"\] must be one number or 1, .*learnt',
+    ),
     "weight precision": ({"weight_precision": 0}, "weight_precision must be positive"),
     "weight precisions": (
         {"weight_precision": [1, 2, 3]},
@@ -209,7 +231,8 @@ WIDE_CASES = (
             "text X",
             "no rows",
             "rows",
-            "nan in y",
+            "inf in y",
+            "nothing in y",
             "text y",
             "3-D y",
         )
@@ -244,6 +267,10 @@ WIDE_CASES = (
         "sigma bool": ({"sigma": True}, "sigma must be a finite number .*; got True"),
         "sigma of layers": ({"sigma": {"output": 0.1}}, "sigma must be a finite number"),
         "noise": ({"noise": 0.1}, "noise is a variance, .* pass the standard deviation .* sigma"),
+        "gaps": (
+            {"y": with_entry(Y, 2, np.nan)},
+            "y has missing values, but .*; pass reparametrize=False",
+        ),
         "reparametrize": (
             {"reparametrize": "yes"},
             "reparametrize must be True or False; got 'yes'",
@@ -261,7 +288,7 @@ TWO_LAYERS = {"hidden": (4, 3)}
 HIERARCHICAL_CASES = {
     name: CASES[name]
     for name in (
-        *("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y"),
+        *("nan in X", "1-D X", "text X", "no rows", "rows", "inf in y", "text y", "3-D y"),
         *("hidden zero", "hidden fraction", "hidden bool", "hidden number", "hidden text"),
         *("hidden huge", "sparse X", "sparse y"),
     )
@@ -426,7 +453,7 @@ def of_family(shrinkage, message, **options):
 BOW_TIE_CASES = {
     name: CASES[name]
     for name in (
-        *("nan in X", "1-D X", "text X", "no rows", "rows", "nan in y", "text y", "3-D y"),
+        *("nan in X", "1-D X", "text X", "no rows", "rows", "inf in y", "text y", "3-D y"),
         *("hidden zero", "hidden fraction", "hidden bool", "hidden number", "hidden text"),
         *("hidden huge", "sparse X", "sparse y"),
     )
@@ -514,6 +541,10 @@ BOW_TIE_CASES = {
     "hidden betas": ({"hidden_beta": [1, 2]}, "hidden_beta must be a positive number"),
     "sigma": ({"sigma": -1}, "sigma must be a positive number; got -1"),
     "sigma lost": ({"sigma": 1e-9}, "sigma is too small: a variance below"),
+    "gaps and start": (
+        {"y": with_entry(Y, 2, np.nan), "start": "variational"},
+        "needs all of y, which has missing values; leave it out",
+    ),
     "sigma and start": (
         {"sigma": 1, "start": "variational"},
         "fits the noise too; leave sigma out",

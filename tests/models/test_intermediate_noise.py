@@ -4,8 +4,9 @@ import pandas as pd
 import pymc as pm
 import pytensor
 import pytest
-from scipy.stats import norm
+from scipy.stats import invgamma, norm
 
+from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.models import intermediate_noise_mlp
 
@@ -20,6 +21,7 @@ FAST = {"mode": "FAST_COMPILE"}
 
 
 def build(likelihood="normal", **options):
+    options = options if "sigma" in options else {"noise": 1e-2} | options
     return intermediate_noise_mlp(X, TARGETS[likelihood], likelihood=likelihood, **options)
 
 
@@ -105,6 +107,41 @@ def test_logp_is_the_joint_density(likelihood, hidden):
     if agrees is not None:
         point[latent] = -point[latent]
         assert logp(model, point) == expected(point) == -np.inf
+
+
+def test_noise_is_learnt_by_default():
+    """Inverse gamma variances, of which each enters the normal density of its layer alone."""
+    model = intermediate_noise_mlp(X, TARGETS["normal"], hidden=(4,))
+    kinds = {"noise_Z2": "pre", "noise_X2": "post", "noise_y": "output"}
+    assert names(model) == ["W1", "b1", "noise_Z2", "Z2", "noise_X2", "X2", "W2", "b2", "noise_y"]
+    values = {"noise_Z2": 0.3, "noise_X2": 0.2, "noise_y": 0.7}
+    point = random_point(model) | {f"{k}_log__": np.array(np.log(v)) for k, v in values.items()}
+    expected = expected_logp(
+        point,
+        TARGETS["normal"],
+        sigma=lambda z: np.maximum(z, 0),
+        **{kinds[k]: np.atleast_1d(v) for k, v in values.items()},
+        lambda_w=(3, 4),
+        lambda_b=(3, 4),
+    )
+    shapes = {"noise_Z2": 2, "noise_X2": 2, "noise_y": 1}
+    widths = {"noise_Z2": 0.07, "noise_X2": 0.07, "noise_y": 0.1}
+    for name, value in values.items():
+        a = shapes[name]
+        expected += invgamma.logpdf(value, a, scale=a * widths[name] ** 2) + np.log(value)
+    np.testing.assert_allclose(logp(model, point), expected, rtol=1e-12)
+
+
+def test_learnt_and_known_noise_of_each_layer():
+    noise = {"pre": ["learnt", 0.1], "post": [0, Prior(0.2, 6)], "output": 0.3}
+    model = build(hidden=(4, 2), noise=noise)
+    latents = [name for name in names(model) if name[0] not in "Wb"]
+    assert latents == ["noise_Z2", "Z2", "Z3", "noise_X3", "X3"]
+    sigma = build(hidden=(4, 2), sigma={"pre": 1, "post": 1, "output": "learnt"})
+    assert "noise_y" in names(sigma)
+    classes = {"pre": "learnt", "post": "learnt", "output": 1.0}
+    assert "noise_X2" in names(build("probit", noise=classes, start="prior"))
+    assert "noise_y" not in names(intermediate_noise_mlp(X, TARGETS["probit"], likelihood="probit"))
 
 
 def test_fan_in_is_the_default_precision():

@@ -47,6 +47,12 @@ def hard_tanh():
     return network(3, activation="hard_tanh", weight_precision=None)
 
 
+def learnt_noise():
+    """Variances that the move is given, and that are drawn given what it has moved."""
+    variance = nns.Prior(0.25, 10)
+    return network(3, noise={"pre": variance, "post": variance, "output": variance})
+
+
 def two_layers(n_outputs=None, **options):
     return network(n_outputs, hidden=(2, 2), **options)
 
@@ -143,6 +149,7 @@ JOINT = {
     "transposed": (transposed, {}, {}),
     "seen twice": (seen_twice, {}, {}),
     "logistic": (logistic, {"passes": 1}, {}),
+    "learnt noise": (learnt_noise, {}, {}),
 }
 
 
@@ -165,6 +172,7 @@ def interwoven(model, *, rho=0.5, decide=None, **options):
     def step_or_restart(point):
         if step.n_sweeps % (RESTART * step.sweeps) == 0:
             values = {rv.name: value for rv, value in zip(variables, anew(), strict=True)}
+            values |= {f"{name}_log__": np.log(abs(value)) for name, value in values.items()}
             point = {name: values[name] for name in point}
             last = values[variables[-1].name]
             container, new = model["targets"], last if decide is None else decide(last)
@@ -184,6 +192,7 @@ TYPICAL = (
     "by hand",
     "seen twice",
     "logistic",
+    "learnt noise",
 )
 RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
 RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in JOINT]
@@ -216,6 +225,11 @@ def wrong_argument(index, wrong):
         monkeypatch.setattr(interweaving, "move_rows", move)
 
     return plant
+
+
+def a_known_variance(monkeypatch):
+    """The typical variance of the activations, where the present one belongs."""
+    wrong_argument(11, lambda variance: 0 * variance + 0.25**2)(monkeypatch)
 
 
 def no_determinants(monkeypatch):
@@ -256,13 +270,15 @@ PLANTS = {
     "prior": wrong_argument(2, lambda precision: 0.5 * precision),
     "no determinants": no_determinants,
     "order": unchecked_order,
+    "learnt: a known variance": a_known_variance,
 }
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     PLANTS[plant](monkeypatch)
-    build, options, _ = JOINT["by hand" if "noise" in plant else "hard tanh, independent proposals"]
+    case = {"noise": "by hand", "learnt": "learnt noise"}.get(plant.split()[0].rstrip(":"))
+    build, options, _ = JOINT[case or "hard tanh, independent proposals"]
     model = build()
     with pytest.raises(AssertionError, match="z-scores beyond"):
         assert_joint(interwoven(model, **options), model, "targets", transitions=SHORT)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.graphs.initial_values import begin_at
+from pymc_nnsteps.graphs.initial_values import begin_at, start_of
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.block import block
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
@@ -124,8 +124,7 @@ def bow_tie(
         hidden_beta=hidden_beta,
         marginalize_gates=marginalize_gates,
     )
-    initval = "prior" if start == "prior" else None
-    return within.add(lambda x, stack: network.add(x, stack, lambda _: initval))
+    return within.add(lambda x, stack: network.add(x, stack, lambda _: start_of(start)))
 
 
 @dataclass(frozen=True)

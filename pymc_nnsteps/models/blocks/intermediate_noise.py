@@ -11,10 +11,18 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.block import block
 from pymc_nnsteps.models.parts.likelihoods import Start
-from pymc_nnsteps.models.parts.noise import Noise, Variances, variances
+from pymc_nnsteps.models.parts.noise import (
+    DEFAULT_NOISE,
+    Noise,
+    OneNoise,
+    Variances,
+    noisy,
+    variances,
+)
 from pymc_nnsteps.models.parts.stack import Stack
 
 __all__ = ["NoisyLayers", "intermediate_noise", "noisy_layers"]
@@ -51,12 +59,13 @@ def intermediate_noise(
         Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
     activation : str or PiecewiseLinear
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
-    noise : float or dict
+    noise : float, "learnt", Prior or dict
         Variance of all hidden layers' pre- and post-activations, or
-        ``{"pre": ..., "post": ..., "output": ...}``; 1e-2 if neither ``noise`` nor ``sigma`` is
+        ``{"pre": ..., "post": ..., "output": ...}``, as for
+        :func:`~pymc_nnsteps.intermediate_noise_mlp`; 1e-2 if neither ``noise`` nor ``sigma`` is
         given. With an ``"output"`` above zero the output is itself a normal variable about the
         last linear map, so that the weights have conditionals under any likelihood.
-    sigma : float or dict
+    sigma : float, "learnt", Prior or dict
         Standard deviations in place of variances.
     weight_precision, bias_precision, bias
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
@@ -112,7 +121,7 @@ def intermediate_noise(
         f, last, [variance] = network(x, stack), stack.n_layers, network.delta["output"]
         if variance == 0:
             return f
-        return layers.noisy(f"Z{last + 1}", f, variance, stack.row_dims(last), network.initval)
+        return noisy(f"Z{last + 1}", f, variance, stack.row_dims(last), network.initval)
 
     return within.add(with_output)
 
@@ -142,8 +151,8 @@ class NoisyLayers:
         for layer in range(1, stack.n_layers):
             mean, row_dims = self._linear_map(layer, x, stack), stack.row_dims(layer)
             pre, post = self.delta["pre"][layer - 1], self.delta["post"][layer - 1]
-            z = layers.noisy(f"Z{layer + 1}", mean, pre, row_dims, self.initval)
-            x = layers.noisy(f"X{layer + 1}", self.function(z), post, row_dims, self.initval)
+            z = noisy(f"Z{layer + 1}", mean, pre, row_dims, self.initval)
+            x = noisy(f"X{layer + 1}", self.function(z), post, row_dims, self.initval)
         return self._linear_map(stack.n_layers, x, stack)
 
     def _linear_map(self, layer: int, x: TensorVariable, stack: Stack) -> TensorVariable:
@@ -169,6 +178,7 @@ def noisy_layers(
     bias: bool,
     start: Start,
     observed: bool,
+    default: OneNoise = DEFAULT_NOISE,
 ) -> NoisyLayers:
     """Read the arguments of a network with noise on its layers.
 
@@ -180,6 +190,8 @@ def noisy_layers(
     observed : bool
         Whether one number for all noise is that of the last pre-activations too, which is positive
         then.
+    default : float, "learnt" or Prior
+        The noise where none is given.
 
     Raises
     ------
@@ -191,8 +203,14 @@ def noisy_layers(
     of_hidden = (stack.n_layers - 1, "hidden layer")
     return NoisyLayers(
         activation_function(activation),
-        variances(noise, sigma, {"pre": of_hidden, "post": of_hidden}, observed=observed),
+        variances(
+            noise,
+            sigma,
+            {"pre": of_hidden, "post": of_hidden},
+            observed=observed,
+            default=default,
+        ),
         layers.precisions("weight_precision", weight_precision, fan_in),
         layers.bias_precisions(bias, bias_precision, fan_in),
-        "prior" if start == "prior" else None,
+        start_of(start),
     )

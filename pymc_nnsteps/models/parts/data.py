@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
+from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.tables import Table, as_array, numbers
 
 __all__ = [
     "Inputs",
+    "Observed",
     "Targets",
     "binary_targets",
     "class_targets",
@@ -23,6 +25,10 @@ __all__ = [
     "one_hot",
     "regression_targets",
 ]
+
+
+Observed = TensorVariable | np.ma.MaskedArray
+"""Targets as a distribution is given them: a data container, or an array with gaps."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,25 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Targets:
-    """Targets with ``n_obs`` rows, the number of network outputs, and the outputs' labels."""
+    """Targets with ``n_obs`` rows, the number of network outputs, and the outputs' labels.
+
+    Real targets are NaN where they are missing.
+    """
 
     values: NDArray[np.generic]
     n_outputs: int
     outputs: tuple[object, ...] | None
+
+    @property
+    def missing(self) -> NDArray[np.bool]:
+        """Where there is no value."""
+        return np.isnan(self.values.astype(config.floatX))
+
+    @property
+    def filled(self) -> NDArray[np.floating]:
+        """Values, the median of a column where they are missing."""
+        values = self.values.astype(config.floatX)
+        return np.where(self.missing, np.nanmedian(values, axis=0), values)
 
 
 def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
@@ -112,12 +132,13 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
     Returns
     -------
     Targets
-        Values in ``floatX`` with the shape of ``y``.
+        Values in ``floatX`` with the shape of ``y``, NaN where they are missing.
 
     Raises
     ------
     ValueError
-        If ``y`` is not numeric, has the wrong shape, or holds NaN or infinite values.
+        If ``y`` is not numeric, has the wrong shape, holds infinite values, or nothing but missing
+        ones in a column.
     """
     table = numbers("y", y, ("obs", "output"))
     values = _floating(table)
@@ -127,7 +148,11 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
         )
     _require_rows(len(values), n_obs)
     _require_entries("y", values)
-    _require_finite("y", values)
+    _require_finite("y", np.nan_to_num(values, posinf=np.inf, neginf=-np.inf))
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        where = "" if values.ndim == 1 else f" in column {empty.argmax()}"
+        raise ValueError(f"y has no value{where} but missing ones; there is nothing to learn from.")
     if values.ndim == 1:
         return Targets(values, 1, None)
     return Targets(values, values.shape[1], table.columns)

@@ -7,6 +7,7 @@ of a variable share one variance. Weights of layer ``l`` have shape ``(fan_out, 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, TypeGuard
 
 import numpy as np
 import pymc as pm
@@ -20,8 +21,9 @@ __all__ = [
     "bias_precisions",
     "dense",
     "floating",
+    "is_finite_number",
     "layer_sizes",
-    "noisy",
+    "one_per_layer",
     "per_layer",
     "positive_per_layer",
     "precisions",
@@ -139,16 +141,35 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
     (0.1, 0.1)
     """
     given = np.asarray(value, dtype=object)
-    if not all(map(_is_finite_number, given.ravel().tolist())):
+    if not all(map(is_finite_number, given.ravel().tolist())):
         raise ValueError(f"{name} must be a finite number or a sequence of them; got {value!r}.")
-    numbers = given.astype(float)
-    if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != count):
+    return tuple(map(float, one_per_layer(name, value, count, kind)))
+
+
+def one_per_layer(name: str, value: object, count: int, kind: str | None) -> tuple[Any, ...]:
+    """Expand one setting to all layers, or check that there is one per layer.
+
+    Parameters
+    ----------
+    name, count, kind
+        As for :func:`per_layer`.
+    value : object
+        One setting, or a sequence of as many as there are layers.
+
+    Raises
+    ------
+    ValueError
+        If there are too many or too few.
+    """
+    given = np.asarray(value, dtype=object)
+    if given.ndim > 1 or (given.ndim == 1 and len(given) != count):
         several = "" if kind is None else f" or {count}, one per {kind}"
         raise ValueError(f"{name} must be one number{several}; got {value!r}.")
-    return tuple(np.broadcast_to(numbers, (count,)).tolist())
+    return tuple(np.broadcast_to(given, (count,)).tolist())
 
 
-def _is_finite_number(value: object) -> bool:
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number, no truth value, neither NaN nor infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
     return math.isfinite(value)
@@ -311,35 +332,3 @@ def dense(
         f"b{layer}", 0.0, standard_deviation(1 / bias_precision), shape=shape[:1], dims=dims[0]
     )
     return mean + begin_at(bias, initval)
-
-
-def noisy(
-    name: str,
-    mean: TensorVariable,
-    variance: float,
-    dims: tuple[str, ...] | None,
-    initval: InitialValue,
-    shape: Sequence[TensorVariable | int] | None = None,
-) -> TensorVariable:
-    """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
-
-    Parameters
-    ----------
-    name : str
-    mean : TensorVariable, shape (n_obs, ...)
-    variance : float
-        Zero makes the variable a ``pm.Deterministic``.
-    dims : tuple of str or None
-    initval : TensorVariable, str or None
-        Where it begins.
-    shape : sequence of int or TensorVariable, optional
-        Lengths of the axes, where more is known of them than the dims say.
-
-    Returns
-    -------
-    TensorVariable, shape of the mean
-    """
-    if variance == 0:
-        return pm.Deterministic(name, mean, dims=dims)
-    rv = pm.Normal(name, mean, standard_deviation(variance), shape=shape, dims=dims)
-    return begin_at(rv, initval)

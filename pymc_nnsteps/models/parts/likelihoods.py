@@ -14,8 +14,11 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.parts import data
-from pymc_nnsteps.models.parts.layers import noisy, standard_deviation
+from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
+from pymc_nnsteps.models.priors import Prior
 
 __all__ = [
     "READ_TARGETS",
@@ -42,8 +45,8 @@ def observe(
     likelihood: Likelihood,
     layer: int,
     mean: TensorVariable,
-    variance: float,
-    targets: TensorVariable,
+    variance: Variance,
+    targets: Observed,
     n_outputs: int,
     start: Start,
 ) -> TensorVariable:
@@ -61,23 +64,38 @@ def observe(
     Returns
     -------
     TensorVariable, shape of the targets
+
+    Raises
+    ------
+    ValueError
+        If the variance of utilities, which classes leave open, is to be learnt.
     """
     latent = f"Z{layer}"
     if likelihood == "normal":
-        return normal(mean, variance, targets)
+        return normal(mean, variance, targets, start)
+    if isinstance(variance, Prior):
+        raise ValueError(
+            f'noise of the output cannot be learnt with likelihood="{likelihood}", which leaves '
+            'the scale of utilities open; pass a mapping with a number as its "output".'
+        )
     if likelihood == "probit":
-        return probit(latent, mean, variance, targets, start)
-    return multinomial_probit(latent, mean, variance, targets, n_outputs, start)
+        return probit(latent, mean, variance, pt.as_tensor(targets), start)
+    return multinomial_probit(latent, mean, variance, pt.as_tensor(targets), n_outputs, start)
 
 
-def normal(mean: TensorVariable, variance: float, targets: TensorVariable) -> TensorVariable:
+def normal(
+    mean: TensorVariable, variance: Variance, targets: Observed, start: Start
+) -> TensorVariable:
     """Observe the last pre-activations: ``y ~ N(F, Delta)``.
 
     Parameters
     ----------
     mean : TensorVariable, shape (n_obs, n_outputs)
-    variance : float
-    targets : TensorVariable, shape (n_obs,) with one output, or (n_obs, n_outputs)
+    variance : float or Prior
+        Prior: ``noise_y``, a variable of the model.
+    targets : TensorVariable or MaskedArray, shape (n_obs,) with one output, or (n_obs, n_outputs)
+    start : {"support_point", "prior"}
+        Where a variance that is not known begins.
 
     Returns
     -------
@@ -86,7 +104,8 @@ def normal(mean: TensorVariable, variance: float, targets: TensorVariable) -> Te
     if targets.ndim == 1:
         mean = mean[:, 0]
     dims = ("obs", "output")[: targets.ndim]
-    return pm.Normal("y", mean, standard_deviation(variance), observed=targets, dims=dims)
+    scale = noise_scale("y", variance, start_of(start))
+    return pm.Normal("y", mean, scale, observed=targets, dims=dims)
 
 
 def probit(

@@ -1,17 +1,50 @@
-"""Noise of a network, given once for all, or by kind and layer."""
+r"""Noise of a network: variances, known or learnt, given once for all or by kind and layer.
 
+A variance that is learnt has an inverse gamma prior: that of
+:class:`~pymc_nnsteps.models.priors.Prior`, in which the precision is Gamma with shape
+:math:`\alpha/2` and mean :math:`\text{width}^{-2}`.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.priors import Prior
 
-__all__ = ["DEFAULT_NOISE", "Noise", "Variances", "variances"]
+__all__ = [
+    "DEFAULT_NOISE",
+    "LEARNT_HIDDEN",
+    "LEARNT_OUTPUT",
+    "Noise",
+    "Variance",
+    "Variances",
+    "default_noise",
+    "noise_scale",
+    "noisy",
+    "variances",
+]
 
-Noise = float | Mapping[str, float | Sequence[float]]
-Variances = dict[str, tuple[float, ...]]
+OneNoise = float | Literal["learnt"] | Prior
+Noise = OneNoise | Mapping[str, OneNoise | Sequence[OneNoise]]
+Variance = float | Prior
+"""A known variance, or the prior of one that is not."""
+
+Variances = dict[str, tuple[Variance, ...]]
 """From each kind of noise to the variances of its layers; ``"output"`` has one."""
 
 DEFAULT_NOISE = 1e-2
 """Variance of all noise where none is given."""
+
+LEARNT_HIDDEN = Prior(0.07, 4)
+LEARNT_OUTPUT = Prior(0.1, 2)
+"""Priors of noise that is learnt, in networks of standardised inputs and targets."""
 
 
 def variances(
@@ -20,21 +53,24 @@ def variances(
     counts: Mapping[str, tuple[int, str]],
     *,
     observed: bool = True,
+    default: OneNoise = DEFAULT_NOISE,
 ) -> Variances:
     """Variance of each noise of a network.
 
     Parameters
     ----------
-    noise : float, mapping or None
+    noise : float, "learnt", Prior, mapping or None
         Variances: one for all, or a mapping from each kind, and ``"output"``, to one for all
         layers of the kind or one per layer.
-    sigma : float, mapping or None
+    sigma : float, "learnt", Prior, mapping or None
         Standard deviations in their place.
     counts : mapping
         From each kind but ``"output"`` to its number of layers, and what these are called in
         messages, such as ``"hidden layer"``.
     observed : bool
         Whether one number for all noise is that of the output too, which must be positive then.
+    default : float, "learnt" or Prior
+        The noise where none is given.
 
     Returns
     -------
@@ -44,8 +80,8 @@ def variances(
     Raises
     ------
     ValueError
-        If a number is none, negative or lost in rounding, if that of an observed output is not
-        positive, if kinds are missing or unknown, or both ``noise`` and ``sigma`` are given.
+        If one is no number or prior, negative or lost in rounding, if that of an observed output is
+        not positive, if kinds are missing or unknown, or both ``noise`` and ``sigma`` are given.
 
     Examples
     --------
@@ -54,6 +90,9 @@ def variances(
     {'pre': (0.1, 0.1), 'output': (0.5,)}
     >>> variances(None, 2.0, {"pre": (2, "hidden layer")})
     {'pre': (4.0, 4.0), 'output': (4.0,)}
+    >>> learnt = variances({"pre": ["learnt", 0], "output": 1}, None, {"pre": (2, "hidden layer")})
+    >>> print(*learnt["pre"])
+    0.07:4 0.0
     """
     if noise is not None and sigma is not None:
         raise ValueError(
@@ -63,38 +102,133 @@ def variances(
         name, meaning, given, power = "sigma", "a standard deviation", sigma, 2
     else:
         name, meaning, power = "noise", "a variance", 1
-        given = DEFAULT_NOISE if noise is None else noise
-    numbers = _numbers(name, given, counts, observed=observed)
-    every = [number for each in numbers.values() for number in each]
-    if min(every) < 0:
+        given = default if noise is None else noise
+    every = _by_kind(name, given, counts, observed=observed)
+    numbers = [each for of_kind in every.values() for each in of_kind if isinstance(each, float)]
+    if min(numbers, default=0) < 0:
         raise ValueError(f"{name} is {meaning} and must not be negative; got {given!r}.")
-    if observed and numbers["output"][0] == 0:
+    if observed and every["output"][0] == 0:
         zeros = ", ".join(f'"{kind}": 0' for kind in counts)
         raise ValueError(
             f"{name} of the output must be positive; for hidden layers without noise pass "
             f'{name}={{{zeros}, "output": 0.1}}.'
         )
-    for number in every:
+    for number in numbers:
         if number > 0:
             layers.require_resolved(number**power, name, given)
-    return {kind: tuple(number**power for number in each) for kind, each in numbers.items()}
+    return {
+        kind: tuple(each if isinstance(each, Prior) else each**power for each in of_kind)
+        for kind, of_kind in every.items()
+    }
 
 
-def _numbers(
+def default_noise(likelihood: str) -> OneNoise:
+    """The noise of a network where none is given: learnt from real targets.
+
+    Classes tell nothing of the scale of their utilities, which is that of :data:`DEFAULT_NOISE`.
+
+    Parameters
+    ----------
+    likelihood : str
+    """
+    return "learnt" if likelihood == "normal" else DEFAULT_NOISE
+
+
+def noise_scale(name: str, variance: Variance, initval: InitialValue) -> TensorVariable | NDArray:
+    """Standard deviation of the noise of a variable, whose variance is added if it is not known.
+
+    Parameters
+    ----------
+    name : str
+        Of the variable: a variance that is not known is called ``noise_{name}``.
+    variance : float or Prior
+    initval : TensorVariable, str or None
+        Where the variance begins.
+    """
+    if not isinstance(variance, Prior):
+        return layers.standard_deviation(variance)
+    shape = variance.alpha_common / 2
+    numbers = map(layers.floating, (shape, shape * variance.width**2))
+    return pt.sqrt(begin_at(pm.InverseGamma(f"noise_{name}", *numbers), initval))
+
+
+def noisy(
+    name: str,
+    mean: TensorVariable,
+    variance: Variance,
+    dims: tuple[str, ...] | None,
+    initval: InitialValue,
+    shape: Sequence[TensorVariable | int] | None = None,
+) -> TensorVariable:
+    """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
+
+    Parameters
+    ----------
+    name : str
+    mean : TensorVariable, shape (n_obs, ...)
+    variance : float or Prior
+        Zero makes the variable a ``pm.Deterministic``; a prior adds the variance to the model.
+    dims : tuple of str or None
+    initval : TensorVariable, str or None
+        Where both begin; a variance at its support point if it is an expression.
+    shape : sequence of int or TensorVariable, optional
+        Lengths of the axes, where more is known of them than the dims say.
+
+    Returns
+    -------
+    TensorVariable, shape of the mean
+    """
+    if variance == 0:
+        return pm.Deterministic(name, mean, dims=dims)
+    scale = noise_scale(name, variance, initval if isinstance(initval, str) else None)
+    return begin_at(pm.Normal(name, mean, scale, shape=shape, dims=dims), initval)
+
+
+def _by_kind(
     name: str, given: Noise, counts: Mapping[str, tuple[int, str]], *, observed: bool
 ) -> Variances:
-    """The numbers of each kind, as they are given."""
+    """Numbers, as they are given, and priors of each kind."""
     if not isinstance(given, Mapping):
-        number = layers.per_layer(name, given, 1, None)
-        of_hidden = {kind: number * count for kind, (count, _) in counts.items()}
-        return {**of_hidden, "output": number if observed else (0.0,)}
+        of_hidden = {
+            kind: _of_layers(name, given, 1, None, LEARNT_HIDDEN) * count
+            for kind, (count, _) in counts.items()
+        }
+        of_output = _of_layers(name, given, 1, None, LEARNT_OUTPUT)
+        return {**of_hidden, "output": of_output if observed else (0.0,)}
     if set(given) != {*counts, "output"}:
         kinds = ", ".join(f'"{kind}"' for kind in counts)
         raise ValueError(
             f'{name} must have exactly the keys {kinds} and "output"; got {list(given)}.'
         )
     found = {
-        kind: layers.per_layer(f'{name}["{kind}"]', given[kind], count, called)
+        kind: _of_layers(f'{name}["{kind}"]', given[kind], count, called, LEARNT_HIDDEN)
         for kind, (count, called) in counts.items()
     }
-    return {**found, "output": layers.per_layer(f'{name}["output"]', given["output"], 1, None)}
+    output = _of_layers(f'{name}["output"]', given["output"], 1, None, LEARNT_OUTPUT)
+    return {**found, "output": output}
+
+
+def _of_layers(
+    name: str, given: OneNoise | Sequence[OneNoise], count: int, called: str | None, learnt: Prior
+) -> tuple[Variance, ...]:
+    """A number or a prior for each layer."""
+    entries = layers.one_per_layer(name, given, count, called)
+    return tuple(_number_or_prior(name, entry, learnt) for entry in entries)
+
+
+def _number_or_prior(name: str, given: object, learnt: Prior) -> Variance:
+    if isinstance(given, str) and given == "learnt":
+        return learnt
+    if isinstance(given, Prior):
+        if not math.isfinite(given.alpha_common) or given != Prior(given.width, given.alpha_common):
+            raise ValueError(
+                f"{name} is one variance for a layer, whose prior has a width and a finite "
+                f"alpha_common and no more, such as Prior(0.1, 4); got {given!r}."
+            )
+        return given
+    if not layers.is_finite_number(given):
+        raise ValueError(
+            f'{name} must be a finite number or a sequence of them, "learnt" or a Prior; '
+            f"got {given!r}."
+        )
+    return float(given)

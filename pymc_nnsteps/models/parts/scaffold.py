@@ -6,6 +6,7 @@ Everything that can be wrong is said before the first variable is added.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike
@@ -13,12 +14,13 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, layer_dims, rehearsed
+from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import require_same_rows
 
-__all__ = ["Build", "Scaffold", "scaffold"]
+__all__ = ["Build", "Scaffold", "observed_targets", "scaffold"]
 
-Build = Callable[[TensorVariable, TensorVariable], object]
+Build = Callable[[TensorVariable, Observed], object]
 """Adds a network of inputs and targets to the model whose context is open."""
 
 
@@ -85,11 +87,24 @@ class Scaffold:
         dims = {**self.dims, **(more_dims or {})}
         return add_rehearsed(lambda: build(*self._containers()), dims, self.n_obs)
 
-    def _containers(self) -> tuple[TensorVariable, TensorVariable]:
+    def _containers(self) -> tuple[TensorVariable, Observed]:
         return (
             pm.Data("inputs", self.inputs.values, dims=("obs", "feature")),
-            pm.Data("targets", self.targets.values, dims=self.row_dims),
+            observed_targets(self.targets, self.row_dims),
         )
+
+
+def observed_targets(targets: data.Targets, dims: tuple[str, ...]) -> Observed:
+    """Add the data container ``"targets"`` to the model, unless there are missing targets.
+
+    Returns
+    -------
+    TensorVariable or MaskedArray
+        What ``observed=`` takes: of a masked array PyMC makes free variables of missing entries.
+    """
+    if targets.missing.any():
+        return np.ma.masked_invalid(targets.values)
+    return pm.Data("targets", targets.values, dims=dims)
 
 
 def scaffold(

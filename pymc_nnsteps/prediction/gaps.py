@@ -1,0 +1,112 @@
+"""Targets with missing entries, as what is observed of one variable.
+
+Of a variable with missing entries PyMC makes two, of the entries that are observed and of the
+others, and a ``pm.Deterministic`` that joins them. What a network says of a row is said by the law
+of all its entries: here the two are put together again, and observed as NaN where they are missing.
+"""
+
+from contextlib import suppress
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.search import children, parameters
+
+__all__ = ["with_gaps"]
+
+Mask = np.ndarray
+
+
+def with_gaps(model: pm.Model) -> pm.Model:
+    """The model with one observed variable for each that has missing entries.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    pm.Model
+        For reading only; ``model`` itself, if nothing is missing or the missing entries enter
+        something else.
+    """
+    for observed in model.observed_RVs:
+        name = observed.name.removesuffix("_observed")
+        missing, joined = (model.named_vars.get(each) for each in (f"{name}_unobserved", name))
+        if missing in model.free_RVs and joined in model.deterministics:
+            mask = _mask(joined)
+            whole = None if mask is None else _whole(observed, mask)
+            if mask is not None and whole is not None and not children(model, missing):
+                whole.name = name
+                return with_gaps(_replaced(model, observed, missing, joined, whole, mask))
+    return model
+
+
+def _mask(joined: TensorVariable) -> Mask | None:
+    """Where entries are observed, of a deterministic that joins those and others."""
+    [joining] = joined.owner.inputs
+    if joining.owner is None or not isinstance(joining.owner.op, AdvancedIncSubtensor):
+        return None
+    _, _, *indices = joining.owner.inputs
+    if len(indices) != 1 or not isinstance(indices[0], Constant):
+        return None
+    mask = np.asarray(indices[0].data)
+    return mask if mask.dtype == bool and mask.ndim == joined.ndim else None
+
+
+def _whole(observed: TensorVariable, mask: Mask) -> TensorVariable | None:
+    """The variable of which the observed one is made of the entries of a mask."""
+    op = observed.owner.op
+    if not isinstance(op, RandomVariable) or op.ndim_supp > 0:
+        return None
+    found = [_of_all_entries(parameter, mask) for parameter in parameters(observed)]
+    stated = [parameter for parameter in found if parameter is not None]
+    if len(stated) < len(found):
+        return None
+    _, whole = op(*stated, rng=pt.random.shared_rng(seed=None), return_next_rng=True)
+    return whole if whole.ndim == mask.ndim else None
+
+
+def _of_all_entries(parameter: TensorVariable, mask: Mask) -> TensorVariable | None:
+    """A parameter of all entries, given that of the entries of a mask."""
+    if parameter.owner is None or not isinstance(parameter.owner.op, AdvancedSubtensor):
+        return parameter[0] if parameter.type.broadcastable == (True,) else None
+    full, *indices = parameter.owner.inputs
+    if full.ndim != mask.ndim:
+        return None
+    stated = [1 if one else n for one, n in zip(full.type.broadcastable, mask.shape, strict=True)]
+    positions = np.arange(np.prod(stated)).reshape(stated)
+    with suppress(ValueError, TypeError):
+        picked = parameter.owner.op.make_node(pt.constant(positions), *indices).outputs[0]
+        wanted = np.broadcast_to(positions, mask.shape)[mask]
+        if np.array_equal(picked.eval(mode="FAST_COMPILE"), wanted):
+            return full
+    return None
+
+
+def _replaced(
+    model: pm.Model,
+    observed: TensorVariable,
+    missing: TensorVariable,
+    joined: TensorVariable,
+    whole: TensorVariable,
+    mask: Mask,
+) -> pm.Model:
+    """A model that shares all but these variables with another."""
+    value = np.full(mask.shape, np.nan)
+    value[mask] = model.rvs_to_values[observed].eval(mode="FAST_COMPILE")
+    gone = {observed, missing, joined}
+    other: pm.Model = object.__new__(pm.Model)
+    vars(other).update(vars(model))
+    for name in ("free_RVs", "deterministics"):
+        setattr(other, name, [rv for rv in getattr(model, name) if rv not in gone])
+    other.observed_RVs = [whole if rv is observed else rv for rv in model.observed_RVs]
+    other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
+    names = {name: variable for name, variable in model.named_vars.items() if variable not in gone}
+    other.named_vars = {**names, whole.name: whole}
+    return other

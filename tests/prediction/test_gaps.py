@@ -1,0 +1,85 @@
+"""Targets with missing entries: what is predicted, and the likelihood of what was observed."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.prediction import blocks, integration, responses
+from tests.prediction.test_log_likelihood import made_up
+
+RNG = np.random.default_rng(1)
+X, WHOLE = RNG.normal(size=(6, 2)), RNG.normal(size=(6, 2))
+GAPS = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [0, 0], [0, 1]], dtype=bool)
+TARGETS = np.where(GAPS, np.nan, WHOLE)
+pytestmark = pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
+
+
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch):
+    for module in (blocks, integration, responses):
+        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+
+
+def noisy(y, pre=0.0):
+    noise = {"pre": pre, "post": 0.2, "output": 0.3}
+    return nns.intermediate_noise_mlp(X, y, hidden=(3,), noise=noise)
+
+
+def student(y):
+    return nns.hierarchical_mlp(
+        X, y, hidden=(2,), likelihood="student_t", priors={"noise": "1:2:3:4"}
+    )
+
+
+def log_likelihood(draws, model):
+    return nns.log_likelihood(draws, model, random_seed=1, noise_draws=4000)["log_likelihood"]["y"]
+
+
+def of_column(draws, column):
+    """The same network with one of its outputs."""
+    return draws.assign(W2=draws["W2"][:, :, [column]], b2=draws["b2"][:, :, [column]])
+
+
+@pytest.mark.parametrize("pre", [0.0, 0.5])
+def test_likelihood_of_what_was_observed(pre):
+    """Columns share the noise of their row: with a gap it is that of the other column alone."""
+    model = noisy(TARGETS, pre)
+    draws = made_up(noisy(WHOLE, pre), n_draws=1)
+    found = log_likelihood(draws, model).values[0, 0]
+    complete = log_likelihood(draws, noisy(WHOLE, pre)).values[0, 0]
+    each = [
+        log_likelihood(of_column(draws, j), noisy(WHOLE[:, [j]], pre)).values[0, 0] for j in (0, 1)
+    ]
+    expected = np.array([complete[0], each[0][1], each[1][2], 0.0, complete[4], each[0][5]])
+    np.testing.assert_allclose(found, expected, atol=1e-10 if pre == 0 else 0.1)
+    assert found[3] == 0
+    np.testing.assert_array_equal(
+        nns.predict(draws, X[:2], model=model), nns.predict(draws, X[:2], model=noisy(WHOLE, pre))
+    )
+
+
+def test_one_output_and_other_laws():
+    """A sum of units, and numbers that are independent given the weights, each with its scale."""
+    one, gaps = noisy(TARGETS[:, 1], 0.5), GAPS[:, 1]
+    draws = made_up(noisy(WHOLE[:, 1], 0.5))
+    found, complete = log_likelihood(draws, one), log_likelihood(draws, noisy(WHOLE[:, 1], 0.5))
+    np.testing.assert_allclose(found, np.where(gaps, 0, complete), rtol=1e-12)
+
+    draws = made_up(student(WHOLE))
+    found = log_likelihood(draws, student(TARGETS))
+    f = nns.predict(draws, X, model=student(TARGETS)).values
+    sigma = draws["tau_noise_unit"].values[:, :, None] ** -0.5
+    each = pm.logp(pm.StudentT.dist(4, f, sigma=sigma), WHOLE).eval(mode="FAST_COMPILE")
+    np.testing.assert_allclose(found, np.where(GAPS, 0, each).sum(-1), rtol=1e-10)
+    responses = nns.predict(draws, X, model=student(TARGETS), kind="response", random_seed=1)
+    assert np.isfinite(responses).all()
+
+
+def test_missing_values_that_enter_something_else_are_no_targets():
+    with pm.Model() as model:
+        x, w = pm.Data("inputs", X), pm.Normal("w", shape=2)
+        y = pm.Normal("y", x @ w, 1, observed=TARGETS[:, 0])
+        pm.Normal("z", y.sum(), 1, observed=0.0)
+    with pytest.raises(ValueError, match="predict needs one observed variable"):
+        nns.predict(made_up(model), X, model=model)
