@@ -22,6 +22,7 @@ from pymc_nnsteps.diagnostics import (
     teacher_student,
     thermalize,
 )
+from pymc_nnsteps.distributed.experiments import experiments
 from pymc_nnsteps.distributed.sampling import extend, resume, sample_distributed
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -59,6 +60,7 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "experiments",
     "explain",
     "extend",
     "fit",

@@ -25,6 +25,7 @@ NAMES = {
     "blocks",
     "bow_tie",
     "diagnose",
+    "experiments",
     "explain",
     "extend",
     "fit",

@@ -5,7 +5,7 @@ import time
 
 from pymc.stats.convergence import log_warning_stats
 
-from pymc_nnsteps.distributed.runs import Checkpoint, Run
+from pymc_nnsteps.distributed.runs import Checkpoint, Run, restore, state_of
 from pymc_nnsteps.distributed.store import Store
 
 
@@ -48,7 +48,7 @@ def advance(location: str, chain: int, until: int) -> int:
     if now.done >= until:
         return 0
     run = run_of(store)
-    run.step.sampling_state = now.state
+    restore(run.step, now.state)
     while now.done < until:
         length = run.draws_per_chunk - now.done % run.draws_per_chunk
         now = _chunk(store, run, chain, now, min(length, until - now.done))
@@ -67,6 +67,6 @@ def _chunk(store: Store, run: Run, chain: int, before: Checkpoint, draws: int) -
         trace.record(point, stats, in_warmup=draw < run.tune)
         log_warning_stats(stats)
     seconds = before.seconds + time.perf_counter() - start
-    after = Checkpoint(before.done + draws, point, step.sampling_state, seconds)
+    after = Checkpoint(before.done + draws, point, state_of(step), seconds)
     store.write(trace, after)
     return after

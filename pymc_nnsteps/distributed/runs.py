@@ -8,6 +8,7 @@ and in its order.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Number
 from typing import Any
 from uuid import uuid4
 
@@ -40,7 +41,7 @@ class Checkpoint:
     point : dict
         Values of the model's transformed variables.
     state : object
-        The sampling state of its step, generators included.
+        That of its step, generators included: see :func:`state_of`.
     seconds : float
         Time that it has taken.
     """
@@ -136,16 +137,35 @@ def begin(
         model, steps, tuple(known if var_names is None else var_names), tune, draws_per_chunk,
         uuid4().hex,
     )  # fmt: skip
-    fresh = steps.sampling_state
+    fresh = state_of(steps)
     starts = []
     for generator, point in zip(generators, points, strict=True):
-        steps.sampling_state = fresh
+        restore(steps, fresh)
         steps.setup_chain(generator, tune, draws)
         steps.tune = tune > 0
         if hasattr(steps, "reset_tuning"):
             steps.reset_tuning()
-        starts.append(Checkpoint(0, point, steps.sampling_state))
+        starts.append(Checkpoint(0, point, state_of(steps)))
     return run, starts
+
+
+def state_of(step: Step) -> tuple[Any, list[dict[str, Any]]]:
+    """All that a step remembers: its sampling state, and numbers that this does not name.
+
+    NUTS counts divergences in such a number.
+    """
+    numbers = [
+        {name: value for name, value in vars(each).items() if isinstance(value, Number)}
+        for each in flatten_steps(step)
+    ]
+    return step.sampling_state, numbers
+
+
+def restore(step: Step, state: tuple[Any, list[dict[str, Any]]]) -> None:
+    """Have a step remember what was in a state."""
+    step.sampling_state, numbers = state
+    for each, of_step in zip(flatten_steps(step), numbers, strict=True):
+        vars(each).update(of_step)
 
 
 def _steps_and_points(

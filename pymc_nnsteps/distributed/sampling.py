@@ -250,9 +250,13 @@ def _finished(
 ) -> DataTree:
     """Bring all chains to their ends, and return what ``pm.sample`` would."""
     standing = [store.checkpoint(chain).done for chain in range(store.chains)]
-    length = -(-store.draws // LEGS)
+    chunks = -(-store.draws // store.draws_per_chunk)
+    length = store.draws_per_chunk * -(-chunks // LEGS)
     legs = [
-        [(store.location, chain, until) for until in _ends(done, length, store.draws)]
+        [
+            {"location": store.location, "chain": chain, "until": until}
+            for until in _ends(done, length, store.draws)
+        ]
         for chain, done in enumerate(standing)
     ]
     found = tasks.carried_out(client, advance, legs)

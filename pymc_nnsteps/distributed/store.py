@@ -51,6 +51,7 @@ class Store:
     chains : int
     draws : int
         What each chain is to have in the end, the draws of tuning included.
+    draws_per_chunk : int
     """
 
     def __init__(self, location: str) -> None:
@@ -68,6 +69,7 @@ class Store:
         self.identity: str = attributes["identity"]
         self.chains: int = attributes["chains"]
         self.draws: int = attributes["draws"]
+        self.draws_per_chunk: int = attributes["draws_per_chunk"]
 
     @classmethod
     def create(cls, location: str, run: Run, draws: int, starts: Sequence[Checkpoint]) -> Self:
@@ -104,7 +106,14 @@ class Store:
                 fill_value=b"" if values.dtype == object else None,
                 attributes={"_ARRAY_DIMENSIONS": ["chain", "draw", *own]},
             )
-        group.attrs.update({"chains": chains, "draws": draws, "identity": run.identity})
+        group.attrs.update(
+            {
+                "chains": chains,
+                "draws": draws,
+                "draws_per_chunk": run.draws_per_chunk,
+                "identity": run.identity,
+            }
+        )
         return cls(location)
 
     def extend(self, draws: int) -> None:

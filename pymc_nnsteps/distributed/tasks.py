@@ -1,6 +1,6 @@
 """Work in this process or on a Dask cluster, with one progress bar."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -9,8 +9,8 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.distributed.extras import needed
 
-type Calls = Sequence[tuple[Any, ...]]
-"""Arguments of a function, for calls one after another."""
+type Calls = Sequence[Mapping[str, Any]]
+"""Arguments of a function by their names, for calls one after another."""
 
 
 def carried_out(
@@ -24,7 +24,7 @@ def carried_out(
         None: the calls are made here, one sequence after another.
     function : callable
         It may be called again with the same arguments, where a worker died.
-    sequences : sequence of sequence of tuple
+    sequences : sequence of sequence of mapping
         Arguments.
 
     Yields
@@ -37,7 +37,7 @@ def carried_out(
     if client is None:
         for number, calls in enumerate(sequences):
             for arguments in calls:
-                yield number, function(*arguments)
+                yield number, function(**arguments)
         return
     futures: dict[Any, int] = {}
     for number, calls in enumerate(sequences):
@@ -50,9 +50,9 @@ def carried_out(
         yield futures[future], future.result()
 
 
-def _call(function: Callable[..., Any], arguments: tuple[Any, ...], before: Any) -> Any:
+def _call(function: Callable[..., Any], arguments: Mapping[str, Any], before: Any) -> Any:
     """Call a function, after what is ``before``."""
-    return function(*arguments)
+    return function(**arguments)
 
 
 @contextmanager
