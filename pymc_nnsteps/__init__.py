@@ -22,6 +22,8 @@ from pymc_nnsteps.diagnostics import (
     teacher_student,
     thermalize,
 )
+from pymc_nnsteps.distributed.experiments import experiments
+from pymc_nnsteps.distributed.sampling import extend, resume, sample_distributed
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
@@ -58,7 +60,9 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "experiments",
     "explain",
+    "extend",
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_cnn",
@@ -74,7 +78,9 @@ __all__ = [
     "predict",
     "rejection_sample",
     "relevance",
+    "resume",
     "rhat_over_time",
+    "sample_distributed",
     "score_statistic",
     "set_auto_assign",
     "teacher_student",

@@ -1,6 +1,7 @@
 """What PyMC expects of a step method, checked of every step of the package alike."""
 
 import copy
+import pickle
 from dataclasses import fields
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from pymc.step_methods.compound import Competence
 from pytensor.compile.sharedvalue import SharedVariable
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.distributed.runs import restore, state_of
 from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.steps.cases import CASES, assert_same, run
 
@@ -69,6 +71,29 @@ def test_state_round_trip(step, point):
     again = run(other, point, 4)
     assert_same(again[0], points)
     assert again[1] == stats
+
+
+def test_goes_on_from_checkpoints(step, model):
+    """In tuning, at its end and after it, with the step moving another chain in between."""
+
+    def chain(breaks):
+        step.setup_chain(np.random.default_rng(8), 6, 6)
+        step.tune = True
+        point, points = model.initial_point(), []
+        for draw in range(12):
+            if draw == 6:
+                step.stop_tuning()
+            point, _ = step.step(point)
+            points.append(point)
+            if draw in breaks:
+                kept = pickle.dumps((state_of(step), point))
+                step.setup_chain(np.random.default_rng(9), 0, 2)
+                run(step, model.initial_point(), 2)
+                state, point = pickle.loads(kept)
+                restore(step, state)
+        return points
+
+    assert_same(chain({1, 5, 7}), chain(()))
 
 
 def test_state_names_what_changes(step, point):
