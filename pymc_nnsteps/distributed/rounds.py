@@ -33,7 +33,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Additive, Conditional
+from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Shapes
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
@@ -122,7 +122,7 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
     for conditional in sweep:
         if conditional.draws[0] not in of_rows:
             _require_sums(model, conditional, found.told(model, conditional))
-    _require_row_by_row(model, of_rows, containers, n_rows)
+    _require_row_by_row(model, of_rows, containers, shapes, n_rows)
     return Rounds(tuple(_in_rounds(model, _from_rows(sweep, of_rows), found)), of_rows)
 
 
@@ -206,10 +206,10 @@ def _require_row_by_row(
     model: pm.Model,
     of_rows: Collection[TensorVariable],
     containers: Collection[TensorVariable],
+    shapes: Shapes,
     n_rows: int,
 ) -> None:
     """Check that what a row's variables depend on does not change if other rows are left out."""
-    shapes = shapes_of(model)
     stated = [
         (rv, shapes[rv][: rv.ndim - rv.owner.op.ndim_supp], core, parameter)
         for rv in of_rows
@@ -236,9 +236,14 @@ def _require_row_by_row(
         value[kept] if variable in of_rows or variable in containers else value
         for variable, value in zip(places, values, strict=True)
     ]
-    for (rv, batch, core, _), whole, part in zip(
-        stated, evaluate(*values), evaluate(*fewer), strict=True
-    ):
+    try:
+        parts = evaluate(*fewer)
+    except ValueError:
+        raise NotConjugate(
+            f"an array or a shape of the model is stated for {n_rows} rows; put it into a pm.Data "
+            "container that each shard exchanges"
+        ) from None
+    for (rv, batch, core, _), whole, part in zip(stated, evaluate(*values), parts, strict=True):
         own = whole.shape[whole.ndim - core :]
         expected = np.broadcast_to(whole, (*batch, *own))[kept]
         if not np.allclose(np.broadcast_to(part, expected.shape), expected, equal_nan=True):
@@ -249,7 +254,7 @@ def _require_row_by_row(
 
 
 def _random_values(
-    model: pm.Model, places: Mapping[Any, Any], shapes: Mapping[TensorVariable, tuple[int, ...]]
+    model: pm.Model, places: Mapping[Any, Any], shapes: Shapes
 ) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
     return [

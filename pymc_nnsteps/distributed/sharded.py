@@ -8,7 +8,6 @@ from typing import Any, get_args
 import cloudpickle as pickle
 import numpy as np
 import pymc as pm
-import pytensor
 import xarray as xr
 from arviz_base import from_dict
 from numpy.typing import NDArray
@@ -159,11 +158,12 @@ def sample_sharded(
     if not len(shards):
         raise ValueError("shards must hold one shard at least.")
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
-    shared = Shared(model, rounds_of(model, names, scan))
+    planned = rounds_of(model, names, scan)
+    shared = Shared(model, planned)
     settings = (draws, tune, chains, scan, len(shards), random_seed)
     folder = None if store is None else Path(store)
     run = _begun(folder, settings)
-    instructions = Instructions(pickle.dumps(model), names, scan, pytensor.config.floatX)
+    instructions = Instructions.of(model, planned, names)
     crew = Crew(instructions, shards, client, recoverable=folder is not None)
     if folder is not None and run.sweep >= 0:
         crew.restore(folder, run.number)

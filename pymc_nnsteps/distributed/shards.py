@@ -25,10 +25,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, Shapes
-from pymc_nnsteps.distributed.rounds import Rounds, rounds_of
+from pymc_nnsteps.distributed.rounds import Rounds
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.joint.scan import Scan
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow
@@ -51,19 +50,22 @@ class Instructions:
 
     Attributes
     ----------
-    model : bytes
-        A model of some rows, pickled.
+    network : bytes
+        A model of some rows and the rounds of its sweep, pickled.
     rows : tuple of str
         Names of the data containers that rows are exchanged in.
-    scan : {"sequential", "parallel"}
     float_x : str
         PyTensor's ``floatX``.
     """
 
-    model: bytes
+    network: bytes
     rows: tuple[str, ...]
-    scan: Scan
     float_x: str
+
+    @classmethod
+    def of(cls, model: pm.Model, planned: Rounds, rows: Sequence[str]) -> "Instructions":
+        """What shards of a model need, for this ``floatX``."""
+        return cls(pickle.dumps((model, planned)), tuple(rows), pytensor.config.floatX)
 
 
 class Shard:
@@ -79,8 +81,6 @@ class Shard:
     ------
     ValueError
         If the rows do not fit the model, or each other.
-    NotConjugate
-        If the model cannot be sampled with rows in shards.
 
     Attributes
     ----------
@@ -94,18 +94,17 @@ class Shard:
     """
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
-        self._model: pm.Model = pickle.loads(instructions.model)
+        self._model, planned = pickle.loads(instructions.network)
         data = load() if callable(load) else load
         if set(data) != set(instructions.rows):
             got = ", ".join(data) or "none"
             raise ValueError(f"a shard must hold {', '.join(instructions.rows)}; got {got}.")
         with pytensor.config.change_flags(floatX=instructions.float_x):
-            self._planned = rounds_of(self._model, instructions.rows, instructions.scan)
             _exchange(self._model, data)
             shapes = shapes_of(self._model)
             self._rounds = [
-                _rows_of_round(self._model, self._planned, number, shapes)
-                for number in range(len(self._planned.rounds))
+                _rows_of_round(self._model, planned, number, shapes)
+                for number in range(len(planned.rounds))
             ]
         self.rng = np.random.default_rng()
         self.point: Point = {}
