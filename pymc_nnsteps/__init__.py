@@ -22,6 +22,7 @@ from pymc_nnsteps.diagnostics import (
     teacher_student,
     thermalize,
 )
+from pymc_nnsteps.distributed.sharded import sample_sharded
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
@@ -75,6 +76,7 @@ __all__ = [
     "rejection_sample",
     "relevance",
     "rhat_over_time",
+    "sample_sharded",
     "score_statistic",
     "set_auto_assign",
     "teacher_student",

@@ -42,6 +42,7 @@ NAMES = {
     "rejection_sample",
     "relevance",
     "rhat_over_time",
+    "sample_sharded",
     "score_statistic",
     "set_auto_assign",
     "verify",
@@ -88,7 +89,9 @@ def test_import_is_silent():
     assert [line for line in done.stderr.splitlines() if "BLAS" not in line] == []
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats"])
+@pytest.mark.parametrize(
+    "module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask", "distributed"]
+)
 def test_import_of_plotting_and_examples(module):
     """Beyond what PyMC itself brings along."""
     code = (
@@ -119,6 +122,7 @@ ROOMS = (
     ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
+    ("distributed",),
     ("diagnostics",),
 )
 """Rooms and modules of the package; each may use those before its own group."""

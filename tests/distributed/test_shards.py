@@ -266,54 +266,6 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
     assert_same_draws(idata, expected)
 
 
-def latent_offsets(X, y):
-    with pm.Model() as model:
-        inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
-        offset = pm.Normal("offset", 0, 1, shape=len(X))
-        Z = pm.Normal("Z", inputs @ pm.Normal("w", 0, 1, shape=X.shape[1]) + offset, 1)
-        pm.Normal("y", Z, 1, observed=targets)
-    return model
-
-
-def centred(X, y):
-    with pm.Model() as model:
-        inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
-        w = pm.Normal("w", 0, 1, shape=X.shape[1])
-        pm.Normal("y", (inputs - inputs.mean(0)) @ w, 1, observed=targets)
-    return model
-
-
-def observed_for_all(X, y):
-    with pm.Model() as model:
-        inputs = pm.Data("inputs", X)
-        pm.Data("targets", y)
-        w = pm.Normal("w", 0, 1, shape=X.shape[1])
-        pm.Normal("y", inputs @ w, 1, observed=y)
-    return model
-
-
-def constant_of_all(X, y):
-    with pm.Model() as model:
-        inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
-        w = pm.Normal("w", 0, 1, shape=X.shape[1])
-        pm.Normal("y", inputs @ w + np.arange(len(X)), 1, observed=targets)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (latent_offsets, "offset has an entry for each row of Z"),
-        (centred, "y of a row depends on other rows"),
-        (observed_for_all, "y is observed with values that belong to no shard"),
-        (constant_of_all, "is stated for 6 rows"),
-    ],
-)
-def test_what_is_not_of_rows_is_declined(build, message):
-    with pytest.raises(nns.NotConjugate, match=message):
-        rounds_of(build(X[:6], Y[:6]), NAMES)
-
-
 def test_bad_input_is_named():
     model, y = linear()
     with pytest.raises(ValueError, match="shards must hold one shard"):
