@@ -89,9 +89,7 @@ def test_import_is_silent():
     assert [line for line in done.stderr.splitlines() if "BLAS" not in line] == []
 
 
-@pytest.mark.parametrize(
-    "module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask", "distributed"]
-)
+@pytest.mark.parametrize("module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask"])
 def test_import_of_plotting_and_examples(module):
     """Beyond what PyMC itself brings along."""
     code = (

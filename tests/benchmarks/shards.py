@@ -54,7 +54,7 @@ def main() -> None:
         for n_obs in SHARDED:
             seconds, busy, memory = run_program("shards", "dask", str(n_workers), str(n_obs))
             print(
-                f"  {n_workers} workers, n = {n_obs:8}: {1e3 * seconds:7.1f} ms per sweep, messages "
+                f"  {n_workers} workers, n = {n_obs:8}: {1e3 * seconds:7.1f} ms a sweep, messages "
                 f"{100 * (1 - busy / seconds):2.0f} %; {memory:5.0f} MB in a worker"
             )
 
