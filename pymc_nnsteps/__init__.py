@@ -24,6 +24,7 @@ from pymc_nnsteps.diagnostics import (
 )
 from pymc_nnsteps.distributed.experiments import experiments
 from pymc_nnsteps.distributed.sampling import extend, resume, sample_distributed
+from pymc_nnsteps.distributed.sharded import sample_sharded
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
@@ -81,6 +82,7 @@ __all__ = [
     "resume",
     "rhat_over_time",
     "sample_distributed",
+    "sample_sharded",
     "score_statistic",
     "set_auto_assign",
     "teacher_student",

@@ -46,6 +46,7 @@ NAMES = {
     "resume",
     "rhat_over_time",
     "sample_distributed",
+    "sample_sharded",
     "score_statistic",
     "set_auto_assign",
     "verify",
