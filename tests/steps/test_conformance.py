@@ -18,6 +18,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.distributed.runs import restore, state_of
 from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.steps.cases import CASES, assert_same, run
+from tests.zoo import X
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
 SLOW = pytest.mark.slow
@@ -312,8 +313,17 @@ def test_python_draws_from_the_same_stream(case, step, model):
     assert_one_stream(step, other, model, "float64", 1e-9)
 
 
+SMALLER = {
+    "gibbs-probit": lambda: nns.intermediate_noise_mlp(
+        X, X[:, 0] > 0, hidden=(), noise=0.5, likelihood="probit"
+    ),
+    "gibbs-multinomial": lambda: nns.intermediate_noise_mlp(
+        X, np.arange(12) % 3, hidden=(), noise=0.5, likelihood="multinomial_probit"
+    ),
+}
+"""Without hidden layers, on which Numba spends a minute: ``gibbs-deep`` has their draws."""
+
 DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel", "gibbs-by-hand"}
-"""Made of the draws of ``gibbs-deep``, on which Numba would spend a minute again."""
 
 NUMBA = [
     pytest.param(key, "float64", 1e-9, marks=[] if key in COMPILED_FAST_BY_NUMBA else SLOW)
@@ -325,7 +335,7 @@ NUMBA = [
 @pytest.mark.parametrize(("key", "floatX", "rtol"), NUMBA)
 def test_numba_draws_from_the_same_stream(key, floatX, rtol):
     with pytensor.config.change_flags(floatX=floatX):
-        model = CASES[key].build()
+        model = SMALLER.get(key, CASES[key].build)()
         step, other = (
             CASES[key].make(model, **options)
             for options in ({}, {"compile_kwargs": {"mode": "NUMBA"}})
