@@ -11,10 +11,9 @@ its defaults (20 hidden units for diabetes, 50 for others, as published) and, as
 (``svi``), or the mixture of these four (``ensemble``). Inputs are standardised by the training
 part, the target is left as it is.
 
-Each split is written to a file of its own in ``bow_tie_uci`` beside this script (or ``--output``)
-as soon as it is done. What is there is not computed again, so that a run that was interrupted goes
-on, and many processes can share the work: give each some of the splits, and run the script once
-more, with all of them, for the table.
+Each split is kept in ``bow_tie_uci`` beside this script (or ``--output``) as soon as it is done.
+What is there is not computed again, so that a run that was interrupted goes on
+(``nns.experiments``). ``--processes 4`` works on four splits at a time, on a local Dask cluster.
 
 ``rmse`` of the posterior mean; ``nll``, the negative log density of the targets under a normal
 with the predictive mean and variance, averaged; ``coverage`` of the mean +- 1.96 standard
@@ -30,11 +29,14 @@ import argparse
 import logging
 import time
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+from distributed import Client
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LassoCV, RidgeCV
 from sklearn.model_selection import train_test_split
@@ -57,50 +59,39 @@ FIRST_SEED = 42
 def main() -> None:
     """Run all splits that are not in the results, and print the averages."""
     arguments = parse_arguments()
-    quiet()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for path in arguments.tables:
-        X, y = load(path)
-        name = Path(path).stem
-        settings = {
-            "data": name,
-            "units": arguments.units or (20 if name == "diabetes" else 50),
-            "layers": arguments.layers,
-            "shrinkage": arguments.shrinkage,
-        }
-        results = {}
-        for method in arguments.method:
-            how = {"method": method}
-            if method == "gibbs":
-                how |= {"chains": arguments.chains, "draws": arguments.draws}
-            rows = [result_of(X, y, settings | how, s, arguments.output) for s in arguments.splits]
-            results[method] = pd.concat(rows)
-        print(summary(name, results).to_string())
+    with cluster(arguments.processes) as client:
+        for path in arguments.tables:
+            name = Path(path).stem
+            common = {
+                "table": path if path == "diabetes" else str(Path(path).resolve()),
+                "units": arguments.units or (20 if name == "diabetes" else 50),
+                "layers": arguments.layers,
+                "shrinkage": arguments.shrinkage,
+            }
+            results = {}
+            for method in arguments.method:
+                how = {"method": method}
+                if method == "gibbs":
+                    how |= {"chains": arguments.chains, "draws": arguments.draws}
+                settings = [common | how | {"split": split} for split in arguments.splits]
+                results[method] = nns.experiments(
+                    fit, settings, store=arguments.output, client=client
+                )
+            print(summary(name, results).to_string())
 
 
-def result_of(
-    X: np.ndarray, y: np.ndarray, settings: dict, split: int, folder: Path
-) -> pd.DataFrame:
-    """One row: what is found in the folder, or else is fitted now and put there."""
-    path = folder / f"{'_'.join(map(str, settings.values()))}_split{split}.csv"
-    if not path.exists():
-        row = {**settings, "split": split, **fit(X, y, settings, FIRST_SEED + split)}
-        part = path.with_suffix(".part")
-        pd.DataFrame([row]).to_csv(part, index=False)
-        part.replace(path)
-        print(
-            f"{settings['data']}, {settings['method']}, split {split}: RMSE {row['rmse']:.3g} "
-            f"(ridge {row['ridge_rmse']:.3g}, lasso {row['lasso_rmse']:.3g}), NLL "
-            f"{row['nll']:.3g}, coverage {row['coverage']:.2f}, "
-            + "".join(f"{column} {row[column]:.3g}, " for column in MIXING if column in row)
-            + f"{row['seconds']:.0f} s",
-            flush=True,
-        )
-    return pd.read_csv(path)
+def cluster(processes: int) -> AbstractContextManager[Any]:
+    """A client of a local Dask cluster; of one process, None."""
+    if processes == 1:
+        return nullcontext()
+    return Client(n_workers=processes, threads_per_worker=1)
 
 
-def fit(X: np.ndarray, y: np.ndarray, settings: dict, seed: int) -> dict[str, float]:
+def fit(table: str, split: int, **settings: Any) -> dict[str, float]:
     """Fit one split and score its test part, beside linear models."""
+    quiet()
+    X, y = load(table)
+    seed = FIRST_SEED + split
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.1, random_state=seed)
     mean, sd = X_train.mean(axis=0), X_train.std(axis=0)
     sd[sd == 0] = 1
@@ -232,6 +223,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--units", type=int, help="per hidden layer; default 50, diabetes 20")
     parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1, help="splits at a time")
     parser.add_argument("--shrinkage", default="student_t")
     parser.add_argument("--output", type=Path, default=Path(__file__).resolve().with_suffix(""))
     return parser.parse_args()

@@ -12,8 +12,9 @@ each width.
 
 The first takes 10 to 12 minutes on two cores; ``--full`` adds width 8192 and step size 0.01 to
 chains 60 times as long, which takes about a day. PCN makes three times as many steps as the
-others, whose steps cost three times as much. What is finished is kept in the output folder: a run
-that was interrupted goes on from there when it is started again.
+others, whose steps cost three times as much. Chains run beside each other on a local Dask cluster.
+What is finished is kept in the output folder (``nns.experiments``): a run that was interrupted goes
+on from there when it is started again.
 
 Written to the output folder (``wide_acceptance`` beside this script):
 
@@ -51,13 +52,10 @@ How to read it, and where digits differ from the paper's CIFAR-10:
 import argparse
 import logging
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
-from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -66,16 +64,9 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from arviz_stats.base import array_stats
+from distributed import Client
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from sklearn.datasets import load_digits
 
 import pymc_nnsteps as nns
@@ -94,8 +85,6 @@ LINES = ("-", "--", ":", "-.")
 BLOCK = 500
 """Steps of a warm start between looks at whether the log-likelihood still rises."""
 SNAPSHOTS, SNAPSHOT_EVERY, N_AXES = 100, 5, 3
-USUAL_WARM_START = 1500
-"""Steps of a warm start in all; for the progress bar."""
 
 MIN_ESS = 10
 ESS_COLUMNS = ("ess_per_step_f", "ess_per_step_axes", "ess_per_step_log_likelihood")
@@ -124,7 +113,7 @@ class Configuration:
     @property
     def cost(self) -> float:
         """CPU time, up to a factor."""
-        return self.steps * step_cost(self.width, gradient=self.method != "PCN")
+        return (self.width + 512) * self.steps * (1 if self.method == "PCN" else 3)
 
 
 def main() -> None:
@@ -138,7 +127,8 @@ def main() -> None:
         for size in dict.fromkeys(arguments.sizes)
         for width in sorted(set(arguments.widths))
     ]
-    results = pd.DataFrame(rows_of(grid, folder, arguments.processes))
+    results = rows_of(grid, folder, arguments.processes)
+    results.to_csv(folder / "results.csv", index=False, float_format="%.5g")
     plot(results).savefig(folder / "figure.png", dpi=150)
     report(results)
     print(f"\nresults.csv and figure.png are in {folder}")
@@ -168,64 +158,28 @@ def parse_arguments() -> argparse.Namespace:
 # Work and where it is kept
 
 
-def rows_of(grid: Sequence[Configuration], folder: Path, processes: int) -> list[Row]:
-    """Results of ``grid``; those that the folder does not have yet are made."""
-    path = folder / "results.csv"
-    rows = pd.read_csv(path).to_dict("records") if path.exists() else []
-    missing = set(grid) - set(map(configuration_of, rows))
-    if missing:
-        for row in new_rows(missing, folder, processes):
-            rows.append(row)
-            with replacing(path) as unfinished:
-                pd.DataFrame(rows).to_csv(unfinished, index=False, float_format="%.5g")
-    found = {configuration_of(row): row for row in rows}
-    return [found[configuration] for configuration in grid]
+def rows_of(grid: Sequence[Configuration], folder: Path, processes: int) -> pd.DataFrame:
+    """Results of ``grid``, in its order; chains are run beside each other, the longest first."""
+    widths = sorted({configuration.width for configuration in grid}, reverse=True)
+    settings = [asdict(c) for c in sorted(grid, key=lambda c: c.cost, reverse=True)]
+    with Client(n_workers=processes, threads_per_worker=1) as client:
+        nns.experiments(
+            partial(make_warm_start, folder),
+            [{"width": width} for width in widths],
+            store=folder / "warm_starts",
+            client=client,
+        )
+        chains = partial(run, folder)
+        rows = nns.experiments(chains, settings, store=folder / "chains", client=client)
+    return pd.DataFrame(map(asdict, grid)).merge(rows)
 
 
-def new_rows(missing: set[Configuration], folder: Path, processes: int) -> Iterator[Row]:
-    """Run the chains in processes of their own, the longest first."""
-    configurations = sorted(missing, key=lambda c: c.cost, reverse=True)
-    widths = {c.width for c in missing if not warm_start_path(folder, c.width).exists()}
-    costs = {w: USUAL_WARM_START * step_cost(w, gradient=True) for w in sorted(widths)[::-1]}
-    total = sum(costs.values()) + sum(c.cost for c in missing)
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with (
-        get_context("spawn").Pool(processes, start_worker) as pool,
-        Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn()) as progress,
-    ):
-        bar = progress.add_task("warm starts", total=total)
-        for width in pool.imap_unordered(partial(make_warm_start, folder), costs):
-            progress.advance(bar, costs[width])
-        progress.update(bar, description="chains")
-        for row in pool.imap_unordered(partial(run, folder), configurations):
-            progress.advance(bar, configuration_of(row).cost)
-            yield row
-
-
-def start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+def quiet() -> None:
     logging.getLogger("pytensor.tensor.blas").setLevel(logging.ERROR)
-
-
-def configuration_of(row: Row) -> Configuration:
-    return Configuration(row["method"], row["step_size"], row["width"], row["steps"])
-
-
-def step_cost(width: int, *, gradient: bool) -> float:
-    """CPU time of a step, up to a factor."""
-    return (width + 512) * (3 if gradient else 1)
 
 
 def warm_start_path(folder: Path, width: int) -> Path:
     return folder / f"warm_start_{width}.npz"
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write to, which takes the place of ``path`` when it is complete."""
-    unfinished = path.with_name(f"unfinished_{path.name}")
-    yield unfinished
-    unfinished.replace(path)
 
 
 # Chains
@@ -238,8 +192,9 @@ def network(width: int) -> pm.Model:
     return nns.wide_mlp((X - X.mean()) / X.std(), Y, hidden=(width,), start="prior")
 
 
-def make_warm_start(folder: Path, width: int) -> int:
+def make_warm_start(folder: Path, width: int) -> Row:
     """Save where a tuned chain is after the log-likelihood has levelled off, and its axes."""
+    quiet()
     model = network(width)
     step = nns.PCNL(model=model, rng=np.random.default_rng([SEED, width]))
     point = model.initial_point(SEED)
@@ -253,9 +208,8 @@ def make_warm_start(folder: Path, width: int) -> int:
     for snapshot in snapshots:
         point, _ = moved(step, point, SNAPSHOT_EVERY)
         snapshot[:] = point["W1"].ravel()
-    with replacing(warm_start_path(folder, width)) as unfinished:
-        np.savez(unfinished, axes=principal_axes(snapshots), **point)
-    return width
+    np.savez(warm_start_path(folder, width), axes=principal_axes(snapshots), **point)
+    return {"log_likelihood": float(before.mean())}
 
 
 def moved(step: nns.PCNL, point: Point, n_steps: int) -> tuple[Point, np.ndarray]:
@@ -275,8 +229,10 @@ def principal_axes(snapshots: np.ndarray) -> np.ndarray:
     return axes / np.linalg.norm(axes, axis=1, keepdims=True)
 
 
-def run(folder: Path, configuration: Configuration) -> Row:
+def run(folder: Path, **setting: Any) -> Row:
     """Run one chain and say what came of it."""
+    quiet()
+    configuration = Configuration(**setting)
     method, size, width = configuration.method, configuration.step_size, configuration.width
     model = network(width)
     seed = [SEED, width, list(SIZE_ARGUMENT).index(method), round(1e6 * size)]
@@ -299,7 +255,6 @@ def run(folder: Path, configuration: Configuration) -> Row:
     n_steps = len(records) * configuration.every
     readable = n_steps * np.mean(acceptance) >= 10 / size**2
     return {
-        **asdict(configuration),
         **acceptance_and_error(np.array(acceptance)),
         **effective_sizes(records, n_steps, readable),
         "mean_log_likelihood": np.mean([log_likelihood for _, _, log_likelihood in records]),

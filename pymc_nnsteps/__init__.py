@@ -22,6 +22,9 @@ from pymc_nnsteps.diagnostics import (
     teacher_student,
     thermalize,
 )
+from pymc_nnsteps.distributed.experiments import experiments
+from pymc_nnsteps.distributed.sampling import extend, resume, sample_distributed
+from pymc_nnsteps.distributed.sharded import sample_sharded
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.joint.plan import explain
@@ -58,7 +61,9 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "experiments",
     "explain",
+    "extend",
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_cnn",
@@ -74,7 +79,10 @@ __all__ = [
     "predict",
     "rejection_sample",
     "relevance",
+    "resume",
     "rhat_over_time",
+    "sample_distributed",
+    "sample_sharded",
     "score_statistic",
     "set_auto_assign",
     "teacher_student",

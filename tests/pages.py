@@ -39,7 +39,7 @@ def sections(page: Path) -> dict[str, list[Block]]:
 
 def run(page, blocks_of_section, capsys, names=None):
     """Run blocks one after another, in ``names``, and compare what they print."""
-    names = {} if names is None else names
+    names = {"__name__": "__main__"} if names is None else names
     for block in blocks_of_section:
         capsys.readouterr()
         exec(compile("\n" * block.line + block.code, str(page), "exec"), names)

@@ -25,7 +25,9 @@ NAMES = {
     "blocks",
     "bow_tie",
     "diagnose",
+    "experiments",
     "explain",
+    "extend",
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_cnn",
@@ -41,7 +43,10 @@ NAMES = {
     "predict",
     "rejection_sample",
     "relevance",
+    "resume",
     "rhat_over_time",
+    "sample_distributed",
+    "sample_sharded",
     "score_statistic",
     "set_auto_assign",
     "verify",
@@ -88,7 +93,9 @@ def test_import_is_silent():
     assert [line for line in done.stderr.splitlines() if "BLAS" not in line] == []
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats"])
+@pytest.mark.parametrize(
+    "module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask", "distributed", "zarr"]
+)
 def test_import_of_plotting_and_examples(module):
     """Beyond what PyMC itself brings along."""
     code = (
@@ -119,7 +126,7 @@ ROOMS = (
     ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
-    ("diagnostics",),
+    ("diagnostics", "distributed"),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

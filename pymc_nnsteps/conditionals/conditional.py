@@ -6,7 +6,7 @@ chains such graphs into one compiled sweep.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pymc as pm
@@ -17,6 +17,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, depends_on_random_data, parameters
 from pymc_nnsteps.graphs.shapes import require_fitting_types
@@ -90,6 +91,41 @@ class Conditional(ABC):
             Shapes at the time of compilation: they choose between forms of the same draw and
             never enter its law.
         """
+
+
+class Additive(Conditional):
+    """A conditional whose law the children enter by sums over their entries.
+
+    What some children say can be computed apart from what others say, and from the draw: where
+    the rows are, if these are in shards (:mod:`pymc_nnsteps.distributed.shards`).
+    """
+
+    @abstractmethod
+    def link(self, child: TensorVariable, axis: int) -> Link | None:
+        """How an axis of a child carries what is drawn along, entry by entry; None: it does not."""
+
+    @abstractmethod
+    def sums(
+        self, rng: Variable, children: Collection[TensorVariable]
+    ) -> tuple[Variable, tuple[TensorVariable, ...]]:
+        """What some of the children, at least one, say.
+
+        Parameters
+        ----------
+        rng : random generator variable
+            For auxiliary variables of the children.
+        children : collection of TensorVariable
+
+        Returns
+        -------
+        rng : random generator variable
+        sums : tuple of TensorVariable
+            To be added to the same of other children.
+        """
+
+    @abstractmethod
+    def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
+        """One draw, given what all children say in sum."""
 
 
 def require_free(model: pm.Model, rv: TensorVariable) -> None:

@@ -29,7 +29,7 @@ If no two observations see the same entry, as in average pooling, nothing is fac
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import override
 
@@ -49,6 +49,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import (
+    BlockPrior,
     Child,
     Evidence,
     Member,
@@ -60,7 +61,7 @@ from pymc_nnsteps.conditionals.blocks import (
     split,
 )
 from pymc_nnsteps.conditionals.conditional import (
-    Conditional,
+    Additive,
     Draw,
     Shapes,
     normal_prior,
@@ -69,24 +70,26 @@ from pymc_nnsteps.conditionals.conditional import (
     value_of,
 )
 from pymc_nnsteps.conditionals.gaussian_draws import (
+    Total,
     draw_batched,
     draw_by_label,
     draw_by_observations,
     draw_by_windows,
     draw_elementwise,
     draw_shared,
+    total_of,
 )
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.conditionals.windows import windows_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.linear_terms import Term, cut_link
+from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, parameters
 
 
 @dataclass(frozen=True)
-class Gaussian(Conditional):
+class Gaussian(Additive):
     """Joint full conditional of Normal variables whose children are Normal with affine means."""
 
     draws: tuple[TensorVariable, ...]
@@ -101,24 +104,71 @@ class Gaussian(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        evidence = []
-        for observation in self.observations:
-            rng, seen = augmented(rng, observation)
-            evidence.append(evidence_of(self.members, seen))
+        rng, evidence = self._evidence(rng, self.observations)
         prior = prior_of(self.members)
-        if len(self.members) == 1 and not self.members[0].dense:
-            rng, block = draw_elementwise(rng, prior, evidence)
+        if not evidence or self._elementwise:
+            total = total_of(evidence, elementwise=True) if evidence else None
+            rng, block = draw_elementwise(rng, prior, total)
         elif len(evidence) == 1 and (windows := windows_of(evidence[0], prior)):
             rng, block = draw_by_windows(rng, prior, evidence[0], windows)
         elif self._fewer_observations(evidence, shapes) and prior.shared:
             rng, block = draw_by_observations(rng, prior, evidence[0])
-        elif prior.shared and all(seen.shared for seen in evidence):
-            rng, block = draw_shared(rng, prior, evidence, self._many_labels(shapes))
         elif any(seen.weighted_by_label for seen in evidence) and (rows := rows_of(evidence)):
             rng, block = draw_by_label(rng, prior, evidence, rows)
         else:
-            rng, block = draw_batched(rng, prior, evidence)
+            total = total_of(evidence, elementwise=False)
+            rng, block = self._draw_jointly(rng, prior, total, evidence, shapes)
         return Draw(rng, split(block, self.members))
+
+    @override
+    def link(self, child: TensorVariable, axis: int) -> Link | None:
+        [seen] = [seen for seen in self.observations if seen.child is child]
+        return seen.terms[0].links[axis]
+
+    @override
+    def sums(
+        self, rng: Variable, children: Collection[TensorVariable]
+    ) -> tuple[Variable, tuple[TensorVariable, ...]]:
+        chosen = [seen for seen in self.observations if seen.child in children]
+        rng, evidence = self._evidence(rng, chosen)
+        total = total_of(evidence, elementwise=self._elementwise)
+        return rng, (total.information, total.linear)
+
+    @override
+    def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
+        prior, total = prior_of(self.members), Total(*sums)
+        if self._elementwise:
+            rng, block = draw_elementwise(rng, prior, total)
+        else:
+            rng, block = self._draw_jointly(rng, prior, total, (), shapes)
+        return Draw(rng, split(block, self.members))
+
+    @property
+    def _elementwise(self) -> bool:
+        """Whether the block's entries are independent."""
+        return len(self.members) == 1 and not self.members[0].dense
+
+    def _evidence(
+        self, rng: Variable, observations: Sequence[Child]
+    ) -> tuple[Variable, list[Evidence]]:
+        """What children say, those with a logit by auxiliary variables that are drawn here."""
+        evidence = []
+        for observation in observations:
+            rng, seen = augmented(rng, observation)
+            evidence.append(evidence_of(self.members, seen))
+        return rng, evidence
+
+    def _draw_jointly(
+        self,
+        rng: Variable,
+        prior: BlockPrior,
+        total: Total,
+        evidence: Sequence[Evidence],
+        shapes: Shapes,
+    ) -> tuple[Variable, TensorVariable]:
+        if prior.shared and total.shared:
+            return draw_shared(rng, prior, total, evidence, self._many_labels(shapes))
+        return draw_batched(rng, prior, total, evidence)
 
     def _many_labels(self, shapes: Shapes) -> bool:
         n_labels = math.prod(shapes[self.draws[0]][axis] for axis in self.members[0].labels)

@@ -9,8 +9,9 @@ same noise by a factorisation of what is seen itself (:func:`.kernels.gaussian.r
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
+from operator import add
 from typing import Any, Literal
 
 import numpy as np
@@ -22,36 +23,81 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence, Rows
 from pymc_nnsteps.conditionals.windows import Windows
 from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last, varies
-from pymc_nnsteps.kernels.ops import UnlessLost, draw_labels, draw_windows, redraw_labels
+from pymc_nnsteps.kernels.ops import (
+    UnlessLost,
+    draw_labels,
+    draw_windows,
+    redraw_labels,
+    refuse_lost,
+)
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Drawn = tuple[Variable, TensorVariable]
 
 
-def draw_elementwise(rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence]) -> Drawn:
-    """Draw a block whose entries are independent (d = 1)."""
-    precision = sum((seen.information_diagonal() for seen in evidence), prior.precision)
-    linear = _linear(prior, evidence)
+@dataclass(frozen=True)
+class Total:
+    """What children say of a block, in sum: the precision and the linear part that they add.
+
+    Axes: information (labels, d, d), or (labels, d) for a block whose entries are independent;
+    linear (labels, d). What is said by rows elsewhere can be added.
+    """
+
+    information: TensorVariable
+    linear: TensorVariable
+
+    @property
+    def shared(self) -> bool:
+        """Whether the information matrix does not vary with the label."""
+        return not varies(self.information, range(self.linear.ndim - 1))
+
+
+def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
+    """Sum what children, of which there are some, say of a block.
+
+    Parameters
+    ----------
+    evidence : sequence of Evidence
+    elementwise : bool
+        Whether the block's entries are independent.
+    """
+    return Total(
+        reduce(
+            add,
+            (
+                seen.information_diagonal() if elementwise else seen.information()
+                for seen in evidence
+            ),
+        ),
+        reduce(add, (seen.linear() for seen in evidence)),
+    )
+
+
+def draw_elementwise(rng: Variable, prior: BlockPrior, total: Total | None) -> Drawn:
+    """Draw a block whose entries are independent (d = 1), from its prior if nothing is said."""
+    precision = prior.precision if total is None else prior.precision + total.information
+    linear = _linear(prior, None if total is None else total.linear)
     rng, noise = _noise(rng, prior)
     return rng, linear / precision + noise / pt.sqrt(precision)
 
 
 def draw_shared(
-    rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence], many_labels: bool
+    rng: Variable,
+    prior: BlockPrior,
+    total: Total,
+    evidence: Sequence[Evidence],
+    many_labels: bool,
 ) -> Drawn:
     """Draw a block whose labels share one precision matrix, with one factorisation.
 
     With many labels the inverse factor is formed once and applied by matrix products.
     """
     n = len(prior.label_lengths)
-    information = sum(
-        (seen.information().dimshuffle(n, n + 1) for seen in evidence[1:]),
-        evidence[0].information().dimshuffle(n, n + 1),
-    )
+    information = total.information.dimshuffle(n, n + 1)
     diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
     precision = information + diagonal
     factor = cholesky(precision, lower=True)
-    linear = _linear(prior, evidence)
+    linear = _linear(prior, total.linear)
     rng, noise = _noise(rng, prior)
     if many_labels:
         inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
@@ -64,16 +110,17 @@ def draw_shared(
     return rng, _unless_lost(block, precision, factor, prior, evidence, noise)
 
 
-def draw_batched(rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence]) -> Drawn:
+def draw_batched(
+    rng: Variable, prior: BlockPrior, total: Total, evidence: Sequence[Evidence]
+) -> Drawn:
     """Draw a block with a precision matrix per label."""
     diagonal = prior.precision[..., None] * pt.eye(
         prior.precision.shape[-1], dtype=prior.precision.dtype
     )
-    precision = sum((seen.information() for seen in evidence), diagonal)
     lengths = dict(enumerate(prior.label_lengths))
-    full = expand(precision, lengths)
+    full = expand(diagonal + total.information, lengths)
     factor = cholesky(full, lower=True)
-    linear = _expand_labels(_linear(prior, evidence), prior)
+    linear = _expand_labels(_linear(prior, total.linear), prior)
     rng, noise = _noise(rng, prior)
     block = draw_from_factor(factor, linear, noise, b_ndim=1)
     return rng, _unless_lost(block, full, factor, prior, evidence, noise)
@@ -89,7 +136,7 @@ def draw_by_label(
     arrays = (
         expand(_expand_labels(rows.weight, prior), every_row),
         expand(_expand_labels(rows.score, prior), every_row),
-        _expand_labels(_linear(prior, evidence), prior),
+        _expand_labels(_linear(prior, reduce(add, (seen.linear() for seen in evidence))), prior),
         _expand_labels(prior.precision, prior),
         _mean(prior),
         noise,
@@ -174,8 +221,17 @@ def _unless_lost(
     evidence: Sequence[Evidence],
     noise: TensorVariable,
 ) -> TensorVariable:
-    """A block, drawn again from the same noise where a factor has lost digits."""
+    """A block, drawn again from the same noise where a factor has lost digits.
+
+    Where only sums of the evidence are at hand, it is refused if all of them are lost.
+    """
     n = len(prior.label_lengths)
+    if not evidence:
+        roots = pt.diagonal(factor, axis1=-2, axis2=-1).flatten()
+        kept = refuse_lost(
+            pt.diagonal(matrix, axis1=-2, axis2=-1).flatten(), roots, flatten(block, 0, n)
+        )
+        return kept if n == 1 else kept.reshape(block.shape)
     shared = matrix.ndim == 2
     prior = replace(prior, label_lengths=tuple(noise.shape[axis] for axis in range(n)))
     redrawn = redraw_labels(
@@ -262,14 +318,12 @@ def _mean(prior: BlockPrior) -> TensorVariable:
     return pt.zeros_like(prior.precision) if prior.mean is None else prior.mean
 
 
-def _linear(prior: BlockPrior, evidence: Sequence[Evidence]) -> TensorVariable:
-    """``h``, with axes (labels, d)."""
-    parts = [seen.linear() for seen in evidence]
-    if prior.mean is not None:
-        parts.append(prior.precision * prior.mean)
-    if not parts:
-        return pt.zeros_like(prior.precision)
-    return reduce(lambda a, b: a + b, parts)
+def _linear(prior: BlockPrior, said: TensorVariable | None) -> TensorVariable:
+    """``h``, with axes (labels, d), from what children add to it."""
+    if prior.mean is None:
+        return pt.zeros_like(prior.precision) if said is None else said
+    own = prior.precision * prior.mean
+    return own if said is None else said + own
 
 
 def _noise(rng: Variable, prior: BlockPrior) -> Drawn:

@@ -49,8 +49,10 @@ local scales of shrinkage priors.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, override
 
 import numpy as np
@@ -74,7 +76,7 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import (
-    Conditional,
+    Additive,
     Draw,
     Shapes,
     require_free,
@@ -86,6 +88,7 @@ from pymc_nnsteps.conditionals.entries import carried, summed
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
@@ -267,7 +270,7 @@ def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorV
 
 
 @dataclass(frozen=True)
-class Scale(Conditional):
+class Scale(Additive):
     """Full conditional of a positive variable that scales its children.
 
     Attributes
@@ -300,15 +303,40 @@ class Scale(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        if not self.scaled:
+            return self._draw_from(rng, self.prior)
+        rng, said = self._said(rng, self.scaled)
+        return self._draw_from(rng, self.prior + said)
+
+    @override
+    def link(self, child: TensorVariable, axis: int) -> Link | None:
+        [seen] = [seen for seen in self.scaled if seen.child is child]
+        return seen.form.term.links[axis]
+
+    @override
+    def sums(
+        self, rng: Variable, children: Collection[TensorVariable]
+    ) -> tuple[Variable, tuple[TensorVariable, ...]]:
+        rng, said = self._said(rng, [seen for seen in self.scaled if seen.child in children])
+        return rng, (said.nu, said.delta2, said.lambda2)
+
+    @override
+    def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
+        return self._draw_from(rng, self.prior + Exponents(*sums))
+
+    def _said(self, rng: Variable, scaled: Sequence[Scaled]) -> tuple[Variable, Exponents]:
+        each = []
+        for seen in scaled:
+            rng, evidence = seen.evidence(rng, self.draws[0], self.root)
+            each.append(evidence)
+        return rng, reduce(add, each)
+
+    def _draw_from(self, rng: Variable, total: Exponents) -> Draw:
         [rv] = self.draws
-        total = self.prior
         if self.mixture is not None:
             given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
             rng, auxiliary = _draw(rng, self.mixture.auxiliary(rv, *given), rv.dtype)
             total += self.mixture.square(auxiliary, *given)
-        for seen in self.scaled:
-            rng, evidence = seen.evidence(rng, rv, self.root)
-            total += evidence
         nu = pt.broadcast_to(total.nu, lengths(rv)) if rv.ndim else total.nu
         total = Exponents(nu, total.delta2, total.lambda2)
         if self.bounds is None:

@@ -62,6 +62,7 @@ def hierarchical_mlp(
     hidden: Sequence[int] = (8,),
     activation: AnyActivation | Sequence[AnyActivation] = "tanh",
     priors: Mapping[str, PriorLike] | None = None,
+    connections: Mapping[str, ArrayLike] | None = None,
     likelihood: Likelihood = "normal",
     sigma: float | None = None,
     start: Start = "support_point",
@@ -112,6 +113,13 @@ def hierarchical_mlp(
 
         A key with the number of a layer, such as ``"h1h2"``, ``"bh2"`` or ``"ah1"``, is for that
         layer alone. See :data:`~pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS`.
+    connections : mapping from str to array_like of int, optional
+        For groups of weights, by the keys of ``priors``, an array of shape (fan_out, fan_in) with
+        the number of the weight that each connection uses, and -1 where there is none: so weights
+        are shared or left out. Weights are numbered from 0 without gaps. For biases and offsets,
+        of shape (units,). Such a group has no precisions of its source units and no adjustments,
+        as its weights need not belong to one unit; ``scale`` in its prior divides the variance
+        among as many sources as lead into the unit that has most of them.
     likelihood : {"normal", "student_t", "bernoulli", "categorical"}
         Law of the targets given the outputs f: about f with unknown noise; with probability
         1/(1 + exp(-f)) of 1; by the softmax of f. Student-t noise has as many degrees of freedom
@@ -131,7 +139,8 @@ def hierarchical_mlp(
         its source units, ``tau_ah1`` of adjustments, ``tau_noise`` and ``tau_noise_unit``; the
         noise's standard deviation ``sigma``, the network's output ``f``, observed ``y``, data
         containers ``inputs`` and ``targets``, and dimensions ``"obs"``, ``"feature"``,
-        ``"hidden1"``, ..., ``"output"``.
+        ``"hidden1"``, ..., ``"output"``. A group whose connections are given has the
+        shape (n_weights,).
 
     Raises
     ------
@@ -155,7 +164,7 @@ def hierarchical_mlp(
     References
     ----------
     Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Software* (2022),
-    Sections 1-3.
+    Sections 1-3; the connections are those of eq. 7.
 
     Examples
     --------
@@ -171,6 +180,20 @@ def hierarchical_mlp(
     ... )
     >>> [variable.name for variable in model.free_RVs]
     ['tau_ah1', 'tau_ih1', 'tau_ih1_unit', 'W_ih1', 'tau_h1o', 'W_h1o', 'W_io', 'bo']
+
+    A convolution along eight inputs, with a kernel of three weights and one bias, whose six
+    results are weighted alike:
+
+    >>> position, tap = np.arange(6)[:, None], np.arange(3)
+    >>> kernel = np.full((6, 8), -1)
+    >>> kernel[position, position + tap] = tap
+    >>> X = np.random.default_rng(0).normal(size=(30, 8))
+    >>> one = np.zeros(6, dtype=int)
+    >>> model = nns.hierarchical_mlp(
+    ...     X, X.max(axis=1), hidden=(6,), connections={"ih": kernel, "bh": one, "ho": one[None]}
+    ... )
+    >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
+    {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
     scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
@@ -179,6 +202,7 @@ def hierarchical_mlp(
         stack,
         activation=activation,
         priors=_with_sigma(priors, sigma, likelihood),
+        connections=connections,
         likelihood=likelihood,
         start=start,
     )

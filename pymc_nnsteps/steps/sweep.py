@@ -4,7 +4,8 @@ The draws of the conditionals are chained by replacing, in each, the model's ran
 their current values, so that every block sees the new values of those before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.graphs.search import stated_in
@@ -118,7 +120,66 @@ def chain_draws(
     acceptances : list of Variable
         Mean probabilities of acceptance of the moves that are adapted.
     """
-    current = natural_values(model)
+    chained = follow(natural_values(model), conditionals, rng, shapes, model.free_RVs)
+    check_scan(conditionals, chained.given)
+    return chained.rng, chained.stored(model), chained.acceptances
+
+
+@dataclass(frozen=True)
+class Chained:
+    """Draws that follow each other.
+
+    Attributes
+    ----------
+    rng : Variable
+        The advanced generator.
+    current : dict
+        From random variable to its value after the draws.
+    drawn : dict
+        Those of it that are drawn.
+    acceptances : list of Variable
+        Mean probabilities of acceptance of the moves that are adapted.
+    given : list of set of TensorVariable
+        What each draw conditions on.
+    """
+
+    rng: Variable
+    current: dict[Variable, Variable]
+    drawn: dict[Variable, Variable]
+    acceptances: list[Variable]
+    given: list[set[TensorVariable]]
+
+    def stored(self, model: pm.Model) -> dict[Any, Variable]:
+        """From value variable to its new value (transformed, where the variable is)."""
+        values = {}
+        for rv, value in self.drawn.items():
+            transform = model.rvs_to_transforms[rv]
+            if transform is not None:
+                inputs = substitute(rv.owner.inputs, self.current)
+                value = transform.forward(value, *inputs)
+            values[model.rvs_to_values[rv]] = value
+        return values
+
+
+def follow(
+    current: Mapping[Variable, Variable],
+    conditionals: Sequence[Conditional],
+    rng: Variable,
+    shapes: Shapes,
+    rvs: Collection[TensorVariable],
+) -> Chained:
+    """Let conditionals draw in turn, each given the new values of those before.
+
+    Parameters
+    ----------
+    current : mapping from random variable to its value
+    conditionals : sequence of Conditional
+    rng : random generator variable
+    shapes : mapping from random variable to tuple of int
+    rvs : collection of TensorVariable
+        The model's free variables, which draws condition on.
+    """
+    current = dict(current)
     drawn: dict[Variable, Variable] = {}
     acceptances: list[Variable] = []
     given = []
@@ -127,18 +188,10 @@ def chain_draws(
         draw = conditional.draw(before, shapes)
         new = {**draw.values, **draw.auxiliary}
         reported = [] if draw.acceptance is None else [draw.acceptance]
-        given.append(stated_in([*new.values(), *reported], model.free_RVs))
+        given.append(stated_in([*new.values(), *reported], rvs))
         symbolic = [draw.rng, *new.values(), *reported]
         rng, *results = substitute(symbolic, {before: rng, **current})
         acceptances.extend(results[len(new) :])
         current.update(zip(new, results, strict=False))
         drawn.update((rv, current[rv]) for rv in draw.values)
-    check_scan(conditionals, given)
-    values = {}
-    for rv, value in drawn.items():
-        transform = model.rvs_to_transforms[rv]
-        if transform is not None:
-            inputs = substitute(rv.owner.inputs, current)
-            value = transform.forward(value, *inputs)
-        values[model.rvs_to_values[rv]] = value
-    return rng, values, acceptances
+    return Chained(rng, current, drawn, acceptances, given)

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "k": "variational",
     "l": "convolution",
     "m": "hamiltonian",
+    "n": "shards",
 }
 
 

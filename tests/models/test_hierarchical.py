@@ -406,7 +406,7 @@ def test_eight_units_by_default():
 )
 def test_keys_and_values_of_priors(short, full):
     """A shorthand that reaches the wrong layers or overrides the key of one layer."""
-    assert groups(short, 2, "normal") == groups(full, 2, "normal")
+    assert groups(short, (3, 4, 5, 1), "normal") == groups(full, (3, 4, 5, 1), "normal")
 
 
 # --- draws from the prior ------------------------------------------------------------------

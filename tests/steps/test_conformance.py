@@ -1,6 +1,7 @@
 """What PyMC expects of a step method, checked of every step of the package alike."""
 
 import copy
+import pickle
 from dataclasses import fields
 from types import SimpleNamespace
 
@@ -14,8 +15,10 @@ from pymc.step_methods.compound import Competence
 from pytensor.compile.sharedvalue import SharedVariable
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.distributed.runs import restore, state_of
 from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.steps.cases import CASES, assert_same, run
+from tests.zoo import X
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
 SLOW = pytest.mark.slow
@@ -69,6 +72,29 @@ def test_state_round_trip(step, point):
     again = run(other, point, 4)
     assert_same(again[0], points)
     assert again[1] == stats
+
+
+def test_goes_on_from_checkpoints(step, model):
+    """In tuning, at its end and after it, with the step moving another chain in between."""
+
+    def chain(breaks):
+        step.setup_chain(np.random.default_rng(8), 6, 6)
+        step.tune = True
+        point, points = model.initial_point(), []
+        for draw in range(12):
+            if draw == 6:
+                step.stop_tuning()
+            point, _ = step.step(point)
+            points.append(point)
+            if draw in breaks:
+                kept = pickle.dumps((state_of(step), point))
+                step.setup_chain(np.random.default_rng(9), 0, 2)
+                run(step, model.initial_point(), 2)
+                state, point = pickle.loads(kept)
+                restore(step, state)
+        return points
+
+    assert_same(chain({1, 5, 7}), chain(()))
 
 
 def test_state_names_what_changes(step, point):
@@ -287,8 +313,17 @@ def test_python_draws_from_the_same_stream(case, step, model):
     assert_one_stream(step, other, model, "float64", 1e-9)
 
 
+SMALLER = {
+    "gibbs-probit": lambda: nns.intermediate_noise_mlp(
+        X, X[:, 0] > 0, hidden=(), noise=0.5, likelihood="probit"
+    ),
+    "gibbs-multinomial": lambda: nns.intermediate_noise_mlp(
+        X, np.arange(12) % 3, hidden=(), noise=0.5, likelihood="multinomial_probit"
+    ),
+}
+"""Without hidden layers, on which Numba spends a minute: ``gibbs-deep`` has their draws."""
+
 DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel", "gibbs-by-hand"}
-"""Made of the draws of ``gibbs-deep``, on which Numba would spend a minute again."""
 
 NUMBA = [
     pytest.param(key, "float64", 1e-9, marks=[] if key in COMPILED_FAST_BY_NUMBA else SLOW)
@@ -300,7 +335,7 @@ NUMBA = [
 @pytest.mark.parametrize(("key", "floatX", "rtol"), NUMBA)
 def test_numba_draws_from_the_same_stream(key, floatX, rtol):
     with pytensor.config.change_flags(floatX=floatX):
-        model = CASES[key].build()
+        model = SMALLER.get(key, CASES[key].build)()
         step, other = (
             CASES[key].make(model, **options)
             for options in ({}, {"compile_kwargs": {"mode": "NUMBA"}})

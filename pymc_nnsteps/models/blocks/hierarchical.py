@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
@@ -54,6 +54,7 @@ def hierarchical(
     dims: str | Sequence[str] | None = None,
     activation: AnyActivation | Sequence[AnyActivation] = "tanh",
     priors: Mapping[str, PriorLike] | None = None,
+    connections: Mapping[str, ArrayLike] | None = None,
     start: Start = "support_point",
 ) -> TensorVariable:
     """Add a network with hierarchical priors to the model of the context.
@@ -62,7 +63,7 @@ def hierarchical(
     ----------
     x : tensor_like, shape (n_obs, n_features)
         Inputs: data, another variable, or any expression of them.
-    hidden, activation, priors
+    hidden, activation, priors, connections
         As for :func:`~pymc_nnsteps.hierarchical_mlp`; there is no ``"noise"`` among the priors.
     outputs : int, optional
         Number of outputs. None is one output, of shape (n_obs,).
@@ -108,7 +109,12 @@ def hierarchical(
     within = block(x, hidden, outputs, name, dims)
     return within.add(
         hierarchical_layers(
-            within.stack, activation=activation, priors=priors, likelihood=None, start=start
+            within.stack,
+            activation=activation,
+            priors=priors,
+            connections=connections,
+            likelihood=None,
+            start=start,
         )
     )
 
@@ -144,17 +150,27 @@ class HierarchicalLayers:
             for layer, alpha in group.adjustments.items()
         }
 
+        def parameters(
+            name: str, key: str, prior: Prior, precision: Scale, *dims: str
+        ) -> TensorVariable:
+            connections = group.connections.get(key)
+            if connections is None:
+                return _parameter(name, prior, precision, dims=dims)
+            shared = _parameter(name, prior, precision, shape=connections.n_weights)
+            return connections.of_each(shared)
+
         def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = kind + names[layer]
             precision = common_precision(name, prior, 1) * adjustment
-            return _parameter(name, prior, precision, unit_dims[layer])
+            return parameters(name, name, prior, precision, unit_dims[layer])
 
         def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = names[source] + names[layer]
-            common = common_precision(name, prior, units[source])
+            common = common_precision(name, prior, group.n_sources(name, units[source]))
             precision = precision_of_units(name, prior, common, unit_dims[source])
             adjusted = precision * adjustment[:, None] if adjustment.ndim else precision
-            return _parameter(f"W_{name}", prior, adjusted, unit_dims[layer], unit_dims[source])
+            dims = unit_dims[layer], unit_dims[source]
+            return parameters(f"W_{name}", name, prior, adjusted, *dims)
 
         def linear(layer: int) -> TensorVariable:
             adjustment = adjustments.get(layer, floating(1))
@@ -183,6 +199,7 @@ def hierarchical_layers(
     *,
     activation: AnyActivation | Sequence[AnyActivation],
     priors: Mapping[str, PriorLike] | None,
+    connections: Mapping[str, ArrayLike] | None,
     likelihood: str | None,
     start: Start,
 ) -> HierarchicalLayers:
@@ -191,7 +208,7 @@ def hierarchical_layers(
     Parameters
     ----------
     stack : Stack
-    activation, priors, start
+    activation, priors, connections, start
         As for :func:`hierarchical`.
     likelihood : str or None
         That of :func:`~pymc_nnsteps.hierarchical_mlp`; None: not known.
@@ -204,7 +221,7 @@ def hierarchical_layers(
     require_choice("start", start, get_args(Start))
     sizes = stack.units[1:-1]
     functions = _activations(activation, sizes)
-    group = groups(priors, len(sizes), likelihood)
+    group = groups(priors, stack.units, likelihood, connections)
     _require_precisions(group, stack.units)
     return HierarchicalLayers(functions, group, start)
 
@@ -230,12 +247,12 @@ def precision_of_units(name: str, prior: Prior, common: Scale, *dims: str) -> Sc
     return gamma(f"tau_{name}_unit", prior.alpha_unit, common, *dims)
 
 
-def _parameter(name: str, prior: Prior, precision: Scale, *dims: str) -> TensorVariable:
+def _parameter(name: str, prior: Prior, precision: Scale, **size: Any) -> TensorVariable:
     """Normal or Student-t parameters about zero with these precisions."""
     sigma = pt.reciprocal(pt.sqrt(precision))
     if math.isinf(prior.alpha_weight):
-        return pm.Normal(name, 0.0, sigma, dims=dims)
-    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma=sigma, dims=dims)
+        return pm.Normal(name, 0.0, sigma, **size)
+    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma=sigma, **size)
 
 
 def _activations(
@@ -263,7 +280,11 @@ def _activations(
 
 def _require_precisions(group: Groups, units: Sequence[int]) -> None:
     """Widths and scalings of which a floating-point number can hold the precision."""
-    sources = [(prior, units[source]) for (source, _), prior in group.weights.items()]
+    n_hidden = len(units) - 2
+    sources = []
+    for (source, layer), prior in group.weights.items():
+        key = layer_name(source, n_hidden) + layer_name(layer, n_hidden)
+        sources.append((prior, group.n_sources(key, units[source])))
     sources += [(prior, 1) for prior in (*group.biases.values(), *group.offsets.values())]
     sources += [(group.noise, 1)] if group.noise is not None else []
     limits = np.finfo(config.floatX)

@@ -20,11 +20,14 @@ and ``bh``, ``th`` and ``ah`` belong to all of them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
+from numpy.typing import ArrayLike
+
+from pymc_nnsteps.models.parts.connections import Connections, connections_between
 from pymc_nnsteps.models.priors import Prior
 
 __all__ = ["DEFAULT_PRIORS", "Groups", "PriorLike", "groups", "layer_name"]
@@ -59,6 +62,8 @@ class Groups:
     biases, offsets : dict from layer to Prior
     adjustments : dict from layer to float
     noise : Prior or None
+    connections : dict from full key to Connections
+        Of the groups whose connections are given.
     """
 
     weights: dict[tuple[int, int], Prior]
@@ -66,6 +71,12 @@ class Groups:
     offsets: dict[int, Prior]
     adjustments: dict[int, float]
     noise: Prior | None
+    connections: dict[str, Connections]
+
+    def n_sources(self, key: str, n_units: int) -> int:
+        """Number of units, of ``n_units``, among which a variance may be divided."""
+        connections = self.connections.get(key)
+        return n_units if connections is None else connections.n_sources
 
 
 def layer_name(layer: int, n_hidden: int) -> str:
@@ -73,16 +84,24 @@ def layer_name(layer: int, n_hidden: int) -> str:
     return "i" if layer == 0 else f"h{layer}" if layer <= n_hidden else "o"
 
 
-def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str | None) -> Groups:
+def groups(
+    given: Mapping[str, PriorLike] | None,
+    units: Sequence[int],
+    likelihood: str | None,
+    connections: Mapping[str, ArrayLike] | None = None,
+) -> Groups:
     """Find the groups of a network.
 
     Parameters
     ----------
     given : mapping from key to Prior, str, float or None, optional
         Replaces the defaults; None leaves a group out, a number fixes its width.
-    n_hidden : int
+    units : sequence of int
+        Widths of the layers, from the inputs to the outputs.
     likelihood : {"normal", "student_t", "bernoulli", "categorical"} or None
         None: of a network whose likelihood is stated elsewhere.
+    connections : mapping from key to array_like of int, optional
+        For groups of weights, the weight of each connection; of biases and offsets, of each unit.
 
     Returns
     -------
@@ -100,37 +119,107 @@ def groups(given: Mapping[str, PriorLike] | None, n_hidden: int, likelihood: str
         raise ValueError(
             f'priors must be a mapping such as {{"ih": "0.05:0.5", "bo": 1}}; got {given!r}.'
         )
+    out = len(units) - 1
+    n_hidden = out - 1
     name = partial(layer_name, n_hidden=n_hidden)
-    out = n_hidden + 1
     pairs = [(k, layer) for layer in range(1, out + 1) for k in range(layer)]
     weights = {name(k) + name(layer): (k, layer) for k, layer in pairs}
     biases = {f"b{name(layer)}": layer for layer in range(1, out + 1)}
     offsets = {f"t{name(layer)}": layer for layer in range(out)}
     adjustments = {f"a{name(layer)}": layer for layer in range(1, out + 1)}
     keys = [*weights, *biases, *offsets, *adjustments]
-    priors, alphas = _chosen(given, n_hidden, likelihood, keys)
+    shorthand = _shorthand(n_hidden)
+    priors, alphas = _chosen(given, shorthand, n_hidden, likelihood, keys)
+    shapes: dict[str, tuple[int, ...]] = {
+        **{key: (units[layer], units[k]) for key, (k, layer) in weights.items()},
+        **{key: (units[layer],) for key, layer in (biases | offsets).items()},
+    }
+    connected = {
+        key: connections_between(key, index, shapes[key])
+        for key, index in _by_full_key(connections, shorthand, shapes).items()
+    }
+    adjusted = biases | {key: layer for key, (_, layer) in weights.items()}
+    for key in connected:
+        asked = any(key in shorthand.get(each, [each]) for each in given)
+        priors[key] = _of_connections(key, priors.get(key), asked)
+        if key in adjusted and (adjustment := f"a{name(adjusted[key])}") in alphas:
+            raise ValueError(
+                f"priors[{adjustment!r}] adjusts units, to which the parameters of "
+                f"connections[{key!r}] do not belong; leave one of them out."
+            )
     found = Groups(
         {weights[key]: prior for key, prior in priors.items() if key in weights},
         {biases[key]: prior for key, prior in priors.items() if key in biases},
         {offsets[key]: prior for key, prior in priors.items() if key in offsets},
         {adjustments[key]: alpha for key, alpha in alphas.items()},
         _noise(priors.get("noise"), likelihood),
+        connected,
     )
     _require_connected(found, n_hidden)
     return found
 
 
-def _chosen(
-    given: Mapping[str, PriorLike], n_hidden: int, likelihood: str | None, keys: Sequence[str]
-) -> tuple[dict[str, Prior], dict[str, float]]:
-    """Priors and shapes of adjustments by full keys, with the defaults."""
+def _shorthand(n_hidden: int) -> dict[str, list[str]]:
+    """Keys without numbers, and the full keys that they stand for."""
     hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
-    shorthand = {
+    return {
         "ih": [f"i{layer}" for layer in hidden[:1]],
         "hh": [k + layer for k, layer in pairwise(hidden)],
         "ho": [f"{layer}o" for layer in hidden[-1:]],
         **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
     }
+
+
+def _by_full_key(
+    connections: Mapping[str, ArrayLike] | None,
+    shorthand: Mapping[str, Sequence[str]],
+    keys: Collection[str],
+) -> dict[str, ArrayLike]:
+    """Connections by full keys; a key with numbers comes before one without."""
+    if connections is None:
+        return {}
+    if not isinstance(connections, Mapping):
+        raise ValueError(
+            'connections must be a mapping such as {"ih": index}, with an integer array of shape '
+            f"(fan_out, fan_in); got {type(connections).__name__}."
+        )
+    short = [key for key, full in shorthand.items() if full and set(full) <= set(keys)]
+    for key in connections:
+        if key not in (*short, *keys):
+            raise ValueError(
+                f"connections has the key {key!r}; groups of this network are "
+                f"{', '.join((*short, *keys))}."
+            )
+    return {
+        full: connections[key]
+        for key in sorted(connections, key=lambda key: key not in shorthand)
+        for full in shorthand.get(key, [key])
+    }
+
+
+def _of_connections(key: str, prior: Prior | None, asked: bool) -> Prior:
+    """The prior of parameters that do not each belong to one unit."""
+    if prior is None:
+        raise ValueError(
+            f"connections has the key {key!r}, a group that is left out; give it a prior, as in "
+            f"priors={{{key!r}: 1.0}}."
+        )
+    if asked and math.isfinite(prior.alpha_unit):
+        raise ValueError(
+            f"priors[{key!r}] must have an infinite alpha_unit, as the weights of "
+            f'connections[{key!r}] do not each come from one unit; got "{prior}".'
+        )
+    return replace(prior, alpha_unit=math.inf)
+
+
+def _chosen(
+    given: Mapping[str, PriorLike],
+    shorthand: Mapping[str, Sequence[str]],
+    n_hidden: int,
+    likelihood: str | None,
+    keys: Sequence[str],
+) -> tuple[dict[str, Prior], dict[str, float]]:
+    """Priors and shapes of adjustments by full keys, with the defaults."""
     known = [*(key for key, full in shorthand.items() if full), *keys]
     if likelihood in REAL:
         known.append("noise")

@@ -1,0 +1,109 @@
+"""A function at each of many settings: what is done is kept, the rest is done."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pymc_nnsteps.distributed import tasks
+
+
+def experiments(
+    function: Callable[..., Mapping[str, Any]],
+    settings: Sequence[Mapping[str, Any]],
+    *,
+    store: str | Path,
+    client: Any = None,
+    progressbar: bool = True,
+) -> pd.DataFrame:
+    """Call a function at each of many settings, and keep what it returns.
+
+    Each result is written as soon as it is there. What the store has is not computed again, so that
+    after an interrupt, or with more settings, the same call goes on.
+
+    Parameters
+    ----------
+    function : callable
+        Called as ``function(**setting)``; returns a mapping from names to numbers, words, truth
+        values or None.
+    settings : sequence of mapping
+        Arguments by their names: numbers, words, truth values, None, and lists of these. A result
+        is known by its setting alone: give another function another store.
+    store : str or Path
+        Folder for the results, one file of JSON each; made if need be.
+    client : distributed.Client, optional
+        Of a Dask cluster, on which settings are worked on beside each other. If not given, they are
+        worked on here, one after another.
+    progressbar : bool
+
+    Returns
+    -------
+    DataFrame
+        One row for each setting, in their order: its arguments, then what the function returned.
+
+    Raises
+    ------
+    ValueError
+        If a setting is there twice, if it or what the function returns is of other things, or if a
+        name that the function returns is that of an argument.
+
+    Notes
+    -----
+    An error of the function at one setting ends the work. Results that have arrived are kept.
+
+    Examples
+    --------
+    >>> import tempfile, pymc_nnsteps as nns
+    >>> def area(width, height):
+    ...     return {"area": width * height}
+    >>> settings = [{"width": width, "height": 2.5} for width in (1, 2)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(nns.experiments(area, settings, store=folder, progressbar=False))
+       width  height  area
+    0      1     2.5   2.5
+    1      2     2.5   5.0
+    """
+    settings = [dict(setting) for setting in settings]
+    texts = [_as_json(f"settings[{i}]", setting) for i, setting in enumerate(settings)]
+    for i, text in enumerate(texts):
+        if text in texts[:i]:
+            raise ValueError(f"settings[{i}] is there twice: {text}; leave out one.")
+    folder = Path(store)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{sha256(text.encode()).hexdigest()[:20]}.json" for text in texts]
+    missing = [i for i, file in enumerate(files) if not file.exists()]
+    calls = [[settings[i]] for i in missing]
+    with tasks.bar("Experiments", len(files) - len(missing), len(files), progressbar) as grow:
+        for number, result in tasks.carried_out(client, function, calls):
+            i = missing[number]
+            name = f"what function returns at {texts[i]}"
+            if not isinstance(result, Mapping):
+                raise ValueError(f"{name} must be a mapping; got {result!r}.")
+            if twice := sorted(settings[i].keys() & result.keys()):
+                raise ValueError(f"{name} has {twice}, which are arguments; use other names.")
+            part = files[i].with_suffix(".part")
+            part.write_text(_as_json(name, {"setting": settings[i], "result": dict(result)}))
+            part.replace(files[i])
+            grow(1)
+    found = [json.loads(file.read_text()) for file in files]
+    return pd.DataFrame([row["setting"] | row["result"] for row in found])
+
+
+def _as_json(name: str, values: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(values, sort_keys=name.startswith("settings"), default=_plain)
+    except TypeError as error:
+        raise ValueError(
+            f"{name} must be of numbers, words, truth values, None and lists of these: {error}."
+        ) from None
+
+
+def _plain(value: object) -> object:
+    """Numbers and arrays of NumPy as Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"got {value!r}")

@@ -1,0 +1,220 @@
+"""What a run samples, and where each of its chains begins: as ``pm.sample`` makes them.
+
+``pm.sample`` tells nobody its generators and initial points, without which a chain that was killed
+before its first checkpoint cannot be begun again. So they are made here, by PyMC's own functions
+and in its order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Number
+from typing import Any
+from uuid import uuid4
+
+import pymc as pm
+from pymc.backends.ndarray import NDArray as Trace
+from pymc.initial_point import PointType, make_initial_point_fns_per_chain
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pymc.sampling.mcmc import (
+    assign_step_methods,
+    get_default_tune_steps,
+    init_nuts,
+    instantiate_steppers,
+)
+from pymc.step_methods import NUTS, STEP_METHODS
+from pymc.step_methods.arraystep import PopulationArrayStepShared
+from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pymc.util import RandomGenerator, get_random_generator
+
+type Step = BlockedStep | CompoundStep
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a chain stands.
+
+    Attributes
+    ----------
+    done : int
+        Number of its draws, those of tuning included.
+    point : dict
+        Values of the model's transformed variables.
+    state : object
+        That of its step, generators included: see :func:`state_of`.
+    seconds : float
+        Time that it has taken.
+    """
+
+    done: int
+    point: PointType
+    state: Any
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is sampled, and how.
+
+    Attributes
+    ----------
+    model : pm.Model
+    step : step
+        For all variables. It takes over the state of the chain that it moves.
+    var_names : tuple of str
+        Variables that are stored.
+    tune : int
+    draws_per_chunk : int
+        Draws between two checkpoints.
+    identity : str
+        Tells the run from others.
+    """
+
+    model: pm.Model
+    step: Step
+    var_names: tuple[str, ...]
+    tune: int
+    draws_per_chunk: int
+    identity: str
+
+    def trace(self, chain: int, draws: int) -> Trace:
+        """Room for draws of a chain and their statistics, as ``pm.sample`` keeps them."""
+        like = self._trace
+        trace = Trace(
+            model=like.model,
+            vars=like.vars,
+            fn=like.fn,
+            var_shapes=like.var_shapes,
+            var_dtypes=like.var_dtypes,
+        )
+        trace.setup(draws, chain, self.step.stats_dtypes)
+        return trace
+
+    @cached_property
+    def _trace(self) -> Trace:
+        stored = [rv for rv in self.model.unobserved_RVs if rv.name in self.var_names]
+        return Trace(model=self.model, vars=self.model.replace_rvs_by_values(stored))
+
+
+def begin(
+    model: pm.Model,
+    *,
+    draws: int,
+    tune: int | None,
+    chains: int,
+    random_seed: RandomGenerator,
+    step: Step | Sequence[Step] | None,
+    var_names: Sequence[str] | None,
+    initvals: Any,
+    init: str,
+    compile_kwargs: Mapping[str, Any] | None,
+    draws_per_chunk: int,
+    step_kwargs: Mapping[str, Any],
+) -> tuple[Run, list[Checkpoint]]:
+    """Assign steps, and place each chain before its first draw.
+
+    Returns
+    -------
+    run : Run
+    starts : list of Checkpoint
+        One for each chain.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a variable, or the chains of a step depend on each other.
+    """
+    known = [rv.name for rv in model.unobserved_RVs]
+    strange = sorted(set(var_names or ()).difference(known))
+    if strange:
+        raise ValueError(f"var_names has {strange}, which the model does not have; it has {known}.")
+    generators = get_random_generator(random_seed).spawn(chains)
+    seeds = [generator.integers(2**30) for generator in generators]
+    steps, tune, points = _steps_and_points(
+        model, step, chains, seeds, tune, initvals, init, compile_kwargs, step_kwargs
+    )
+    run = Run(
+        model, steps, tuple(known if var_names is None else var_names), tune, draws_per_chunk,
+        uuid4().hex,
+    )  # fmt: skip
+    fresh = state_of(steps)
+    starts = []
+    for generator, point in zip(generators, points, strict=True):
+        restore(steps, fresh)
+        steps.setup_chain(generator, tune, draws)
+        steps.tune = tune > 0
+        if hasattr(steps, "reset_tuning"):
+            steps.reset_tuning()
+        starts.append(Checkpoint(0, point, state_of(steps)))
+    return run, starts
+
+
+def state_of(step: Step) -> tuple[Any, list[dict[str, Any]]]:
+    """All that a step remembers: its sampling state, and numbers that this does not name.
+
+    NUTS counts divergences in such a number.
+    """
+    numbers = [
+        {name: value for name, value in vars(each).items() if isinstance(value, Number)}
+        for each in flatten_steps(step)
+    ]
+    return step.sampling_state, numbers
+
+
+def restore(step: Step, state: tuple[Any, list[dict[str, Any]]]) -> None:
+    """Have a step remember what was in a state."""
+    step.sampling_state, numbers = state
+    for each, of_step in zip(flatten_steps(step), numbers, strict=True):
+        vars(each).update(of_step)
+
+
+def _steps_and_points(
+    model: pm.Model,
+    step: Step | Sequence[Step] | None,
+    chains: int,
+    seeds: list[int],
+    tune: int | None,
+    initvals: Any,
+    init: str,
+    compile_kwargs: Mapping[str, Any] | None,
+    step_kwargs: Mapping[str, Any],
+) -> tuple[Step, int, Sequence[PointType]]:
+    """One step for all variables, the number of draws that tune it, and where chains begin."""
+    provided, selected = assign_step_methods(model, step, methods=STEP_METHODS)
+    options = resolve_backend_compile_kwargs(None, compile_kwargs)
+    points: Sequence[PointType]
+    steps: Any
+    if not provided and len(selected) == 1 and issubclass(next(iter(selected)), NUTS):
+        kwargs = dict(step_kwargs)
+        points, steps = init_nuts(
+            init=init,
+            chains=chains,
+            model=model,
+            random_seed=seeds,
+            progressbar=False,
+            tune=tune,
+            initvals=initvals,
+            compile_kwargs=options,
+            **kwargs.pop("nuts", {}),
+            **kwargs,
+        )
+    else:
+        places = make_initial_point_fns_per_chain(
+            model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+        )
+        points = [place(seed) for place, seed in zip(places, seeds, strict=True)]
+        steps = instantiate_steppers(
+            model,
+            steps=provided,
+            selected_steps=selected,
+            step_kwargs=dict(step_kwargs),
+            initial_point=points[0],
+            compile_kwargs=options,
+        )
+        if isinstance(steps, list):
+            steps = CompoundStep(steps)
+    if any(isinstance(each, PopulationArrayStepShared) for each in flatten_steps(steps)):
+        raise ValueError(
+            "step has chains that depend on each other, which cannot be run apart; use another."
+        )
+    return steps, get_default_tune_steps(steps, tune), points

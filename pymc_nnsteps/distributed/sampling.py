@@ -1,0 +1,287 @@
+"""Runs that outlive the session that began them: begun, gone on with, and extended."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.sampling.mcmc import _sample_return
+from pymc.util import RandomGenerator
+from xarray import DataTree
+
+from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.distributed import tasks
+from pymc_nnsteps.distributed.chains import advance, remember, run_of
+from pymc_nnsteps.distributed.runs import Step, begin
+from pymc_nnsteps.distributed.store import Store, location_of
+from pymc_nnsteps.graphs.search import model_or_context
+
+LEGS = 100
+"""Tasks of a chain, at most: enough for a bar that moves, few for Dask's scheduler."""
+
+
+def sample_distributed(
+    model: pm.Model | None = None,
+    client: Any = None,
+    *,
+    store: str | Path,
+    draws: int = 1000,
+    tune: int | None = None,
+    chains: int = 4,
+    random_seed: RandomGenerator = None,
+    step: Step | Sequence[Step] | None = None,
+    var_names: Sequence[str] | None = None,
+    initvals: Any = None,
+    init: str = "auto",
+    compile_kwargs: Mapping[str, Any] | None = None,
+    draws_per_chunk: int = 100,
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    progressbar: bool = True,
+    **kwargs: Any,
+) -> DataTree:
+    """Draw samples as ``pm.sample`` does, on a Dask cluster if there is one, with checkpoints.
+
+    Chains are the same as those of ``pm.sample`` with the same seed, draw for draw. Whatever stops
+    them, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, and they stay the same.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context if not given.
+    client : distributed.Client, optional
+        Of a Dask cluster, on which chains run beside each other. If a worker dies, another goes on
+        from the last checkpoint. If not given, chains run here, one after another.
+    store : str or Path
+        Where the run is kept: a folder that is not there yet, on a disk that all workers see, or a
+        URL that Zarr can write to.
+    draws, tune, chains, random_seed, step, var_names, initvals, init, compile_kwargs
+        As for ``pm.sample``. A chain is never spread over several workers.
+    draws_per_chunk : int
+        Draws between two checkpoints.
+    discard_tuned_samples, compute_convergence_checks
+        As for ``pm.sample``. All draws stay in the store.
+    progressbar : bool
+        One for all chains. Dask's dashboard shows each chain as up to 100 tasks.
+    **kwargs
+        Options of steps by their names, such as ``nuts={"target_accept": 0.9}``.
+
+    Returns
+    -------
+    DataTree
+        What ``pm.sample`` returns.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unusable, or something is in the store already.
+    ImportError
+        If Zarr is not installed.
+
+    Notes
+    -----
+    The steps are sent to the workers with their compiled functions' graphs, and are compiled once
+    in each. The store has pickles of the model and the steps: open none that others have made.
+    The same bits in all processes take the same versions of all packages, and processors alike.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 10)
+    ...     y = pm.Normal("y", slope * np.arange(4.0), 0.1, observed=[0.0, 1.1, 1.9, 3.0])
+    ...     step = nns.Gibbs([slope])
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = folder.name + "/line.zarr"
+    >>> options = {"progressbar": False, "compute_convergence_checks": False}
+    >>> idata = nns.sample_distributed(
+    ...     model, store=store, draws=60, tune=10, chains=2, step=step, random_seed=1, **options
+    ... )
+    >>> dict(idata.posterior.sizes)
+    {'chain': 2, 'draw': 60}
+    >>> dict(nns.extend(store, 40, model=model, **options).posterior.sizes)
+    {'chain': 2, 'draw': 100}
+    >>> folder.cleanup()
+    """
+    model = model_or_context(model)
+    draws = positive_integer("draws", draws)
+    run, starts = begin(
+        model,
+        draws=draws,
+        tune=tune,
+        chains=positive_integer("chains", chains),
+        random_seed=random_seed,
+        step=step,
+        var_names=var_names,
+        initvals=initvals,
+        init=init,
+        compile_kwargs=compile_kwargs,
+        draws_per_chunk=positive_integer("draws_per_chunk", draws_per_chunk),
+        step_kwargs=kwargs,
+    )
+    stored = Store.create(location_of(store), run, run.tune + draws, starts)
+    remember(run)
+    return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
+
+
+def resume(
+    store: str | Path,
+    *,
+    model: pm.Model | None = None,
+    client: Any = None,
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    progressbar: bool = True,
+) -> DataTree:
+    """Go on with a run that was interrupted or killed, from the last checkpoints of its chains.
+
+    Draws are the same, bit by bit, as if it had not been. Of a run that is finished this returns
+    the result.
+
+    Parameters
+    ----------
+    store : str or Path
+        Where :func:`~pymc_nnsteps.sample_distributed` was told to keep it. It has pickles: open
+        none that others have made.
+    model : pm.Model, optional
+        The model that it is thought to be of, to be sure of it.
+    client, discard_tuned_samples, compute_convergence_checks, progressbar
+        As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those it was begun
+        with.
+
+    Returns
+    -------
+    DataTree
+        What ``pm.sample`` returns.
+
+    Raises
+    ------
+    ValueError
+        If there is no run, or the run is of another model.
+
+    Examples
+    --------
+    >>> import tempfile, pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model, tempfile.TemporaryDirectory() as folder:
+    ...     x = pm.Normal("x")
+    ...     options = {"progressbar": False, "compute_convergence_checks": False}
+    ...     run = {"draws": 20, "tune": 10, "chains": 1, "step": nns.PCN([x])}
+    ...     idata = nns.sample_distributed(store=folder + "/x.zarr", **run, **options)
+    ...     again = nns.resume(folder + "/x.zarr", **options)
+    >>> bool((again.posterior["x"] == idata.posterior["x"]).all())
+    True
+    """
+    stored = _opened(store, model)
+    return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
+
+
+def extend(
+    store: str | Path,
+    draws: int,
+    *,
+    model: pm.Model | None = None,
+    client: Any = None,
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    progressbar: bool = True,
+) -> DataTree:
+    """Add draws to each chain of a run, as if it had been begun with so many more.
+
+    If this is interrupted, :func:`~pymc_nnsteps.resume` goes on with it; calling it again would add
+    as many once more.
+
+    Parameters
+    ----------
+    store : str or Path
+    draws : int
+        How many more.
+    model, client, discard_tuned_samples, compute_convergence_checks, progressbar
+        As for :func:`~pymc_nnsteps.resume`.
+
+    Returns
+    -------
+    DataTree
+        All draws, as ``pm.sample`` returns them.
+
+    Raises
+    ------
+    ValueError
+        If there is no run, the run is of another model, or ``draws`` is not positive.
+
+    Examples
+    --------
+    See :func:`~pymc_nnsteps.sample_distributed`.
+    """
+    draws = positive_integer("draws", draws)
+    stored = _opened(store, model)
+    stored.extend(draws)
+    return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
+
+
+def _opened(store: str | Path, model: pm.Model | None) -> Store:
+    """A run, that of the model if one is given: they agree in where a chain stands."""
+    stored = Store(location_of(store))
+    if model is not None:
+        point = stored.checkpoint(0).point
+        theirs = {name: value.shape for name, value in run_of(stored).model.initial_point().items()}
+        shapes = {name: value.shape for name, value in model.initial_point().items()}
+        if shapes != theirs:
+            raise ValueError(
+                f"{store} is of a model with the variables {theirs}; got one with {shapes}."
+            )
+        found, own = (
+            each.compile_logp(mode="FAST_COMPILE")(point) for each in (model, run_of(stored).model)
+        )
+        if not np.isclose(found, own, rtol=1e-10, atol=0):
+            raise ValueError(
+                f"{store} is of a model with another log density where its first chain stands: "
+                f"{own}, not {found}; give the model, with the data, that it was begun with."
+            )
+    return stored
+
+
+def _finished(
+    store: Store,
+    client: Any,
+    discard_tuned_samples: bool,
+    compute_convergence_checks: bool,
+    progressbar: bool,
+) -> DataTree:
+    """Bring all chains to their ends, and return what ``pm.sample`` would."""
+    standing = [store.checkpoint(chain).done for chain in range(store.chains)]
+    chunks = -(-store.draws // store.draws_per_chunk)
+    length = store.draws_per_chunk * -(-chunks // LEGS)
+    legs = [
+        [
+            {"location": store.location, "chain": chain, "until": until}
+            for until in _ends(done, length, store.draws)
+        ]
+        for chain, done in enumerate(standing)
+    ]
+    found = tasks.carried_out(client, advance, legs)
+    total = store.chains * store.draws
+    with tasks.bar("Sampling", sum(standing), total, progressbar) as grow:
+        for _, made in found:
+            grow(made)
+    run = run_of(store)
+    seconds = max(store.checkpoint(chain).seconds for chain in range(store.chains))
+    return _sample_return(
+        run=None,
+        traces=[store.read(run, chain) for chain in range(store.chains)],
+        tune=run.tune,
+        t_sampling=seconds,
+        discard_tuned_samples=discard_tuned_samples,
+        compute_convergence_checks=compute_convergence_checks,
+        return_inferencedata=True,
+        keep_warning_stat=False,
+        idata_kwargs={},
+        model=run.model,
+    )
+
+
+def _ends(done: int, length: int, draws: int) -> list[int]:
+    """Numbers of draws at which the legs of a chain end."""
+    if done >= draws:
+        return []
+    return [*range(done - done % length + length, draws, length), draws]

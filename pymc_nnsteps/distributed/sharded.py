@@ -1,0 +1,250 @@
+"""Chains over rows in shards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import cloudpickle as pickle
+import numpy as np
+import pymc as pm
+import xarray as xr
+from arviz_base import from_dict
+from numpy.typing import NDArray
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+from pymc.progress_bar import create_simple_progress
+
+from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.distributed.crew import Crew
+from pymc_nnsteps.distributed.rounds import rounds_of
+from pymc_nnsteps.distributed.shards import Instructions, Load, Point, Shared
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.joint.scan import Scan
+
+RUN = "run.pickle"
+
+
+@dataclass
+class Run:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    settings : tuple
+        What a run that goes on must have been begun with: draws, tune, chains, scan, shards, seed.
+    entropy : int
+        The seed, or what takes its place.
+    chain, sweep : int
+        Chains that are complete, and sweeps of the next one; -1: it has not begun.
+    kept : list of list of dict
+        Natural values of the shared variables, for each chain and draw.
+    number : int
+        Of the next message to the shards.
+    point : dict from name to array
+        The shared variables.
+    changed : dict from name to array
+        Those of which the shards are not told yet.
+    rng : numpy.random.Generator
+    """
+
+    settings: tuple[Any, ...]
+    entropy: Any
+    chain: int = 0
+    sweep: int = -1
+    kept: list[list[Point]] = field(default_factory=list)
+    number: int = 0
+    point: Point = field(default_factory=dict)
+    changed: Point = field(default_factory=dict)
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+
+def sample_sharded(
+    model: pm.Model | None = None,
+    shards: Sequence[Load] = (),
+    client: Any = None,
+    *,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    rows: Sequence[str] | None = None,
+    scan: Scan = "sequential",
+    random_seed: int | None = None,
+    store: str | Path | None = None,
+    checkpoint_every: int = 100,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    """Sample exactly by Gibbs where the rows of the data are in shards, on one machine or many.
+
+    Latent variables of rows are drawn where the rows are and never leave that place. The weights,
+    and other variables that all rows share, are drawn once, from sums over rows: of a layer of d
+    inputs and k units a shard sends d (d + k) numbers. The law of the draws does not depend on
+    the shards, only the random numbers do.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        The network with a few rows, two at least, in ``pm.Data``; taken from the context if not
+        given.
+    shards : sequence of mapping or callable
+        For each shard the arrays that the data containers are exchanged for, such as
+        ``{"inputs": X, "targets": y}``; or a function without arguments that returns them, which
+        is called where the shard is: from a part of a memory-mapped file, of a Zarr array, of a
+        Parquet file.
+    client : distributed.Client, optional
+        Of a Dask cluster: shards are actors of its workers. None: all shards are in this process.
+    draws, tune, chains : int
+        Draws that are kept, sweeps before these, and chains, which run one after another.
+    rows : sequence of str, optional
+        Names of the data containers that shards exchange; by default all of the model's.
+    scan : {"sequential", "parallel"}
+        Order of a sweep, as for :class:`~pymc_nnsteps.Gibbs`. "sequential" has one round of
+        messages for each hidden layer, "parallel" one in all.
+    random_seed : int, optional
+    store : path, optional
+        A folder that all workers reach, for checkpoints. A run that is found there goes on, with
+        the draws that it would have had. With it, a shard whose worker dies is made again from its
+        checkpoint, and no draw changes.
+    checkpoint_every : int
+        Sweeps between checkpoints.
+    progressbar : bool
+
+    Returns
+    -------
+    DataTree
+        Group ``posterior`` with the variables that are shared by all rows.
+
+    Raises
+    ------
+    NotConjugate
+        If a variable has no full conditional of a known form, if rows are not independent given
+        the shared variables, or if what they say of one of these is no sum.
+    ValueError
+        If an argument is unusable, a shard does not fit the model, or the run in ``store`` is
+        another one.
+    RuntimeError
+        If a worker is lost without ``store``.
+
+    Notes
+    -----
+    Draws are plain: rows of weights are not moved together with their pre-activations
+    (``interweave=False``), nor drawn with these integrated out. With one shard they are those of
+    the local sweep in the order that begins with rows. A precision matrix that is lost to rounding
+    is refused, where a local sweep would draw from a factorisation of the rows themselves.
+
+    References
+    ----------
+    Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*,
+    arXiv 2306.02729, Algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> y = X @ [1.0, -0.5]
+    >>> model = nns.intermediate_noise_mlp(X[:10], y[:10], hidden=(), noise=0.1)
+    >>> shards = [{"inputs": X[i::2], "targets": y[i::2]} for i in range(2)]
+    >>> idata = nns.sample_sharded(
+    ...     model, shards, draws=200, tune=20, chains=1, random_seed=1, progressbar=False
+    ... )
+    >>> idata.posterior["W1"].mean(("chain", "draw")).values.round(1)
+    array([[ 1. , -0.5]])
+    """
+    model = model_or_context(model)
+    draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
+    if tune != 0:
+        tune = positive_integer("tune", tune)
+    every = positive_integer("checkpoint_every", checkpoint_every)
+    require_choice("scan", scan, get_args(Scan))
+    if not len(shards):
+        raise ValueError("shards must hold one shard at least.")
+    names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
+    planned = rounds_of(model, names, scan)
+    shared = Shared(model, planned)
+    settings = (draws, tune, chains, scan, len(shards), random_seed)
+    folder = None if store is None else Path(store)
+    run = _begun(folder, settings)
+    instructions = Instructions.of(model, planned, names)
+    crew = Crew(instructions, shards, client, recoverable=folder is not None)
+    if folder is not None and run.sweep >= 0:
+        crew.restore(folder, run.number)
+        shared.restore(run.point, run.rng)
+    seeds = np.random.SeedSequence(run.entropy).spawn(chains)
+    progress = create_simple_progress(progressbar=progressbar)
+    with progress:
+        task = progress.add_task("Sweeps over shards", completed=0, total=chains * (tune + draws))
+        while run.chain < chains:
+            if run.sweep < 0:
+                own, *others = seeds[run.chain].spawn(1 + len(shards))
+                shared.begin(own)
+                crew.begin(others, shared.natural())
+                run.kept.append([])
+                run.sweep = 0
+            while run.sweep < tune + draws:
+                run.changed = sweep(crew, shared, run.changed)
+                if run.sweep >= tune:
+                    run.kept[-1].append(shared.natural())
+                run.sweep += 1
+                progress.update(task, completed=run.chain * (tune + draws) + run.sweep)
+                if folder is not None and (run.sweep % every == 0 or run.sweep == tune + draws):
+                    _checkpoint(folder, run, crew, shared)
+            run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
+    return _as_tree(model, run.kept)
+
+
+def sweep(crew: Crew, shared: Shared, changed: Point) -> Point:
+    """Draw every variable once.
+
+    Parameters
+    ----------
+    crew : Crew
+    shared : Shared
+    changed : dict from name to array
+        Shared variables that have been drawn since the shards were last told.
+
+    Returns
+    -------
+    dict from name to array
+        The same after the sweep.
+    """
+    for which in range(shared.n_rounds):
+        changed = shared.draw(which, crew.draw(which, changed))
+    return changed
+
+
+def _begun(folder: Path | None, settings: tuple[Any, ...]) -> Run:
+    """The run in a folder, or a new one."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / RUN).exists():
+            found: Run = pickle.loads((folder / RUN).read_bytes())
+            if found.settings != settings:
+                raise ValueError(
+                    f"store {folder} holds a run with other draws, tune, chains, scan, shards or "
+                    "random_seed; give the same, or another folder."
+                )
+            return found
+    return Run(settings, np.random.SeedSequence(settings[-1]).entropy)
+
+
+def _checkpoint(folder: Path, run: Run, crew: Crew, shared: Shared) -> None:
+    """Write where the shards stand, then where the run does, then remove what is older."""
+    run.number, run.point, run.rng = crew.number, shared.point, shared.rng
+    crew.checkpoint(folder)
+    written = folder / f"{RUN}.part"
+    written.write_bytes(pickle.dumps(run))
+    written.replace(folder / RUN)
+    crew.forget_others(folder)
+
+
+def _as_tree(model: pm.Model, kept: Sequence[Sequence[Point]]) -> xr.DataTree:
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    posterior: dict[str, NDArray[Any]] = {
+        name: np.stack([[point[name] for point in chain] for chain in kept]) for name in kept[0][0]
+    }
+    used = {dim for name in posterior for dim in dims.get(name, ())}
+    tree: xr.DataTree = from_dict(
+        {"posterior": posterior},
+        coords={dim: values for dim, values in coords.items() if dim in used},
+        dims={name: dims[name] for name in posterior if name in dims},
+    )
+    return tree

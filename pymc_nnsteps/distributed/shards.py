@@ -1,0 +1,369 @@
+"""The rows of a shard, and what is drawn once for all rows.
+
+Both are compiled from the conditionals of a local sweep: a shard draws its latent variables and
+says sums (:meth:`~pymc_nnsteps.conditionals.conditional.Additive.sums`); the draws of shared
+variables are given these (:meth:`~pymc_nnsteps.conditionals.conditional.Additive.draw_given`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import add
+from pathlib import Path
+from time import perf_counter
+from typing import Any, override
+
+import cloudpickle as pickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, Shapes
+from pymc_nnsteps.distributed.rounds import Rounds
+from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.sweep import follow
+
+Data = Mapping[str, NDArray[Any]]
+Load = Data | Callable[[], Data]
+"""Rows of a shard: an array for each data container, or a function that loads them."""
+
+Point = dict[str, NDArray[Any]]
+Sums = list[NDArray[Any]]
+
+
+class OutOfStepError(RuntimeError):
+    """A shard is asked for another message than the next one: what it held has been lost."""
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """What a shard needs beside its rows.
+
+    Attributes
+    ----------
+    network : bytes
+        A model of some rows and the rounds of its sweep, pickled.
+    rows : tuple of str
+        Names of the data containers that rows are exchanged in.
+    float_x : str
+        PyTensor's ``floatX``.
+    """
+
+    network: bytes
+    rows: tuple[str, ...]
+    float_x: str
+
+    @classmethod
+    def of(cls, model: pm.Model, planned: Rounds, rows: Sequence[str]) -> "Instructions":
+        """What shards of a model need, for this ``floatX``."""
+        return cls(pickle.dumps((model, planned)), tuple(rows), pytensor.config.floatX)
+
+
+class Shard:
+    """Latent variables of some rows, with a random generator of their own.
+
+    Parameters
+    ----------
+    instructions : Instructions
+    load : mapping from name to array, or callable that returns one
+        The rows: what the model's data containers are exchanged for.
+
+    Raises
+    ------
+    ValueError
+        If the rows do not fit the model, or each other.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+    point : dict from name to array
+        Latent variables, and the shared variables as they were last told.
+    number : int
+        Of the next message.
+    seconds : float
+        Time spent on draws and sums.
+    """
+
+    def __init__(self, instructions: Instructions, load: Load) -> None:
+        self._model, planned = pickle.loads(instructions.network)
+        data = load() if callable(load) else load
+        if set(data) != set(instructions.rows):
+            got = ", ".join(data) or "none"
+            raise ValueError(f"a shard must hold {', '.join(instructions.rows)}; got {got}.")
+        with pytensor.config.change_flags(floatX=instructions.float_x):
+            _exchange(self._model, data)
+            shapes = shapes_of(self._model)
+            self._rounds = [
+                _rows_of_round(self._model, planned, number, shapes)
+                for number in range(len(planned.rounds))
+            ]
+        self.rng = np.random.default_rng()
+        self.point: Point = {}
+        self.number = 0
+        self.seconds = 0.0
+
+    def begin(self, number: int, seed: Any, shared: Mapping[str, NDArray[Any]]) -> None:
+        """Begin a chain at the shared variables' natural values."""
+        self.rng = np.random.default_rng(seed)
+        self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
+        self.number = number + 1
+
+    def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
+        """Draw the latent variables of a round, and say the sums that are asked for after it.
+
+        Parameters
+        ----------
+        number : int
+            Of the message.
+        which : int
+            The round.
+        shared : mapping from name to array
+            Shared variables that have changed.
+
+        Raises
+        ------
+        OutOfStepError
+        """
+        if number != self.number:
+            raise OutOfStepError(f"message {number} is not {self.number}, the next one")
+        start = perf_counter()
+        self.point.update(shared)
+        self.rng, values, sums = self._rounds[which](self.rng, self.point)
+        self.point.update(values)
+        self.number += 1
+        self.seconds += perf_counter() - start
+        return sums
+
+    def save(self, file: Path) -> None:
+        """Write what has been drawn, and the generator."""
+        written = file.with_suffix(".part")
+        written.write_bytes(pickle.dumps((self.number, self.point, self.rng)))
+        written.replace(file)
+
+    def restore(self, file: Path) -> None:
+        """Go on from what was written."""
+        self.number, self.point, self.rng = pickle.loads(file.read_bytes())
+
+    def time(self) -> float:
+        """Seconds spent on draws and sums."""
+        return self.seconds
+
+
+class Shared:
+    """Draws of the shared variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Of some rows.
+    planned : Rounds
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+    point : dict from name to array
+    names : list of str
+        The variables.
+    """
+
+    def __init__(self, model: pm.Model, planned: Rounds) -> None:
+        self._model = model
+        shapes = shapes_of(model)
+        self._rounds = [
+            _shared_of_round(model, planned, number, shapes)
+            for number in range(len(planned.rounds))
+        ]
+        rvs = [rv for rv in model.free_RVs if rv not in planned.of_rows]
+        self.names = [str(rv.name) for rv in rvs]
+        self._values = [model.rvs_to_values[rv] for rv in rvs]
+        current = natural_values(model)
+        self._natural = pytensor.function(
+            self._values,
+            [current[rv] for rv in rvs],
+            mode=Mode(linker="py", optimizer="fast_compile"),
+        )
+        self.rng = np.random.default_rng()
+        self.point: Point = {}
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of a sweep."""
+        return len(self._rounds)
+
+    def begin(self, seed: Any) -> None:
+        """Begin a chain."""
+        self.rng = np.random.default_rng(seed)
+        point = _initial_point(self._model, int(self.rng.integers(2**31)), {})
+        self.point = {value.name: point[value.name] for value in self._values}
+
+    def restore(self, point: Point, rng: np.random.Generator) -> None:
+        """Go on from a point."""
+        self.point, self.rng = point, rng
+
+    def draw(self, which: int, said: Sequence[Sums]) -> Point:
+        """Draw the shared variables of a round, given the sums of each shard.
+
+        Raises
+        ------
+        ValueError
+            If what is drawn is no number.
+        """
+        total = list(said[0])
+        for sums in said[1:]:
+            total = list(map(add, total, sums))
+        self.rng, values, _ = self._rounds[which](self.rng, self.point, total)
+        strange = [name for name, value in values.items() if not np.isfinite(value).all()]
+        if strange:
+            raise ValueError(
+                f"{', '.join(strange)} cannot be drawn: what the shards say of it is no number; "
+                "look for NaN among their rows, and rescale them if they are large."
+            )
+        self.point.update(values)
+        return values
+
+    def natural(self) -> Point:
+        """Natural values by the variables' names."""
+        values = self._natural(*(self.point[value.name] for value in self._values))
+        return dict(zip(self.names, values, strict=True))
+
+
+class _Compiled:
+    """A compiled function of a generator, a point, and further arrays."""
+
+    def __init__(
+        self,
+        model: pm.Model,
+        rng: Variable,
+        given: Sequence[Variable],
+        next_rng: Variable,
+        values: Mapping[Any, Variable],
+        others: Sequence[Variable],
+    ) -> None:
+        outputs = [next_rng, *values.values(), *others]
+        used = set(ancestors(outputs))
+        read: list[Any] = [v for rv in model.free_RVs if (v := model.rvs_to_values[rv]) in used]
+        self._read = [(value.name, value.dtype) for value in read]
+        self._drawn: list[str] = [value.name for value in values]
+        inputs = [pytensor.In(rng, mutable=True), *given, *read]
+        self._compiled = Compiled(inputs, outputs, c_by_default())
+
+    def __call__(
+        self,
+        rng: np.random.Generator,
+        point: Mapping[str, NDArray[Any]],
+        given: Sequence[NDArray[Any]] = (),
+    ) -> tuple[np.random.Generator, Point, Sums]:
+        state = [np.asarray(point[name], dtype) for name, dtype in self._read]
+        rng, *results = self._compiled(rng, *given, *state)
+        n = len(self._drawn)
+        return rng, dict(zip(self._drawn, results[:n], strict=True)), results[n:]
+
+
+def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
+    """Draws of a round's rows, and the sums that its shared draws are told."""
+    stage = planned.rounds[number]
+    first = pt.random.rng("rng")
+    chained = follow(natural_values(model), stage.rows, first, shapes, model.free_RVs)
+    rng: Variable = chained.rng
+    sums: list[Variable] = []
+    for conditional in stage.shared:
+        before = pt.random.rng("rng")
+        after, said = _told(model, planned, conditional, before)
+        rng, *results = substitute([after, *said], {before: rng, **chained.current})
+        sums += results
+    return _Compiled(model, first, [], rng, chained.stored(model), sums)
+
+
+def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
+    """Shared draws of a round, given sums over all rows."""
+    rng = pt.random.rng("rng")
+    given: list[Any] = []
+    conditionals: list[Conditional] = []
+    for conditional in planned.rounds[number].shared:
+        _, said = _told(model, planned, conditional, pt.random.rng("rng"))
+        sums = [part.type() for part in said]
+        given += sums
+        if sums and isinstance(conditional, Additive):
+            others = planned.others(model, conditional)
+            conditional = _FromSums(conditional.draws, conditional, tuple(sums), tuple(others))
+        conditionals.append(conditional)
+    chained = follow(natural_values(model), conditionals, rng, shapes, model.free_RVs)
+    return _Compiled(model, rng, given, chained.rng, chained.stored(model), [])
+
+
+def _told(
+    model: pm.Model, planned: Rounds, conditional: Conditional, rng: Variable
+) -> tuple[Variable, tuple[TensorVariable, ...]]:
+    """What a shared draw is told by rows."""
+    told = planned.told(model, conditional)
+    if not told or not isinstance(conditional, Additive):
+        return rng, ()
+    return conditional.sums(rng, told)
+
+
+@dataclass(frozen=True)
+class _FromSums(Conditional):
+    """A draw that is told sums of rows, and by other children what these say."""
+
+    draws: tuple[TensorVariable, ...]
+    law: Additive
+    sums: tuple[TensorVariable, ...]
+    others: tuple[TensorVariable, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.law.name
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        sums: tuple[TensorVariable, ...] = self.sums
+        if self.others:
+            rng, said = self.law.sums(rng, self.others)
+            sums = tuple(map(add, sums, said))
+        return self.law.draw_given(rng, shapes, sums)
+
+
+def _exchange(model: pm.Model, data: Data) -> None:
+    """Give data containers the rows of a shard.
+
+    Raises
+    ------
+    ValueError
+    """
+    lengths = {name: len(values) for name, values in data.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        raise ValueError(
+            f"the arrays of a shard must have the same number of rows, one at least; got {lengths}."
+        )
+    for name, values in data.items():
+        container = model[name]
+        array = np.asarray(values, dtype=container.dtype)
+        old = container.get_value(borrow=True).shape
+        if array.ndim != len(old) or array.shape[1:] != old[1:]:
+            raise ValueError(
+                f"{name} of a shard must have shape (rows, {', '.join(map(str, old[1:]))}), as in "
+                f"the model; got {array.shape}."
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"{name} of a shard has NaN or infinite values; remove those rows.")
+        container.set_value(array, borrow=True)
+    require_fitting_data(model)
+
+
+def _initial_point(
+    model: pm.Model, seed: int, natural: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Where a chain begins, given natural values of some variables."""
+    overrides: Any = {name: np.asarray(value) for name, value in natural.items()}
+    initial = make_initial_point_fn(model=model, overrides=overrides, return_transformed=True)
+    return initial(seed)

@@ -1,0 +1,70 @@
+"""Work in this process or on a Dask cluster, with one progress bar."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from pymc.progress_bar import create_simple_progress
+
+from pymc_nnsteps.distributed.extras import needed
+
+type Calls = Sequence[Mapping[str, Any]]
+"""Arguments of a function by their names, for calls one after another."""
+
+
+def carried_out(
+    client: Any, function: Callable[..., Any], sequences: Sequence[Calls]
+) -> Iterator[tuple[int, Any]]:
+    """Call a function, in each sequence one call after another and the sequences beside each other.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        None: the calls are made here, one sequence after another.
+    function : callable
+        It may be called again with the same arguments, where a worker died.
+    sequences : sequence of sequence of mapping
+        Arguments.
+
+    Yields
+    ------
+    number : int
+        Which sequence.
+    result : object
+        What a call of it returned.
+    """
+    if client is None:
+        for number, calls in enumerate(sequences):
+            for arguments in calls:
+                yield number, function(**arguments)
+        return
+    futures: dict[Any, int] = {}
+    for number, calls in enumerate(sequences):
+        before = None
+        for arguments in calls:
+            key = f"{getattr(function, '__name__', 'call')}-{uuid4().hex}"
+            before = client.submit(_call, function, arguments, before, key=key)
+            futures[before] = number
+    for future in needed("distributed").as_completed(futures):
+        yield futures[future], future.result()
+
+
+def _call(function: Callable[..., Any], arguments: Mapping[str, Any], before: Any) -> Any:
+    """Call a function, after what is ``before``."""
+    return function(**arguments)
+
+
+@contextmanager
+def bar(name: str, done: int, total: int, progressbar: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar, as a function that makes it grow."""
+    progress = create_simple_progress(progressbar=progressbar)
+    with progress:
+        task = progress.add_task(name, completed=done, total=total)
+
+        def grow(by: int) -> None:
+            nonlocal done
+            done += by
+            progress.update(task, completed=done)
+
+        yield grow

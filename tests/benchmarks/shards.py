@@ -1,0 +1,118 @@
+"""Many rows, 50-10-1: a plain sweep on one machine, and with rows in shards on workers of Dask.
+
+Peak memory is what sampling adds to the model and its data. Times of sweeps over shards are the
+least of several, since others may use the machine; the share of messages is what is left of them
+beside the slowest shard's own time.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.distributed.crew import Crew
+from pymc_nnsteps.distributed.rounds import rounds_of
+from pymc_nnsteps.distributed.sharded import sweep
+from pymc_nnsteps.distributed.shards import Instructions, Shared
+from tests.benchmarks.memory import peak_memory
+from tests.benchmarks.timing import run_program
+
+UNITS = 10
+LOCAL = (100_000, 300_000, 1_000_000)
+SHARDED = (10_000, 100_000, 1_000_000)
+SWEEPS = 5
+REPEATS = 6
+
+
+def rows(n_obs: int, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_obs, 50), dtype=pytensor.config.floatX)
+    return {"inputs": X, "targets": np.abs(X[:, 0]) + X[:, 1]}
+
+
+def network(n_obs: int) -> pm.Model:
+    data = rows(n_obs, 0)
+    return nns.intermediate_noise_mlp(data["inputs"], data["targets"], hidden=(UNITS,), noise=1e-2)
+
+
+def main() -> None:
+    for floats in ("float64", "float32"):
+        for n_obs in LOCAL:
+            milliseconds, megabytes, latent = run_program(
+                "shards", "local", str(n_obs), PYTENSOR_FLAGS=f"floatX={floats}"
+            )
+            print(
+                f"  {floats}, n = {n_obs:8}: {milliseconds:7.0f} ms per sweep, "
+                f"{1e6 * milliseconds / n_obs / UNITS:4.0f} ns per row and unit; {megabytes:5.0f} "
+                f"MB, {megabytes / latent:.2f} x latent arrays"
+            )
+    for n_workers in (1, 2):
+        for n_obs in SHARDED:
+            seconds, busy, memory = run_program("shards", "dask", str(n_workers), str(n_obs))
+            print(
+                f"  {n_workers} workers, n = {n_obs:8}: {1e3 * seconds:7.1f} ms a sweep, messages "
+                f"{100 * (1 - busy / seconds):2.0f} %; {memory:5.0f} MB in a worker"
+            )
+
+
+def local(n_obs: int) -> tuple[float, float, float]:
+    """CPU time of a sweep in ms, memory that sampling takes, and that of the latent arrays."""
+    model = network(n_obs)
+    before = peak_memory()
+    point = model.initial_point(0)
+    step = nns.Gibbs(model=model, interweave=False, initial_point=point)
+    times = []
+    for _ in range(SWEEPS):
+        start = time.process_time()
+        point, _ = step.step(point)
+        times.append(time.process_time() - start)
+    latent = sum(point[name].nbytes for name in ("Z2", "X2")) / 2**20
+    return 1e3 * float(np.median(times)), peak_memory() - before, latent
+
+
+def dask(n_workers: int, n_obs: int) -> tuple[float, float, float]:
+    """Seconds of a sweep over shards, those of its slowest shard, and a worker's memory in MB."""
+    from distributed import Client, LocalCluster
+
+    model = network(1000)
+    names = ("inputs", "targets")
+    planned = rounds_of(model, names)
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        loads = [lambda i=i: rows(n_obs // n_workers, i) for i in range(n_workers)]
+        crew = Crew(Instructions.of(model, planned, names), loads, client, recoverable=False)
+        shared = Shared(model, planned)
+        shared.begin(0)
+        crew.begin(list(range(n_workers)), shared.natural())
+        changed, found = sweep(crew, shared, {}), []
+        before = _busy(crew)
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            for _ in range(SWEEPS):
+                changed = sweep(crew, shared, changed)
+            seconds = time.perf_counter() - start
+            after = _busy(crew)
+            busy = max(b - a for a, b in zip(before, after, strict=True))
+            found.append((seconds / SWEEPS, busy / SWEEPS))
+            before = after
+        memory = max(client.run(peak_memory).values())
+    seconds, busy = min(found)
+    return seconds, busy, memory
+
+
+def _busy(crew: Crew) -> list[float]:
+    for member in crew.members:
+        member.send("time")
+    return [member.receive() for member in crew.members]
+
+
+if __name__ == "__main__":
+    which, *numbers = sys.argv[1:]
+    measure = {"local": local, "dask": dask}[which]
+    print(json.dumps(measure(*map(int, numbers))))

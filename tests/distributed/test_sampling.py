@@ -1,0 +1,245 @@
+"""Runs that are broken off and go on: every draw as if they had not been."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.distributed import chains, extras
+from pymc_nnsteps.distributed.store import Store
+
+IN_C = {"compile_kwargs": {"mode": "CVM"}}
+QUIET = {"compute_convergence_checks": False, "progressbar": False}
+SIZES = {"draws": 23, "tune": 14, "chains": 2, "random_seed": 3}
+TIMES = ("perf_counter_start", "perf_counter_diff", "process_time_diff")
+
+
+def line():
+    with pm.Model(coords={"of": ["slope", "intercept"]}) as model:
+        s = pm.HalfNormal("s")
+        line = pm.Normal("line", 0, 10, dims="of")
+        pm.Deterministic("sum", line.sum())
+        pm.Normal("y", line[0] * np.arange(4.0) + line[1], s, observed=[0.0, 1.1, 1.9, 3.0])
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return line()
+
+
+@pytest.fixture(scope="module")
+def steps(model):
+    """Of the package and of PyMC, in a compound."""
+    return [nns.Gibbs([model["line"]], model=model), pm.NUTS([model["s"]], model=model, **IN_C)]
+
+
+@pytest.fixture(scope="module")
+def quick_steps(model):
+    """With few statistics."""
+    metropolis = pm.Metropolis([model["s"]], model=model, **IN_C)
+    return [nns.PCN([model["line"]], model=model), metropolis]
+
+
+@pytest.fixture
+def begun(model, quick_steps, tmp_path):
+    """What a run is begun with, for any place to keep it."""
+    return partial(
+        nns.sample_distributed, model, step=quick_steps, draws_per_chunk=5, **SIZES, **QUIET
+    )
+
+
+def assert_same(idata, other):
+    assert set(idata.children) == set(other.children)
+    for group in idata.children:
+        assert set(idata[group]) == set(other[group])
+        for name, values in idata[group].items():
+            if name not in TIMES:
+                np.testing.assert_array_equal(values, other[group][name], strict=True)
+                assert values.dims == other[group][name].dims
+    assert set(idata.posterior.coords) == set(other.posterior.coords)
+
+
+def test_chains_are_those_of_pymc(model, steps, tmp_path):
+    options = {"step": steps, "discard_tuned_samples": False, **SIZES, **QUIET}
+    expected = pm.sample(model=model, cores=1, **options)
+    found = nns.sample_distributed(model, store=tmp_path / "run", draws_per_chunk=10, **options)
+    assert_same(found, expected)
+    assert found.posterior.sizes["of"] == 2
+
+
+@pytest.mark.slow
+def test_nuts_that_pymc_chooses(model, tmp_path):
+    options = {"draws": 6, "tune": 6, "chains": 2, "random_seed": 1, "var_names": ["s"]}
+    options |= {"nuts": {"target_accept": 0.9}, **IN_C, **QUIET}
+    expected = pm.sample(model=model, cores=1, **options)
+    assert_same(nns.sample_distributed(model, store=tmp_path / "run", **options), expected)
+    assert list(expected.posterior) == ["s"]
+
+
+def test_broken_off_at_any_write(begun, tmp_path, monkeypatch):
+    """A checkpoint that is not that of the draws before it, a step whose state is not all of it."""
+
+    class Killed(BaseException):
+        pass
+
+    array = pytest.importorskip("zarr").Array
+    set_item, left, breaks = array.__setitem__, 10**6, 0
+
+    def set_item_if_alive(self, *arguments):
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left -= 1
+        set_item(self, *arguments)
+
+    monkeypatch.setattr(array, "__setitem__", set_item_if_alive)
+    expected, store, found = begun(store=tmp_path / "whole"), tmp_path / "broken", None
+    left = 29
+    with pytest.raises(Killed):
+        begun(store=store)
+    while found is None:
+        if breaks == 1:
+            chains.remember(Store(str(store)).run())  # as another process would
+        left = 7 + breaks % 11
+        try:
+            found = nns.resume(store, **QUIET)
+        except Killed:
+            breaks += 1
+    assert breaks > 8
+    assert_same(found, expected)
+
+
+def test_extended(begun, model, tmp_path):
+    """Also with a last chunk that was not full."""
+    expected = begun(store=tmp_path / "whole")
+    begun(store=tmp_path / "short", draws=9)
+    assert_same(nns.extend(tmp_path / "short", 14, model=model, **QUIET), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_killed_ten_times(begun, model, tmp_path):
+    """By the signal that nothing can catch, in tuning too."""
+    sizes = {"draws": 160, "tune": 60}
+    expected = begun(store=tmp_path / "whole", **sizes)
+    whole, store = Store(str(tmp_path / "whole")), str(tmp_path / "killed")
+    run, rng, before = whole.run(), np.random.default_rng(0), [0, 0]
+    process = get_context("fork").Process(target=begun, kwargs={"store": store, **sizes})
+    for _ in range(10):
+        process.start()
+        wait_until(lambda old=tuple(before): tuple(standing(store)) != old)
+        time.sleep(rng.uniform(0, 0.1))
+        process.kill()
+        process.join()
+        killed, now = Store(store), standing(store)
+        assert all(new >= old for new, old in zip(now, before, strict=True))
+        for chain, done in enumerate(now):
+            for name, values in killed.read(run, chain).samples.items():
+                np.testing.assert_array_equal(values, whole.read(run, chain).samples[name][:done])
+        before = now
+        process = get_context("fork").Process(target=nns.resume, args=(store,), kwargs=QUIET)
+    assert before != [220, 220]
+    assert_same(nns.resume(store, model=model, **QUIET), expected)
+
+
+def standing(store):
+    """Numbers of draws of the chains."""
+    try:
+        return [Store(store).checkpoint(chain).done for chain in range(2)]
+    except ValueError:
+        return [0, 0]  # it is not there yet
+
+
+def wait_until(holds):
+    while not holds():
+        time.sleep(0.01)
+
+
+# --- on a cluster --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster():
+    """In this process, with two threads."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(
+        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
+    ) as client:
+        yield client
+
+
+def test_same_on_a_cluster(begun, cluster, tmp_path, capsys):
+    expected = begun(store=tmp_path / "here")
+    begun(store=tmp_path / "there", draws=2)
+    found = nns.extend(tmp_path / "there", 21, client=cluster, compute_convergence_checks=False)
+    assert_same(found, expected)
+    assert "100%" in capsys.readouterr().out
+
+
+def test_an_error_on_a_worker_is_raised_here(begun, cluster, tmp_path):
+    begun(store=tmp_path / "run", draws=2)
+    (tmp_path / "run" / "checkpoints" / "1").unlink()
+    with pytest.raises(EOFError):
+        nns.extend(tmp_path / "run", 2, client=cluster, **QUIET)
+
+
+@pytest.mark.slow
+def test_a_worker_dies(begun, model, tmp_path):
+    """Its chain goes on elsewhere, from the last checkpoint."""
+    distributed = pytest.importorskip("distributed")
+    expected = begun(store=tmp_path / "here", draws=300)
+    begun(store=tmp_path / "there", draws=2)
+    with distributed.Client(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", local_directory=tmp_path
+    ) as client:
+        [worker, _] = client.run(os.getpid).values()
+        pool = ThreadPoolExecutor(1)
+        going_on = pool.submit(nns.extend, tmp_path / "there", 298, client=client, **QUIET)
+        wait_until(lambda: Store(str(tmp_path / "there")).checkpoint(0).done > 100)
+        os.kill(worker, signal.SIGKILL)
+        found = going_on.result()
+        pool.shutdown()
+    assert_same(found, expected)
+
+
+# --- what is refused -----------------------------------------------------------------------
+
+
+def test_bad_input(begun, model, tmp_path):
+    store = tmp_path / "run"
+    begun(store=store, draws=2)
+    with pytest.raises(ValueError, match=r"is there already: nns\.resume"):
+        begun(store=store)
+    with pytest.raises(ValueError, match="holds no run"):
+        nns.resume(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no run"):
+        nns.resume(tmp_path / "empty")
+    with pytest.raises(ValueError, match="draws must be a positive integer"):
+        nns.extend(store, 0)
+    with pytest.raises(ValueError, match=r"var_names has \['nobody'\]"):
+        begun(store=tmp_path / "other", var_names=["s", "nobody"])
+    with pytest.raises(ValueError, match="chains that depend on each other"):
+        begun(store=tmp_path / "other", step=pm.DEMetropolis(model=model, **IN_C))
+    assert not (tmp_path / "other").exists()
+    with pm.Model() as other:
+        pm.Normal("line")
+    with pytest.raises(ValueError, match="is of a model with the variables"):
+        nns.resume(store, model=other)
+    with line() as other:
+        pm.Potential("more", other["line"].sum())
+    with pytest.raises(ValueError, match="with another log density"):
+        nns.resume(store, model=other)
+
+
+def test_what_is_not_installed_is_named():
+    with pytest.raises(ImportError, match=r"nobody is not installed.*pymc_nnsteps\[distributed\]"):
+        extras.needed("nobody")

@@ -1,0 +1,282 @@
+"""Rows in shards: the draws of a local sweep, whatever the number of shards."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from distributed import Client, LocalCluster
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.distributed import sharded
+from pymc_nnsteps.distributed.crew import Crew
+from pymc_nnsteps.distributed.rounds import rounds_of
+from pymc_nnsteps.distributed.sharded import sample_sharded
+from pymc_nnsteps.distributed.shards import Instructions, Shard, Shared
+from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.steps.sweep import Sweep
+from tests.statistics import bonferroni_limit
+from tests.steps.joint import LEVEL, joint_z_scores
+
+RNG = np.random.default_rng(21)
+X = RNG.normal(size=(60, 3))
+Y = np.abs(X[:, 0]) + 0.3 * RNG.normal(size=60)
+CLASSES = np.digitize(X[:, 1] + 0.3 * RNG.normal(size=60), [-0.4, 0.5])
+NAMES = ("inputs", "targets")
+
+
+def learnt(X, y, units=2):
+    """A network by hand with scales that all rows share, and one that rows say nothing of."""
+    with pm.Model() as model:
+        inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
+        tau = pm.Gamma("tau", 2, 1)
+        W1 = pm.Normal("W1", 0, tau=tau, shape=(units, X.shape[1]))
+        variance = pm.InverseGamma("variance", 3, 1)
+        Z2 = pm.Normal("Z2", inputs @ W1.T, pm.math.sqrt(variance))
+        X2 = pm.Normal("X2", pm.math.maximum(Z2, 0), 0.4)
+        W2 = pm.Normal("W2", 0, 0.5, shape=units)
+        b2 = pm.Normal("b2", 0, 1)
+        precision = pm.Gamma("precision", 3, 1)
+        pm.Normal("y", X2 @ W2 + b2, tau=precision, observed=targets)
+    return model
+
+
+CASES = {
+    "two layers": (lambda X, y: nns.intermediate_noise_mlp(X, y, hidden=(4, 2), noise=0.2), Y),
+    "probit": (
+        lambda X, y: nns.intermediate_noise_mlp(
+            X, y, hidden=(2,), noise=0.3, activation="abs", likelihood="probit"
+        ),
+        (CLASSES > 0).astype(int),
+    ),
+    "classes": (
+        lambda X, y: nns.intermediate_noise_mlp(
+            X, y, hidden=(2,), noise=0.3, likelihood="multinomial_probit"
+        ),
+        CLASSES,
+    ),
+    "learnt scales": (learnt, Y),
+}
+
+
+def split(y, n_shards):
+    """Shards of different sizes."""
+    ends = np.cumsum(np.arange(1, n_shards + 1)) * len(y) // (n_shards * (n_shards + 1) // 2)
+    return [
+        {"inputs": X[start:end], "targets": y[start:end]}
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def crew_of(model, shards, scan="sequential"):
+    planned = rounds_of(model, NAMES, scan)
+    instructions = Instructions.of(model, planned, NAMES)
+    return Shared(model, planned), Crew(instructions, shards, None, recoverable=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "scan"), [(case, "sequential") for case in CASES] + [("two layers", "parallel")]
+)
+def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
+    build, y = CASES[case]
+    model = build(X, y)
+    shared, crew = crew_of(build(X[20:50], y[20:50]), split(y, 1), scan)
+    [member] = crew.members
+    shared.begin(0)
+    crew.begin([1], shared.natural())
+    point = {**member.shard.point, **shared.point}
+
+    planned = rounds_of(model, NAMES, scan)
+    order = [c for each in planned.rounds for c in (*each.rows, *each.shared)]
+    local = Sweep(model, order, shapes_of(model), c_by_default())
+    rng, changed = np.random.default_rng(3), {}
+    shared.rng = np.random.default_rng(3)
+    for _ in range(5):
+        rng, values, _ = local(rng, point, [])
+        point.update(values)
+        for which in range(shared.n_rounds):
+            member.shard.rng = shared.rng
+            said = crew.draw(which, changed)
+            shared.rng = member.shard.rng
+            changed = shared.draw(which, said)
+    member.shard.point.update(changed)
+    assert point.keys() == member.shard.point.keys()
+    for name, value in point.items():
+        np.testing.assert_allclose(member.shard.point[name], value, rtol=1e-9, err_msg=name)
+
+
+def linear():
+    """A linear model, of which each sweep is an independent draw of the posterior."""
+    y = X @ [1.0, -0.5, 0.2] + 0.3 * RNG.normal(size=len(X))
+    return nns.intermediate_noise_mlp(X[:4], y[:4], hidden=(), noise=0.5, weight_precision=30), y
+
+
+def z_scores_of_linear_posterior(n_draws=2000):
+    model, y = linear()
+    shared, crew = crew_of(model, split(y, 3))
+    shared.begin(0)
+    crew.begin([1, 2, 3], shared.natural())
+    said = crew.draw(0, {})
+    draws = []
+    for _ in range(n_draws):
+        shared.draw(0, said)
+        draws.append([*shared.point["W1"].ravel(), *shared.point["b1"]])
+    design = np.column_stack([X, np.ones(len(X))])
+    covariance = np.linalg.inv(design.T @ design / 0.5 + np.diag([30.0] * 3 + [3.0]))
+    white = np.linalg.solve(
+        np.linalg.cholesky(covariance), (np.array(draws) - covariance @ design.T @ y / 0.5).T
+    )
+    means = white.mean(1) * np.sqrt(n_draws)
+    squares = (white @ white.T - n_draws * np.eye(4))[np.triu_indices(4)] / np.sqrt(2 * n_draws)
+    return np.abs([*means, *squares])
+
+
+def test_several_shards_have_a_conjugate_posterior():
+    assert z_scores_of_linear_posterior().max() < 4
+
+
+@pytest.mark.parametrize("planted", ["a shard counts twice", "a prior for each shard"])
+def test_planted_errors_of_sums_are_seen(monkeypatch, planted):
+    def draw(self, which, said):
+        if planted == "a shard counts twice":
+            return original(self, which, [*said, said[0]])
+        information, linear = said[0]
+        prior = np.diag([30.0] * 3 + [3.0])
+        return original(self, which, [[information + prior, linear], *said[1:]])
+
+    original = Shared.draw
+    monkeypatch.setattr(Shared, "draw", draw)
+    assert z_scores_of_linear_posterior().max() > 10
+
+
+class Sharded:
+    """Sweeps over shards as a step of a whole model, for Geweke's test."""
+
+    def __init__(self, model, shards):
+        self.shared, self.crew = crew_of(model, shards)
+        self.sizes = np.cumsum([len(shard["inputs"]) for shard in shards])[:-1]
+        self.model = model
+
+    def setup_chain(self, rng, tune, draws):
+        self.shared.begin(int(rng.integers(2**31)))
+        seeds = rng.integers(2**31, size=len(self.crew.members))
+        self.crew.begin(list(seeds), self.shared.natural())
+
+    def step(self, point):
+        shards = [member.shard for member in self.crew.members]
+        shared = {name: point[name] for name in self.shared.point}
+        rows = {name: value for name, value in point.items() if name not in shared}
+        rows["targets"] = self.model["targets"].get_value()
+        for name, value in rows.items():
+            for shard, part in zip(shards, np.split(value, self.sizes), strict=True):
+                if name == "targets":
+                    shard._model[name].set_value(part)
+                else:
+                    shard.point[name] = part
+        self.shared.point.update(shared)
+        changed = sharded.sweep(self.crew, self.shared, shared)
+        assert changed.keys() <= shared.keys()
+        drawn = {
+            name: np.concatenate([shard.point[name] for shard in shards])
+            for name in point
+            if name in rows
+        }
+        return {**point, **drawn, **self.shared.point}, []
+
+
+@pytest.mark.slow
+def test_sweeps_over_shards_leave_the_joint_distribution():
+    """With scales that are learnt from sums of squares."""
+    model = learnt(X[:9], Y[:9])
+    step = Sharded(model, split(Y[:9], 3))
+    z = joint_z_scores(step, model, "targets", transitions=6000, seed=5)
+    assert max(map(abs, z.values())) < bonferroni_limit(len(z), LEVEL)
+
+
+@pytest.fixture(scope="module")
+def network():
+    model = nns.intermediate_noise_mlp(X[:20], Y[:20], hidden=(2,), noise=0.2)
+    options = {"draws": 20, "tune": 5, "chains": 2, "random_seed": 4, "progressbar": False}
+    return model, split(Y, 2), options, sample_sharded(model, split(Y, 2), **options)
+
+
+def assert_same_draws(idata, expected):
+    for name, draws in expected.posterior.items():
+        np.testing.assert_array_equal(idata.posterior[name], draws)
+
+
+def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
+    model, shards, options, expected = network
+    assert expected.posterior["W1"].dims == ("chain", "draw", "hidden1", "feature")
+    sweeps = []
+
+    def until(crew, shared, changed):
+        if len(sweeps) == 38:
+            raise KeyboardInterrupt
+        sweeps.append(None)
+        return original(crew, shared, changed)
+
+    original = sharded.sweep
+    monkeypatch.setattr(sharded, "sweep", until)
+    with pytest.raises(KeyboardInterrupt):
+        sample_sharded(model, shards, **options, store=tmp_path, checkpoint_every=7)
+    monkeypatch.undo()
+    assert_same_draws(
+        sample_sharded(model, shards, **options, store=tmp_path, checkpoint_every=7), expected
+    )
+    with pytest.raises(ValueError, match="holds a run with other draws"):
+        sample_sharded(model, shards, **{**options, "draws": 30}, store=tmp_path)
+
+
+def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
+    """One whose worker is closed, and one that has been made anew behind our back."""
+    model, shards, options, expected = network
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        rounds = []
+
+        def disturbed(self, which, changed):
+            if len(rounds) == 18:
+                forgetful = self.members[0]
+                forgetful._made = client.submit(
+                    Shard,
+                    *forgetful._arguments,
+                    actor=True,
+                    pure=False,
+                    workers=[forgetful._worker],
+                )
+                forgetful._actor = None
+            if len(rounds) == 31:
+                [worker] = [
+                    worker
+                    for worker in cluster.workers.values()
+                    if worker.address == self.members[1]._worker
+                ]
+                cluster.sync(worker.close)
+            rounds.append(None)
+            return original(self, which, changed)
+
+        original = Crew.draw
+        monkeypatch.setattr(Crew, "draw", disturbed)
+        idata = sample_sharded(model, shards, client, **options, store=tmp_path, checkpoint_every=7)
+    assert len(rounds) == 50
+    assert_same_draws(idata, expected)
+
+
+def test_bad_input_is_named():
+    model, y = linear()
+    with pytest.raises(ValueError, match="shards must hold one shard"):
+        sample_sharded(model, [])
+    with pytest.raises(ValueError, match=r"must exchange data containers .*; got rows"):
+        sample_sharded(model, split(y, 1), rows=["rows"])
+    for shard, message in [
+        ({"inputs": X}, "a shard must hold inputs, targets; got inputs"),
+        ({"inputs": X[:3], "targets": y}, "must have the same number of rows"),
+        ({"inputs": X[:, :2], "targets": y}, r"inputs of a shard must have shape \(rows, 3\)"),
+        (lambda: {"inputs": X, "targets": y * np.nan}, "targets of a shard has NaN"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            sample_sharded(model, [shard], progressbar=False)
