@@ -10,7 +10,7 @@ module            its subject
 ``data``          what a builder accepts as inputs and targets
 ``layers``        layers with their priors, and settings given once or per layer
 ``convolutions``  convolutions and pooling of images, with their sizes
-``noise``         variances of noise, given once or by kind and layer
+``noise``         variances of noise, known or learnt, once or by kind and layer
 ``groups``        groups of parameters of a hierarchical network, by name
 ``shrinkage``     priors of a bow-tie network's weights
 ``scales``        standard deviations of inputs and targets, as units of priors
