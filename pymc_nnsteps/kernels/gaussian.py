@@ -495,7 +495,7 @@ def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array,
             if design[i, order[j]] != 0.0:
                 first[i] = min(first[i], j)
                 last = j
-        bandwidth = max(bandwidth, last - first[i])
+        bandwidth = max(bandwidth, last - int(first[i]))
     rows = np.argsort(first)
     sorted_design = np.empty_like(design)
     for i in range(m):
@@ -508,7 +508,7 @@ def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array,
 @jit
 def rows_that_see(first: Array, bandwidth: int, begin: int, end: int) -> tuple[int, int]:
     """Range of the sorted rows outside which none sees an entry from ``begin`` to ``end``."""
-    return np.searchsorted(first, begin - bandwidth), np.searchsorted(first, end)
+    return int(np.searchsorted(first, begin - bandwidth)), int(np.searchsorted(first, end))
 
 
 @jit
