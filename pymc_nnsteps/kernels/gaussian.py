@@ -467,9 +467,9 @@ def order_band(design: Array, lengths: Array) -> Array:
         for a in range(n_axes):
             part[a] = max(part[a], (most[a] - least[a]) / max(lengths[a] - 1, 1))
     rank = np.zeros(d, np.int64)
-    for a in np.argsort(part):
+    for axis in np.argsort(part):
         for j in range(d):
-            rank[j] = rank[j] * lengths[a] + place[a, j]
+            rank[j] = rank[j] * lengths[axis] + place[axis, j]
     return np.argsort(rank)
 
 
