@@ -634,7 +634,12 @@ def test_a_convolution_of_images_has_a_band(routes, monkeypatch):
     rng = np.random.default_rng(3)
     with pm.Model() as model:
         kernels = normal("kernels", shape=(4, 2, 2))
-        images = normal("images", rng.normal(size=(9, 2, 1, 3)), np.exp(rng.normal(size=(2, 1, 3))), shape=(9, 2, 2, 3))
+        images = normal(
+            "images",
+            rng.normal(size=(9, 2, 1, 3)),
+            np.exp(rng.normal(size=(2, 1, 3))),
+            shape=(9, 2, 2, 3),
+        )
         mean = sum(
             kernels[None, :, c, i, None, None] * images[:, c, None, :, i : i + 2]
             for c in range(2)
