@@ -633,7 +633,7 @@ def arguments_of(name):
     "name",
     [
         "redraw_labels",
-        "draw_banded",
+        pytest.param("draw_banded", marks=pytest.mark.slow),
         "draw_labels",
         "draw_collapsed_gates",
         "collapsed_information",
