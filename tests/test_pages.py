@@ -23,6 +23,7 @@ SECTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # of short chains
+@pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
 @pytest.mark.parametrize("section", SECTIONS)
 def test_section_runs_by_itself(section, monkeypatch, capsys):
     """A name of another section, an option that is no more, a table that is not up to date."""

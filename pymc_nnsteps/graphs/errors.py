@@ -8,6 +8,18 @@ class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more
     """A full conditional has no form that this package knows how to draw from.
 
     The message names the variable, the child that stands in the way, and the reason.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_nnsteps as nns
+    >>> with pm.Model() as model:
+    ...     level = pm.Normal("level")
+    ...     y = pm.Poisson("y", pm.math.exp(level), observed=[2, 0, 1])
+    >>> try:
+    ...     nns.Gibbs([level], model=model)
+    ... except nns.NotConjugate as reason:
+    ...     print(str(reason).partition(":")[0])
+    level
     """
 
 

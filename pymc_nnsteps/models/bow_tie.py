@@ -89,7 +89,8 @@ def bow_tie(
         Inputs, best standardised. The columns of a DataFrame become the coordinates of
         ``"feature"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
-        Targets: real numbers in their own units, one or several outputs.
+        Targets: real numbers in their own units, one or several outputs, NaN where they are
+        missing.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear regression with shrinkage.
     temperature : float

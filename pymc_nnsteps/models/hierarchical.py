@@ -80,8 +80,8 @@ def hierarchical_mlp(
     X : array_like or DataFrame, shape (n_obs, n_features)
         Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
-        Targets: real numbers; 0 and 1 for ``"bernoulli"``; class labels, of shape (n_obs,), for
-        ``"categorical"``.
+        Targets: real numbers, NaN where they are missing; 0 and 1 for ``"bernoulli"``; class
+        labels, of shape (n_obs,), for ``"categorical"``.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable, or a list of them, one per hidden layer

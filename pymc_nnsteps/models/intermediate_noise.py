@@ -57,7 +57,8 @@ def intermediate_noise_mlp(
     X : array_like or DataFrame, shape (n_obs, n_features)
         Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
-        Targets. ``"normal"``: real numbers, one or several outputs. ``"probit"``: 0 and 1.
+        Targets. ``"normal"``: real numbers, one or several outputs, NaN where they are missing,
+        which makes them free variables. ``"probit"``: 0 and 1.
         ``"multinomial_probit"``: integers 0, ..., K-1 or labels of another kind, which become
         the coordinates of ``"output"``.
     hidden : sequence of int

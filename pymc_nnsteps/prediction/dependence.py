@@ -1,6 +1,7 @@
 """How a network depends on one input or two, averaged over the others as they are in the data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.prediction.columns import Column, find_column
-from pymc_nnsteps.prediction.new_inputs import input_container, predict
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, thinned
 
 __all__ = ["PARTS", "Features", "partial_dependence"]
 
@@ -36,10 +37,12 @@ def partial_dependence(
     rows: int = 500,
     draws: int = 200,
     prob: float = 0.9,
+    kind: Kind = "function",
+    random_seed: Any = None,
     model: pm.Model | None = None,
     inputs: str | None = None,
 ) -> xr.Dataset:
-    r"""Average function values over the data, with one input or two set to each value of a grid.
+    r"""Average predictions over the data, with one input or two set to each value of a grid.
 
     .. math:: \bar f(v) = \frac{1}{n} \sum_{i=1}^n f(x_i \text{ with } x_{ij} = v)
 
@@ -58,10 +61,14 @@ def partial_dependence(
     rows : int
         Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
     draws : int
-        Draws of the posterior that are used, or fewer than twice as many, evenly spread along its
-        chains; all if there are no more.
+        Draws of the posterior that are used, at most, evenly spread along its chains.
     prob : float
         Posterior probability of the bands, equal on both sides.
+    kind : {"function", "probability", "response"}
+        What is averaged, as for :func:`~pymc_nnsteps.predict`: of classes, ``"probability"`` is
+        the share of rows that are of each class.
+    random_seed : int, Generator or None
+        Of noise, where there is any.
     model, inputs
         As for :func:`~pymc_nnsteps.predict`.
 
@@ -95,7 +102,7 @@ def partial_dependence(
     >>> dependence["mean"].sizes
     Frozen({'inputs[0]': 5, 'output': 1})
     """
-    rows, draws = positive_integer("rows", rows), positive_integer("draws", draws)
+    rows = positive_integer("rows", rows)
     prob = positive_number("prob", prob, below=1)
     model = model_or_context(model)
     container = input_container("features", model, inputs)
@@ -107,7 +114,9 @@ def partial_dependence(
     X = container.get_value()
     grids = [_grid(X[:, column.position], points) for column in columns]
     data = X[np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)]
-    f = _averages(_thinned(idata, draws), data, columns, grids, model, str(container.name))
+    posterior = thinned(posterior_of(idata), draws, "draws")
+    settings = {"model": model, "inputs": container.name, "kind": kind, "random_seed": random_seed}
+    f = _averages(partial(predict, posterior, **settings), posterior, data, columns, grids)
     tails = [(1 - prob) / 2, (1 + prob) / 2]
     lower, upper = f.quantile(tails, SAMPLES).drop_vars("quantile")
     return xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
@@ -119,20 +128,12 @@ def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
     return known if len(known) <= points else np.linspace(known[0], known[-1], points)
 
 
-def _thinned(idata: Any, draws: int) -> xr.Dataset:
-    """The posterior with so many draws, or less than twice as many, of all chains together."""
-    posterior = posterior_of(idata)
-    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    return posterior.isel(draw=slice(None, None, max(1, n_draws // draws)))
-
-
 def _averages(
+    predicted: Callable[[NDArray[Any]], xr.DataArray],
     posterior: xr.Dataset,
     data: NDArray[Any],
     columns: Sequence[Column],
     grids: Sequence[NDArray[Any]],
-    model: pm.Model,
-    inputs: str,
 ) -> xr.DataArray:
     """Means over the rows of the data, dims (chain, draw, first, second if any, output)."""
     places = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1).reshape((-1, len(grids)))
@@ -144,8 +145,7 @@ def _averages(
         some = places[first : first + at_once]
         X = np.tile(data, (len(some), 1))
         X[:, positions] = np.repeat(some, len(data), axis=0)
-        f = predict(posterior, X, model=model, inputs=inputs)
-        parts.append(f.coarsen(obs=len(data)).mean())
+        parts.append(predicted(X).coarsen(obs=len(data)).mean())
     coords = {column.name: grid for column, grid in zip(columns, grids, strict=True)}
     f = xr.concat(parts, dim="obs")
     split = f.values.reshape((*f.shape[:2], *map(len, grids), f.sizes["output"]))

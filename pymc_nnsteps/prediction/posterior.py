@@ -118,7 +118,9 @@ def _relabelled(
     return stored.isel({dim: own.get_indexer(wanted)})
 
 
-def thinned(posterior: xr.Dataset, num_samples: int | None) -> xr.Dataset:
+def thinned(
+    posterior: xr.Dataset, num_samples: int | None, name: str = "num_samples"
+) -> xr.Dataset:
     """Evenly spaced draws of each chain, at most this many of all chains together.
 
     Parameters
@@ -126,6 +128,8 @@ def thinned(posterior: xr.Dataset, num_samples: int | None) -> xr.Dataset:
     posterior : Dataset
     num_samples : int or None
         None: all draws.
+    name : str
+        The argument's name, for messages.
 
     Raises
     ------
@@ -134,10 +138,10 @@ def thinned(posterior: xr.Dataset, num_samples: int | None) -> xr.Dataset:
     """
     if num_samples is None:
         return posterior
-    wanted = positive_integer("num_samples", num_samples) // posterior.sizes["chain"]
+    wanted = positive_integer(name, num_samples) // posterior.sizes["chain"]
     if wanted == 0:
         raise ValueError(
-            f"num_samples must be at least the number of chains, {posterior.sizes['chain']}; got "
+            f"{name} must be at least the number of chains, {posterior.sizes['chain']}; got "
             f"{num_samples}."
         )
     kept = np.linspace(0, posterior.sizes["draw"] - 1, min(wanted, posterior.sizes["draw"]))

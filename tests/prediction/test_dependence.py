@@ -4,9 +4,10 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy.special import expit
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, dependence
+from pymc_nnsteps.prediction import blocks, dependence, integration
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.normal(size=(9, 2)), np.arange(9) % 3])
@@ -75,8 +76,24 @@ def test_some_rows_and_draws():
     model, draws = model_and_draws()
     found = nns.partial_dependence(draws, "a", points=3, rows=3, draws=25, model=model)
     places = np.linspace(X[:, 0].min(), X[:, 0].max(), 3)[:, None]
-    expected = averages([0], places, X[[0, 4, 8]], W[:, ::4]).mean(axis=0)
+    spread = np.linspace(0, 49, 12).round().astype(int)
+    expected = averages([0], places, X[[0, 4, 8]], W[:, spread]).mean(axis=0)
     np.testing.assert_allclose(found["mean"], expected)
+
+
+def test_probabilities(monkeypatch):
+    """Of classes: the mean probability over the rows, of which there is one for each label."""
+    monkeypatch.setattr(integration, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    with pm.Model() as model:
+        x, w = pm.Data("inputs", X), pm.Normal("w", shape=3)
+        f = pm.Deterministic("f", x @ w)
+        pm.Bernoulli("y", logit_p=f, observed=np.arange(9) % 2)
+    draws = xr.Dataset({"w": (("chain", "draw", "w_dim_0"), W[:1, :4, :, 0])})
+    found = nns.partial_dependence(draws, 2, kind="probability", model=model)["mean"]
+    changed = np.tile(X, (3, 1, 1))
+    changed[:, :, 2] = np.arange(3)[:, None]
+    expected = expit(changed @ W[0, :4, :, 0].T).mean(axis=(1, 2))
+    np.testing.assert_allclose(found[:, 0], expected)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +104,8 @@ def test_some_rows_and_draws():
         ({"features": ["a", "b", 2]}, "features must be a column, or a pair of two"),
         ({"features": []}, "features must be a column, or a pair of two"),
         ({"features": "a", "points": 0}, "points must be a positive integer; got 0"),
+        ({"features": "a", "draws": 1}, "draws must be at least the number of chains, 2; got 1"),
+        ({"features": "a", "kind": "class"}, 'kind must be one of "function", .* got .class'),
         ({"features": "a", "prob": 1.0}, "prob must be a positive number below 1; got 1.0"),
         ({"features": "a", "inputs": "X"}, "inputs must name the pm.Data container"),
     ],

@@ -6,14 +6,17 @@ weights: at unit noise the draws given all else hide errors of it.
 
 import math
 import types
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.pytensorf import compile as compile_graph
+from pytensor.tensor.random.basic import NormalRV
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.conditionals import scales
 from pymc_nnsteps.joint import interweaving, plan
 from pymc_nnsteps.joint.interweaving import Interweaving
 from pymc_nnsteps.kernels import gaussian as gaussian_kernels
@@ -217,9 +220,11 @@ def wrong_argument(index, wrong):
     return plant
 
 
-def a_known_variance(monkeypatch):
-    """The typical variance of the activations, where the present one belongs."""
-    wrong_argument(11, lambda variance: 0 * variance + 0.25**2)(monkeypatch)
+def less_than_half_of_the_squares(monkeypatch):
+    """Variances that are drawn given too small errors."""
+    role = scales.CHILDREN[NormalRV]
+    wrong = replace(role, statistic=lambda z, mu, s: 0.3 * pt.sqr(z - mu))
+    monkeypatch.setitem(scales.CHILDREN, NormalRV, wrong)
 
 
 def no_determinants(monkeypatch):
@@ -260,14 +265,14 @@ PLANTS = {
     "prior": wrong_argument(2, lambda precision: 0.5 * precision),
     "no determinants": no_determinants,
     "order": unchecked_order,
-    "learnt: a known variance": a_known_variance,
+    "learnt squares": less_than_half_of_the_squares,
 }
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     PLANTS[plant](monkeypatch)
-    case = {"noise": "by hand", "learnt": "learnt noise"}.get(plant.split()[0].rstrip(":"))
+    case = {"noise": "by hand", "learnt": "learnt noise"}.get(plant.split()[0])
     build, options, _ = JOINT[case or "hard tanh, independent proposals"]
     model = build()
     with pytest.raises(AssertionError, match="z-scores beyond"):

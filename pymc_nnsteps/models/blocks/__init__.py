@@ -12,7 +12,16 @@ module                  its subject
 Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,
 another variable, an embedding of group indices. It returns the output ``f``, which may enter any
 expression or likelihood. A block called ``"f"`` has variables ``"f::W1"``, ..., as those of a
-nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may have several.
+nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may have several:
+
+>>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+>>> with pm.Model() as model:
+...     x = pm.Data("inputs", np.zeros((5, 2)))
+...     mean = nns.blocks.wide(x, hidden=(8,), name="mean")
+...     log_sigma = nns.blocks.wide(x, hidden=(8,), name="log_sigma")
+...     y = pm.Normal("y", mean, pm.math.exp(log_sigma), observed=np.zeros(5))
+>>> [variable.name for variable in model.free_RVs][::4]
+['mean::W1', 'log_sigma::W1']
 """
 
 from pymc_nnsteps.models.blocks.bow_tie import bow_tie

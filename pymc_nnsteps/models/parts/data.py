@@ -87,7 +87,9 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
             f"X must be 2-D with shape (n_obs, n_features); got shape {values.shape}{hint}."
         )
     _require_entries("X", values)
-    _require_finite("X", values)
+    _require_finite(
+        "X", values, "remove or impute them, or model them around a network of nns.blocks"
+    )
     return Inputs(values, table.columns)
 
 
@@ -343,13 +345,14 @@ def _require_entries(name: str, values: NDArray[np.generic]) -> None:
         )
 
 
-def _require_finite(name: str, values: NDArray[np.floating]) -> None:
+def _require_finite(
+    name: str, values: NDArray[np.floating], advice: str = "remove or impute them"
+) -> None:
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = ", ".join(map(str, bad[0]))
         raise ValueError(
-            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]; "
-            "remove or impute them."
+            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]; {advice}."
         )
 
 
