@@ -3,6 +3,7 @@
 # make test-quick    two minutes of tests, some of every room
 # make test-slow     the tests that take minutes
 # make docs          the pages of docs/, in docs/_build/html
+# make notebooks     run examples/notebooks and store what they show
 # make benchmarks    time per sweep beside plain NumPy
 #
 # Set PYTHON to choose the interpreter that .venv is made with.
@@ -31,7 +32,7 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py \
 	tests/variational/test_reading.py
 
-.PHONY: quickstart test test-quick test-slow docs benchmarks lint
+.PHONY: quickstart test test-quick test-slow docs notebooks benchmarks lint
 
 quickstart: .venv/examples.stamp
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python examples/quickstart.py
@@ -47,6 +48,9 @@ test-slow: .venv/test.stamp
 
 docs: .venv/docs.stamp
 	$(ONE_THREAD) $(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
+
+notebooks: .venv/test.stamp
+	$(ONE_THREAD) $(BIN)/python -m tests.notebooks
 
 benchmarks: .venv/test.stamp
 	$(ONE_THREAD) $(BIN)/python -m tests.benchmarks

@@ -1,5 +1,10 @@
 """How Sphinx builds these pages: ``make docs``."""
 
+from base64 import b64decode
+from pathlib import Path
+
+import nbformat
+
 import pymc_nnsteps
 
 project = "pymc_nnsteps"
@@ -24,6 +29,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "auto"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_execution_excludepatterns = ["notebooks/*"]  # their outputs are stored with them
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -34,14 +40,36 @@ napoleon_use_rtype = False
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_nnsteps"
 html_static_path = ["_static"]
+html_css_files = ["gallery.css"]
 html_show_sourcelink = False
-html_sidebars: dict[str, list[str]] = {
-    page: []
-    for page in ("index", "getting_started", "which_sampler", "design", "benchmarks", "changelog")
-}
+SINGLE_PAGES = (
+    "index",
+    "getting_started",
+    "gallery",
+    "which_sampler",
+    "design",
+    "benchmarks",
+    "changelog",
+)
+html_sidebars: dict[str, list[str]] = {page: [] for page in SINGLE_PAGES}
 html_theme_options = {
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_prev_next": True,
     "secondary_sidebar_items": ["page-toc"],
 }
+
+
+def write_thumbnails() -> None:
+    """Cut the gallery's pictures from the notebooks: of each the figure of the cell so tagged."""
+    here = Path(__file__).parent
+    folder = here / "_static" / "thumbnails"
+    folder.mkdir(exist_ok=True)
+    for path in (here / "notebooks").glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        [shown] = [cell for cell in cells if "thumbnail" in cell.metadata.get("tags", ())]
+        [figure] = [output.data["image/png"] for output in shown.outputs if "data" in output]
+        (folder / f"{path.stem}.png").write_bytes(b64decode(figure))
+
+
+write_thumbnails()
