@@ -47,6 +47,7 @@ SINGLE_PAGES = (
     "index",
     "getting_started",
     "gallery",
+    "notebooks/*",  # code needs the width
     "which_sampler",
     "design",
     "benchmarks",
