@@ -8,15 +8,17 @@ import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
+from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.compiling import c_by_default, numba_by_default
 from pymc_nnsteps.kernels.no_u_turn import no_u_turn
+from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.progress import columns_that_fit
@@ -283,6 +285,11 @@ class HMC(BlockedStep):
         evaluate = self._density.packed if native is None else native
         place, numbers, layout = located
         return move(evaluate, place, start, precision, self.size, max_depth, numbers, layout, rng)
+
+    @staticmethod
+    def competence(var: TensorVariable, has_grad: bool) -> Competence:
+        """IDEAL for the weights of a network whose scales Gibbs draws, and for nothing else."""
+        return Competence.IDEAL if has_grad and moves(var) else Competence.INCOMPATIBLE
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:

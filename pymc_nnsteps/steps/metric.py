@@ -66,9 +66,7 @@ class Metric:
                 self.kind = "network"
                 precisions = [p + c for p, c in zip(precisions, curvatures, strict=True)]
         read = substitute(precisions, natural_values(model))
-        outputs = [
-            _flat([pt.broadcast_to(p, v.shape) for p, v in zip(read, values, strict=True)])
-        ]
+        outputs = [_flat([pt.broadcast_to(p, v.shape) for p, v in zip(read, values, strict=True)])]
         if self.kind == "learnt":
             priors = log_density(model, [rv for rv in rvs if known[rv] is not None])
             outputs.append(_flat(gradient_of(priors, values, values)))

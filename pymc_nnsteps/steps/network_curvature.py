@@ -30,7 +30,7 @@ from pytensor.compile.ops import ViewOp
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
-from pytensor.scalar import math as scalar_math
+from pytensor.scalar.math import Erf, Sigmoid, Softplus
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
@@ -62,10 +62,10 @@ SIGNS = (scalar.Abs, scalar.Cast, scalar.Identity, scalar.Neg)
 
 BENT: dict[type[scalar.ScalarOp], Callable[[TensorVariable], TensorVariable]] = {
     scalar.Tanh: lambda u: pt.minimum(u, 1.0),
-    scalar_math.Erf: lambda u: pt.minimum(4 / np.pi * u, 1.0),
-    scalar_math.Softplus: lambda u: pt.maximum(u, np.log(2) ** 2),
+    Erf: lambda u: pt.minimum(4 / np.pi * u, 1.0),
+    Softplus: lambda u: pt.maximum(u, np.log(2) ** 2),
 }
-"""Largest squares of activations; their slopes are taken for those at zero, or the largest."""
+"""Largest squares of activations, whose slopes are taken for one."""
 
 
 def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
@@ -108,7 +108,8 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
         if depends_on(curvature, rvs, model.basic_RVs):
             raise NotConjugate(f"the scale of {describe(factor)} depends on what is moved")
         total += (curvature * _Squares(variances, model.basic_RVs).of(outputs)).sum()
-    return list(pt.grad(total, list(variances.values()), disconnected_inputs="ignore"))
+    found: Any = pt.grad(total, list(variances.values()), disconnected_inputs="ignore")
+    return list(found)
 
 
 def _output(model: pm.Model, factor: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
@@ -125,7 +126,7 @@ def _output(model: pm.Model, factor: TensorVariable) -> tuple[TensorVariable, Te
             link = unwrapped(given[0]).owner
             if link is not None and (
                 isinstance(link.op, Softmax)
-                or isinstance(getattr(link.op, "scalar_op", None), scalar_math.Sigmoid)
+                or isinstance(getattr(link.op, "scalar_op", None), Sigmoid)
             ):
                 return link.inputs[0], pt.constant(0.25)
     raise NotConjugate(f"the curvature of {describe(factor)} is not known")
@@ -137,7 +138,7 @@ class _Squares:
     def __init__(
         self, given: Mapping[TensorVariable, TensorVariable], barriers: Collection[TensorVariable]
     ) -> None:
-        self._found: dict[Variable, TensorVariable] = dict(given)
+        self._found: dict[Any, TensorVariable] = dict(given)
         self._given = given
         self._barriers = barriers
 
