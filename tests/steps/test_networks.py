@@ -146,7 +146,7 @@ def test_an_ordinary_model_keeps_nuts(build):
 
 @pytest.mark.parametrize("likelihood", ["normal", "student_t", "bernoulli", "categorical"])
 def test_all_precisions_of_a_hierarchical_network(likelihood):
-    """And its parameters stay with NUTS."""
+    """And its parameters are moved by HMC."""
     y = {"bernoulli": GROUPS > 0, "categorical": GROUPS}.get(likelihood, np.stack([Y, Y], 1))
     priors = {"ah": 3, "ih": "x1:2:3:4", "io": "1:2", "ti": "1:2", "th": "1:2::3"}
     if likelihood in ("normal", "student_t"):
@@ -157,5 +157,5 @@ def test_all_precisions_of_a_hierarchical_network(likelihood):
     assert sorted(taken(model)) == sorted(precisions)
     with model:
         assigned = pm.sampling.mcmc.assign_step_methods(model)[1]
-    assert {step.__name__ for step in assigned} == {"Gibbs", "NUTS"}
+    assert {step.__name__ for step in assigned} == {"Gibbs", "HMC"}
     assert [v.name for v in assigned[nns.Gibbs]] == [f"{name}_log__" for name in precisions]
