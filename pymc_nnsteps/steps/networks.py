@@ -66,6 +66,12 @@ def needs_gibbs(model: pm.Model, rv: TensorVariable) -> bool:
     return rv in networks_of(model).of_gibbs
 
 
+def held_scales(model: pm.Model, drawn: Collection[TensorVariable]) -> set[TensorVariable]:
+    """Those of ``drawn`` that control weights of functional networks, which others move."""
+    weights = networks_of(model).functional.intersection(model.free_RVs).difference(drawn)
+    return _scales_of(model, set(weights)).intersection(drawn)
+
+
 def _latent_networks(model: pm.Model) -> set[TensorVariable]:
     """Variables of networks with latent layers, the observed ones included."""
     layers = _latent_layers(model)
