@@ -66,6 +66,18 @@ def test_within_gibbs():
     assert_joint(within_gibbs(model), model, "targets", transitions=4_000)
 
 
+def test_network_within_gibbs():
+    """The metric of a network, of scales and noise that Gibbs draws."""
+    with pm.Model() as model:
+        tau, noise = pm.Gamma("tau", 3.0, 2.0), pm.Gamma("noise", 3.0, 1.0)
+        w = pm.Normal("w", 0.0, tau=tau, shape=(3, 2))
+        v = pm.StudentT("v", 5.0, 0.0, sigma=tau**-0.5, shape=2)
+        pm.Normal("y", pt.tanh(A @ w) @ v, tau=noise, observed=pm.Data("targets", np.zeros(4)))
+    moved = nns.HMC(["w", "v"], step_size=0.9, metric="network", model=model, **C)
+    step = CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
+    assert_joint(step, model, "targets", transitions=1_500)
+
+
 def quartic(theta):
     """Log density whose curvature differs from place to place."""
     return -4 * theta**4
