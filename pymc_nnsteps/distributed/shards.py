@@ -347,7 +347,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
         )
     for name, values in data.items():
         container = model[name]
-        array = np.asarray(values, dtype=container.dtype)
+        array = np.ascontiguousarray(values, dtype=container.dtype)  # the same bits everywhere
         old = container.get_value(borrow=True).shape
         if array.ndim != len(old) or array.shape[1:] != old[1:]:
             raise ValueError(
