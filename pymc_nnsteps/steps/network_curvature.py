@@ -31,7 +31,7 @@ from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
 from pytensor.scalar.math import Erf, Sigmoid, Softplus
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV, StudentTRV
@@ -162,7 +162,7 @@ class _Squares:
                 raise NotConjugate("what is moved enters an index or a length")
             return op(self._square(inputs[0], moving), *inputs[1:])
         squares = [self._square(operand, moving) for operand in inputs]
-        if isinstance(getattr(op, "core_op", op), Dot):
+        if isinstance(getattr(op, "core_op", op), Dot | Join):
             return op(*squares)
         if isinstance(op, Elemwise):
             return _of_numbers(op.scalar_op, squares, [i in moving for i in inputs])

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks, integration, responses
-from tests.prediction.test_log_likelihood import made_up
+from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(1)
 X, WHOLE = RNG.normal(size=(6, 2)), RNG.normal(size=(6, 2))

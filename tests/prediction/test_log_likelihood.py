@@ -3,7 +3,6 @@
 import arviz as az
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
 import xarray as xr
 from scipy.special import expit, log_ndtr, logsumexp
@@ -11,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks, integration, noisy, responses, sums
+from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)
 N_OBS = 3
@@ -25,23 +25,6 @@ FAR = np.array([0.3, -1.5, 5.0])
 def without_compiler(monkeypatch):
     for module in (blocks, integration, responses):
         monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
-
-
-def made_up(model, n_draws=2, scale=1.0):
-    """Draws of all that is no latent variable."""
-    rng = np.random.default_rng(4)
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
-        point = model.initial_point(0)
-    stored = {}
-    for rv in model.free_RVs:
-        value = model.rvs_to_values[rv].name
-        unnamed = [f"{rv.name}_dim_{axis}" for axis in range(rv.ndim)]
-        dims = model.named_vars_to_dims.get(rv.name, unnamed)
-        if "obs" not in dims:
-            numbers = scale * rng.normal(size=(1, n_draws, *point[value].shape))
-            numbers = numbers if value == rv.name else np.exp(numbers)
-            stored[rv.name] = ("chain", "draw", *dims), numbers
-    return xr.Dataset(stored, {"chain": [0], "draw": np.arange(n_draws)})
 
 
 def weights_of(draws, *names):
