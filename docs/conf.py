@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from pathlib import Path
+from shutil import copy2, rmtree
 
 import nbformat
 
@@ -46,6 +47,7 @@ SINGLE_PAGES = (
     "index",
     "getting_started",
     "gallery",
+    "notebooks/*",  # code needs the width
     "which_sampler",
     "design",
     "benchmarks",
@@ -60,16 +62,22 @@ html_theme_options = {
 }
 
 
-def write_thumbnails() -> None:
-    """Cut the gallery's pictures from the notebooks: of each the figure of the cell so tagged."""
+def bring_notebooks() -> None:
+    """Copy the notebooks beside the pages, and cut the gallery's pictures from them.
+
+    Of each notebook it is the figure of the cell that is tagged so.
+    """
     here = Path(__file__).parent
-    folder = here / "_static" / "thumbnails"
-    folder.mkdir(exist_ok=True)
-    for path in (here / "notebooks").glob("*.ipynb"):
+    copies, thumbnails = here / "notebooks", here / "_static" / "thumbnails"
+    for folder in (copies, thumbnails):
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    for path in (here.parent / "examples" / "notebooks").glob("*.ipynb"):
+        copy2(path, copies)
         cells = nbformat.read(path, as_version=4).cells
         [shown] = [cell for cell in cells if "thumbnail" in cell.metadata.get("tags", ())]
         [figure] = [output.data["image/png"] for output in shown.outputs if "data" in output]
-        (folder / f"{path.stem}.png").write_bytes(b64decode(figure))
+        (thumbnails / f"{path.stem}.png").write_bytes(b64decode(figure))
 
 
-write_thumbnails()
+bring_notebooks()

@@ -91,6 +91,7 @@ __all__ = [
     "wide_mlp",
 ]
 
-if Gibbs not in STEP_METHODS:
-    # Of steps that are equally competent PyMC takes the first: for gates, there are others.
-    STEP_METHODS.insert(1, Gibbs)
+for step in (HMC, Gibbs):
+    if step not in STEP_METHODS:
+        # Of steps that are equally competent PyMC takes the first: for gates, there are others.
+        STEP_METHODS.insert(1, step)

@@ -20,10 +20,12 @@ METADATA = {
 }
 SOLUTION = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 QUIET = """\
+%matplotlib inline
 import warnings
 warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS installation")
 """
-"""Run before each notebook: what PyTensor says of the machine does not belong to its output."""
+"""Run before each notebook: its figures belong to its output whatever ``MPLBACKEND`` says, and what
+PyTensor says of the machine does not."""
 
 
 def notebooks() -> list[Path]:

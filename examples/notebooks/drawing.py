@@ -19,7 +19,7 @@ def draw_graph(model: pm.Model, *, width: float = 7.0) -> None:
     """
     graph = ModelGraph(model)
     observed = {variable.name for variable in model.observed_RVs}
-    arrows = [(a, b) for b, a in graph.edges() if a not in observed]
+    arrows = sorted((a, b) for b, a in graph.edges() if a not in observed)
     names = [name for name in graph.vars_to_plot() if any(name in arrow for arrow in arrows)]
     columns = _columns(names, arrows)
     tallest = max(len(column) for column in columns)

@@ -25,7 +25,8 @@ rest, labels are independent. The other axes are *dense* and share a precision m
 design, the noise and the prior do not vary with the label, one factorisation serves all labels.
 If the block has more entries per label than there are observations of it, the observations are
 factorised instead of the entries (Matheron's rule; a scalar observation needs no factorisation).
-If no two observations see the same entry, as in average pooling, nothing is factorised.
+If no two observations see the same entry, as in average pooling, nothing is factorised. If each
+sees a part of a large block of several axes, as in a convolution, the factor is a band.
 """
 
 import math
@@ -37,6 +38,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import upcast
 from pytensor.tensor.random.basic import (
     BernoulliRV,
@@ -72,6 +74,7 @@ from pymc_nnsteps.conditionals.conditional import (
 from pymc_nnsteps.conditionals.gaussian_draws import (
     Total,
     draw_batched,
+    draw_by_band,
     draw_by_label,
     draw_by_observations,
     draw_by_windows,
@@ -85,7 +88,10 @@ from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.search import children, draws_at_random, parameters
+
+LEAST_BANDED = 256
+"""Entries of a block from which on a band is factorised faster than the whole matrix."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +115,16 @@ class Gaussian(Additive):
         if not evidence or self._elementwise:
             total = total_of(evidence, elementwise=True) if evidence else None
             rng, block = draw_elementwise(rng, prior, total)
-        elif len(evidence) == 1 and (windows := windows_of(evidence[0], prior)):
-            rng, block = draw_by_windows(rng, prior, evidence[0], windows)
-        elif self._fewer_observations(evidence, shapes) and prior.shared:
-            rng, block = draw_by_observations(rng, prior, evidence[0])
+        elif prior.shared and self._fewer_observations(evidence, shapes):
+            windows = windows_of(evidence[0])
+            if windows is None:
+                rng, block = draw_by_observations(rng, prior, evidence[0])
+            else:
+                rng, block = draw_by_windows(rng, prior, evidence[0], windows)
+        elif prior.shared and self._sees_parts(evidence, shapes):
+            [member] = self.members
+            lengths = [member.lengths[axis] for axis in member.dense]
+            rng, block = draw_by_band(rng, prior, evidence[0], lengths)
         elif any(seen.weighted_by_label for seen in evidence) and (rows := rows_of(evidence)):
             rng, block = draw_by_label(rng, prior, evidence, rows)
         else:
@@ -180,6 +192,18 @@ class Gaussian(Additive):
         [seen] = self.observations
         n = math.prod(shapes[seen.child][axis] for axis in seen.varying_axes)
         return n < dense_size(self.members, shapes)
+
+    def _sees_parts(self, evidence: Sequence[Evidence], shapes: Shapes) -> bool:
+        """Whether an observation may see a part of a large block, by coefficients that are drawn.
+
+        Others are factorised once per chain.
+        """
+        [member, *others] = self.members
+        if others or len(member.dense) < 2 or len(evidence) != 1 or not evidence[0].shared:
+            return False
+        drawn = any(draws_at_random(variable) for variable in ancestors([evidence[0].design]))
+        large = dense_size(self.members, shapes) >= LEAST_BANDED
+        return large and drawn and self._many_labels(shapes)
 
 
 def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:

@@ -1,4 +1,4 @@
-"""Draws of a Gaussian block from its prior and its children's evidence, in six forms.
+"""Draws of a Gaussian block from its prior and its children's evidence, in seven forms.
 
 Which form is cheapest depends on what the labels share and on the sizes; all have the same law,
 ``N(P^{-1} h, P^{-1})`` at each label (:mod:`.gaussian`).
@@ -23,8 +23,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence, Rows
 from pymc_nnsteps.conditionals.windows import Windows
 from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last, varies
+from pymc_nnsteps.graphs.linear_terms import Length
 from pymc_nnsteps.kernels.ops import (
     UnlessLost,
+    draw_banded,
     draw_labels,
     draw_windows,
     redraw_labels,
@@ -161,6 +163,29 @@ def draw_by_windows(rng: Variable, prior: BlockPrior, seen: Evidence, windows: W
     return rng, block if n == 1 else block.reshape(prior.shape)
 
 
+def draw_by_band(
+    rng: Variable, prior: BlockPrior, seen: Evidence, lengths: Sequence[Length]
+) -> Drawn:
+    """Draw a block of which an observation sees a part, as of a convolution, with one factor.
+
+    The lengths are those of the block's dense axes.
+    """
+    n = len(prior.label_lengths)
+    rng, noise = _noise(rng, prior)
+    design = seen.whole_design.dimshuffle(n, n + 1)
+    block, precision, factor = draw_banded(
+        design,
+        expand(seen.weight.dimshuffle(n), {0: design.shape[0]}),
+        flatten(_expand_labels(seen.response, prior), 0, n),
+        prior.shared_precision(),
+        _by_label(_mean(prior), prior),
+        pt.stack([pt.as_tensor(length, dtype="int64") for length in lengths]),
+        flatten(noise, 0, n),
+    )
+    block = block if n == 1 else block.reshape(prior.shape)
+    return rng, _unless_lost(block, precision, factor, prior, [seen], noise)
+
+
 def draw_by_observations(rng: Variable, prior: BlockPrior, seen: Evidence) -> Drawn:
     r"""Draw a block with fewer observations than entries per label, by Matheron's rule.
 
@@ -238,8 +263,8 @@ def _unless_lost(
         flatten(block, 0, n),
         *(flatten(array, 0, 0 if shared else n) for array in (matrix, factor)),
         *_cases(evidence, prior),
-        flatten(prior.precision, 0, n),
-        flatten(_mean(prior), 0, n),
+        _by_label(prior.precision, prior),
+        _by_label(_mean(prior), prior),
         flatten(noise, 0, n),
     )
     given: list[Variable] = [block, matrix, factor, prior.precision, noise]
@@ -328,6 +353,13 @@ def _linear(prior: BlockPrior, said: TensorVariable | None) -> TensorVariable:
 
 def _noise(rng: Variable, prior: BlockPrior) -> Drawn:
     return standard_normal(rng, prior.shape, prior.precision.dtype)
+
+
+def _by_label(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
+    """An array (labels, d) with its labels in one axis, of length one if it is the same for all."""
+    n = len(prior.label_lengths)
+    spread = n > 1 and varies(array, range(n))
+    return flatten(_expand_labels(array, prior) if spread else array, 0, n)
 
 
 def _expand_labels(array: TensorVariable, prior: BlockPrior) -> TensorVariable:

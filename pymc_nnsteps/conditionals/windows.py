@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence
+from pymc_nnsteps.conditionals.blocks import Evidence
 from pymc_nnsteps.graphs.values import array_constant
 
 
@@ -25,14 +25,12 @@ class Windows:
     coefficient: NDArray[np.floating]
 
 
-def windows_of(seen: Evidence, prior: BlockPrior) -> Windows | None:
-    """Read the design of a child as windows, if it is constant and they do not overlap.
+def windows_of(seen: Evidence) -> Windows | None:
+    """Read a design that all labels share as windows, if it is constant and they do not overlap.
 
-    None too if labels differ in their prior or in what is seen of them, and for a single
-    observation, which needs no factorisation anyway.
+    None too for a single observation, which needs no factorisation anyway. A design of constants
+    is evaluated: it is to be looked at only where it may be one of windows.
     """
-    if not (prior.shared and seen.shared):
-        return None
     n = seen.n_label_axes
     design = seen.whole_design.dimshuffle(n, n + 1)
     found = array_constant(design)

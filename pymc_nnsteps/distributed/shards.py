@@ -137,6 +137,8 @@ class Shard:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
         start = perf_counter()
         self.point.update(shared)
+        for name in self._rounds[which].superseded:
+            self.point.pop(name, None)  # its memory is free before there is a new one
         self.rng, values, sums = self._rounds[which](self.rng, self.point)
         self.point.update(values)
         self.number += 1
@@ -237,7 +239,13 @@ class Shared:
 
 
 class _Compiled:
-    """A compiled function of a generator, a point, and further arrays."""
+    """A compiled function of a generator, a point, and further arrays.
+
+    Attributes
+    ----------
+    superseded : list of str
+        What it draws without a look at the present value.
+    """
 
     def __init__(
         self,
@@ -253,6 +261,7 @@ class _Compiled:
         read: list[Any] = [v for rv in model.free_RVs if (v := model.rvs_to_values[rv]) in used]
         self._read = [(value.name, value.dtype) for value in read]
         self._drawn: list[str] = [value.name for value in values]
+        self.superseded = [v.name for v in values if v not in read]
         inputs = [pytensor.In(rng, mutable=True), *given, *read]
         self._compiled = Compiled(inputs, outputs, c_by_default())
 
@@ -262,8 +271,10 @@ class _Compiled:
         point: Mapping[str, NDArray[Any]],
         given: Sequence[NDArray[Any]] = (),
     ) -> tuple[np.random.Generator, Point, Sums]:
-        state = [np.asarray(point[name], dtype) for name, dtype in self._read]
-        rng, *results = self._compiled(rng, *given, *state)
+        # One order in memory: what has been sent or stored has lost that which it had.
+        state = [np.asarray(point[name], dtype, order="C") for name, dtype in self._read]
+        sums = [np.asarray(array, order="C") for array in given]
+        rng, *results = self._compiled(rng, *sums, *state)
         n = len(self._drawn)
         return rng, dict(zip(self._drawn, results[:n], strict=True)), results[n:]
 
@@ -347,7 +358,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
         )
     for name, values in data.items():
         container = model[name]
-        array = np.asarray(values, dtype=container.dtype)
+        array = np.ascontiguousarray(values, dtype=container.dtype)  # the same bits everywhere
         old = container.get_value(borrow=True).shape
         if array.ndim != len(old) or array.shape[1:] != old[1:]:
             raise ValueError(

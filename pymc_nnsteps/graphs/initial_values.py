@@ -99,12 +99,13 @@ def beginning(value: str) -> Iterator[None]:
     Parameters
     ----------
     value : {"support_point", "prior"}
+        "support_point" leaves them the values that they are given by :func:`begin_at`.
     """
     model = pm.modelcontext(None)
     known = set(model.free_RVs)
     yield
     for rv in model.free_RVs:
-        if rv not in known:
+        if rv not in known and start_of(value) is not None:
             begin_at(rv, start_of(value))
 
 

@@ -14,9 +14,14 @@ from pytensor.graph.basic import equal_computations
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.values import scalar_constant
 
 Length = TensorVariable | int
+
+MOST_JOINED = 4000
+"""Entries of an axis that joins several, up to which it is read by a matrix of their squares."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,11 @@ def cut_link(term: Term, out_axis: int, rv: TensorVariable) -> Term:
         return Term(links, term.coefficient)
     lengths = axis_lengths(rv, link.axes)
     size = reduce(lambda a, b: a * b, lengths)
+    if link.inner and link.index is None and isinstance(size, int) and size > MOST_JOINED:
+        raise NotConjugate(
+            f"axes of {describe(rv)} are joined into one of {size} entries, of which no more than "
+            f"{MOST_JOINED} are read: leave the axes as they are, and reshape what is seen of them"
+        )
     index = pt.arange(size) if link.index is None else link.index
     selection = pt.eq(index[:, None], pt.arange(size)[None, :]).astype(term.coefficient.dtype)
     order: list[Any] = ["x"] * term.coefficient.ndim

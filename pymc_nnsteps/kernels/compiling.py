@@ -8,7 +8,7 @@ library computes one number at a time: there are functions of whole matrices for
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, override
 
@@ -21,6 +21,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, ScalarOp, Tanh
@@ -31,7 +32,8 @@ from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_nnsteps.kernels import error_functions
+from pymc_nnsteps.kernels import error_functions, hyperbolic
+from pymc_nnsteps.kernels.jit import version
 
 BEFORE_FUSION, LAST = 48, 200
 """Positions among PyTensor's rewrites."""
@@ -60,7 +62,7 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both.
     mode = options["mode"].excluding("gemm_optimizer")
     options["mode"] = mode.register(
-        (UseFunctionsOfMatrices(), BEFORE_FUSION), (RunViewsInPython(), LAST)
+        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION), (RunViewsInPython(), LAST)
     )
     return options
 
@@ -85,7 +87,8 @@ class ExactNumbaLinker(NumbaLinker):
 def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
     """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
     options = {} if compile_kwargs is None else compile_kwargs
-    return {"mode": Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)} | options
+    mode = Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)
+    return {"mode": mode.register((UseFunctionsOfMatrices(IN_NUMBA), BEFORE_FUSION))} | options
 
 
 def drawing(options: dict[str, Any]) -> dict[str, Any]:
@@ -165,6 +168,10 @@ OF_MATRICES: dict[type[ScalarOp], Callable[[np.ndarray], np.ndarray]] = {
 """Functions of numbers, and faster ones of arrays of them."""
 
 
+IN_NUMBA: dict[type[ScalarOp], Callable[[np.ndarray], np.ndarray]] = {Tanh: hyperbolic.tanh}
+"""The same, for functions that Numba compiles."""
+
+
 class OfMatrix(Op):
     """A function of :data:`OF_MATRICES`, entry by entry."""
 
@@ -184,13 +191,27 @@ class OfMatrix(Op):
             output_storage[0][0] = OF_MATRICES[type(self.scalar_op)](inputs[0])
 
 
+@numba_funcify_and_cache_key.register(OfMatrix)
+def _kernel_and_key_for_numba(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
+    return IN_NUMBA[type(op.scalar_op)], f"{op.scalar_op}-{version(hyperbolic.__file__)}"
+
+
 class UseFunctionsOfMatrices(GraphRewriter):
-    """Replace functions of :data:`OF_MATRICES`, where they are applied to float64 matrices."""
+    """Replace functions of numbers, where they are applied to float64 matrices.
+
+    Parameters
+    ----------
+    known : collection of type of ScalarOp
+    """
+
+    def __init__(self, known: Collection[type[ScalarOp]]) -> None:
+        super().__init__()
+        self._known = known
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():
-            if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in OF_MATRICES:
+            if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in self._known:
                 [old], [x] = node.outputs, node.inputs
                 if old.type.ndim >= 2 and old.type.dtype == x.type.dtype == "float64":
                     fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(x))

@@ -104,6 +104,7 @@ def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
 refuse_lost: Any = KernelOp("refuse_lost", (2,))
 redraw_labels: Any = KernelOp("redraw_labels", (2,))
 draw_windows: Any = KernelOp("draw_windows", (2,))
+draw_banded: Any = KernelOp("draw_banded", (2, 2, 2))
 draw_labels: Any = KernelOp("draw_labels", (2,))
 draw_tridiagonal: Any = KernelOp("draw_tridiagonal", (2,))
 draw_collapsed_gates: Any = KernelOp("draw_collapsed_gates", (2,))

@@ -28,6 +28,7 @@ from pymc_nnsteps.activations import AnyActivation
 from pymc_nnsteps.arguments import positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.hierarchical import (
+    START,
     common_precision,
     hierarchical_layers,
     precision_of_units,
@@ -128,8 +129,8 @@ def hierarchical_mlp(
         Standard deviation of real targets about the outputs, if it is known: short for the
         prior ``"noise"``.
     start : {"support_point", "prior"}
-        Initial values of the chains: zero parameters, or a draw from the prior, another one for
-        each chain.
+        Initial values of the chains: zero parameters and moderate scales, or a draw from the
+        prior, another one for each chain.
 
     Returns
     -------
@@ -157,7 +158,9 @@ def hierarchical_mlp(
     Notes
     -----
     ``pm.sample`` draws all precisions by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`), exactly, and
-    the parameters by NUTS. Judge convergence by function values, which ``f`` is at the training
+    and moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
+    (:class:`~pymc_nnsteps.HMC`; by NUTS if arguments for it are passed, such as
+    ``target_accept=``). Judge convergence by function values, which ``f`` is at the training
     inputs and ``nns.predict`` at others, and by the noise, not by single weights: hidden units
     can be exchanged, and tanh units change sign.
 
@@ -241,8 +244,8 @@ def _with_sigma(
 
 def _observe(f: TensorVariable, noise: Prior, observed: Observed, dims: tuple[str, ...]) -> None:
     """Add real targets and their noise, Student-t where ``alpha_weight`` is finite."""
-    common = common_precision("noise", noise, 1)
-    precision = precision_of_units("noise", noise, common, *dims[1:])
+    common = common_precision("noise", noise, 1, START["noise"])
+    precision = precision_of_units("noise", noise, common, START["noise"], *dims[1:])
     sigma = pt.reciprocal(pt.sqrt(precision))
     sigma = pm.Deterministic("sigma", sigma, dims=dims[1:][: sigma.ndim])
     if math.isinf(noise.alpha_weight):

@@ -60,6 +60,8 @@ NEGLIGIBLE = -100.0
 """Log odds below which a piece is left out."""
 OUTSIDE = 1.5
 """How many sds a piece's mode may lie outside it for its whole normal to be proposed."""
+AT_A_TIME = 256
+"""Draws from two pieces that are made together."""
 
 BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
 INVERSE_E = math.exp(-1.0)
@@ -413,28 +415,55 @@ def set_pieces(
             middle[k] = 0.5 * (left + right)
 
 
-@inline
+@jit
 def two_pieces(
-    rng: Generator, odds: float, edge: float, low: float, low_sd: float, up: float, up_sd: float
-) -> float:
-    """One draw from two pieces whose modes are not far outside them.
+    rng: Generator,
+    count: int,
+    waiting: Array,
+    place: Array,
+    chance: Array,
+    mean: Array,
+    sd: Array,
+    edge: float,
+    out: Array,
+) -> None:
+    """Draws from two pieces whose modes are not far outside them.
 
-    Each is proposed by its whole normal; ``odds`` are those of the upper one. Two proposals are
-    made at a time: a branch that the processor cannot foresee costs more than a proposal.
+    Each is proposed by its whole normal; ``chance`` is that of the upper one. Those that are
+    rejected wait for the next turn: a branch that the processor cannot foresee costs more than a
+    proposal.
+
+    Parameters
+    ----------
+    rng : Generator
+    count : int
+        Number of draws.
+    waiting : array of int
+        Scratch.
+    place : array of int
+        Where each draw goes.
+    chance : array
+        Of a proposal of the upper piece.
+    mean, sd : array, shape (at least count, 2)
+        Of each piece's normal.
+    edge : float
+        Between the pieces.
+    out : array
+        Filled at the places.
     """
-    p = odds / (1.0 + odds)
-    while True:
-        first_is_upper = rng.random() < p
-        first = rng.standard_normal()
-        second_is_upper = rng.random() < p
-        second = rng.standard_normal()
-        first = up + up_sd * first if first_is_upper else low + low_sd * first
-        second = up + up_sd * second if second_is_upper else low + low_sd * second
-        first_accepted = (first > edge) == first_is_upper
-        second_accepted = (second > edge) == second_is_upper
-        z = first if first_accepted else second
-        if first_accepted | second_accepted:
-            return z
+    for k in range(count):
+        waiting[k] = k
+    while count > 0:
+        rejected = 0
+        for i in range(count):
+            k = waiting[i]
+            upper = rng.random() < chance[k]
+            piece = np.int64(upper)
+            z = mean[k, piece] + sd[k, piece] * rng.standard_normal()
+            out[place[k]] = z
+            waiting[rejected] = k
+            rejected += (z > edge) != upper
+        count = rejected
 
 
 @jit
@@ -464,6 +493,9 @@ def piecewise_normal_kernel(
     from_mu, from_x, sd, inv_sd, width, jump, middle = table
     mean, log_density, size, cumulative = np.empty((4, pieces))
     kind = np.empty(pieces, np.int64)
+    waiting, place = np.empty((2, AT_A_TIME), np.int64)
+    chance, means, sds = np.empty(AT_A_TIME), np.empty((AT_A_TIME, 2)), np.empty((AT_A_TIME, 2))
+    count = 0
 
     for i in range(n):
         mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
@@ -486,7 +518,13 @@ def piecewise_normal_kernel(
             log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
             if above > -OUTSIDE and below < OUTSIDE and abs(log_odds) < -NEGLIGIBLE:
                 odds = math.exp(log_odds)
-                out[i] = two_pieces(rng, odds, edges[1], mean[0], sd[0], mean[1], sd[1])
+                place[count], chance[count] = i, odds / (1.0 + odds)
+                means[count, 0], means[count, 1] = mean[0], mean[1]
+                sds[count, 0], sds[count, 1] = sd[0], sd[1]
+                count += 1
+                if count == AT_A_TIME:
+                    two_pieces(rng, count, waiting, place, chance, means, sds, edges[1], out)
+                    count = 0
                 continue
 
         mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
@@ -541,6 +579,8 @@ def piecewise_normal_kernel(
                 k += u >= cumulative[j]
             accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
         out[i] = z
+    if count > 0:
+        two_pieces(rng, count, waiting, place, chance, means, sds, edges[1], out)
     return out
 
 

@@ -1,15 +1,20 @@
-"""Which variables the Gibbs step takes by itself when :func:`pymc.sample` assigns steps."""
+"""Which variables Gibbs and HMC take by themselves when :func:`pymc.sample` assigns steps."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import pymc as pm
 from pymc.model import modelcontext
+from pytensor.compile.mode import get_mode
+from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.recognition import match
 from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.steps.networks import needs_gibbs
+from pymc_nnsteps.steps.network_curvature import network_curvature
+from pymc_nnsteps.steps.networks import needs_gibbs, networks_of
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
@@ -19,11 +24,15 @@ SAMPLER = "pymc.sampling.mcmc"
 
 
 def set_auto_assign(enabled: bool) -> None:
-    """Say whether :func:`pymc.sample` may assign :class:`~pymc_nnsteps.Gibbs` by itself.
+    """Say whether :func:`pymc.sample` may assign the steps of this package by itself.
 
-    Once this package is imported it does, to the variables of networks: latent layers, which NUTS
-    cannot sample or samples badly, and the scales of their weights and noise. Other models, and
-    calls with a ``nuts_sampler`` of another package, are left alone.
+    Once this package is imported it assigns :class:`~pymc_nnsteps.Gibbs` to the variables of
+    networks: latent layers, which NUTS cannot sample or samples badly, and the scales of their
+    weights and noise. :class:`~pymc_nnsteps.HMC` moves the weights of networks whose hidden layers
+    are functions, if their scales are drawn by Gibbs and all other variables are such weights, of
+    a network that it can read. Other models are left alone, calls with a ``nuts_sampler`` of
+    another package too; so are the weights if arguments for NUTS are passed (``target_accept=``,
+    ``nuts={...}``) or another backend than Numba's.
 
     Parameters
     ----------
@@ -49,11 +58,38 @@ def set_auto_assign(enabled: bool) -> None:
 
 def takes(rv: TensorVariable) -> bool:
     """Whether Gibbs takes a variable that no step has been given for."""
-    model = _sampled_model()
-    if not _enabled or model is None or rv not in model.free_RVs:
+    model = _model_to_sample()
+    return model is not None and rv in model.free_RVs and _gibbs_takes(model, rv)
+
+
+def moves(rv: TensorVariable) -> bool:
+    """Whether HMC takes a variable that no step has been given for."""
+    model = _model_to_sample()
+    if model is None or rv not in networks_of(model).functional:
         return False
-    if locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc"):
+    if _asks_for_nuts(locals_of("sample", SAMPLER)):
         return False
+    given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
+    left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
+    drawn = [other for other in left if _gibbs_takes(model, other)]
+    weights = [other for other in left if other not in drawn]
+    if not drawn or rv not in weights or not networks_of(model).functional.issuperset(weights):
+        return False
+    try:
+        network_curvature(model, weights)
+    except NotConjugate:
+        return False
+    return True
+
+
+def _asks_for_nuts(call: Mapping[str, Any]) -> bool:
+    """Whether arguments of :func:`pymc.sample` are for NUTS, or for a slow backend of HMC."""
+    mode = (call.get("compile_kwargs") or {}).get("mode")
+    is_other = mode is not None and not isinstance(get_mode(mode).linker, NumbaLinker)
+    return is_other or not {"nuts", "target_accept"}.isdisjoint(call.get("kwargs", {}))
+
+
+def _gibbs_takes(model: pm.Model, rv: TensorVariable) -> bool:
     if not needs_gibbs(model, rv):
         return False
     try:
@@ -61,6 +97,12 @@ def takes(rv: TensorVariable) -> bool:
     except NotConjugate:
         return False
     return True
+
+
+def _model_to_sample() -> pm.Model | None:
+    """The model whose variables steps are assigned to, if those of this package may be."""
+    other = locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc")
+    return None if other or not _enabled else _sampled_model()
 
 
 def announce() -> None:

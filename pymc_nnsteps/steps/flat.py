@@ -19,10 +19,9 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.random_data import refuse_random_data
-from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
-from pymc_nnsteps.steps.prior_precision import prior_precision
 from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
@@ -38,7 +37,7 @@ class Located(NamedTuple):
 
 
 class FlatDensity:
-    """Log density of some variables given the others, its gradient, and what the prior knows.
+    """Log density of some variables given the others, and its gradient.
 
     Parameters
     ----------
@@ -60,10 +59,8 @@ class FlatDensity:
 
     Notes
     -----
-    The function returns one vector, for places of length n: the log density (of everything that
-    depends on the variables, their priors and Jacobians included), its gradient, the gradient of
-    all but the priors that :func:`.prior_precision` reads, and the precisions of these, 1 where
-    there are none.
+    The function returns one vector: the log density (of everything that depends on the variables,
+    their priors and Jacobians included) and its gradient.
     """
 
     def __init__(
@@ -71,26 +68,16 @@ class FlatDensity:
     ) -> None:
         refuse_random_data(model)
         values = [model.rvs_to_values[rv] for rv in rvs]
-        precisions = [prior_precision(model, rv, rvs) for rv in rvs]
-        known = [rv for rv, precision in zip(rvs, precisions, strict=True) if precision is not None]
-        rest = [rv for rv in rvs if rv not in known] + dependent_factors(model, rvs)
-
         place, numbers = (pt.TensorType("float64", (None,))(name) for name in ("place", "numbers"))
         layout = pt.TensorType("int64", (None,))("layout")
         reader = _Reader(layout)
         parts = [reader.take(place, as_tensor(value)) for value in values]
         moved = dict(zip(values, map(as_value, values, parts), strict=True))
-        terms = substitute([log_density(model, known), log_density(model, rest)], moved)
-        known_slopes, rest_slopes = (gradient_of(term, parts, values) for term in terms)
-        read = substitute(
-            [pt.ones(()) if precision is None else precision for precision in precisions],
-            natural_values(model) | moved,
-        )
-        widths = [pt.broadcast_to(p, x.shape) for p, x in zip(read, parts, strict=True)]
-        slopes = [a + b for a, b in zip(known_slopes, rest_slopes, strict=True)]
-        pieces = [*slopes, *rest_slopes, *widths]
+        factors = [*rvs, *dependent_factors(model, rvs)]
+        [density] = substitute([log_density(model, factors)], moved)
+        slopes = gradient_of(density, parts, values)
         output = pt.concatenate(
-            [pt.add(*terms)[None], *(piece.ravel().astype("float64") for piece in pieces)]
+            [density[None], *(slope.ravel().astype("float64") for slope in slopes)]
         )
 
         others = [value for value in model.value_vars if value not in values]

@@ -28,6 +28,7 @@ from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import announce, takes
+from pymc_nnsteps.steps.networks import held_scales
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
@@ -38,6 +39,10 @@ TARGET_ACCEPT = 0.5
 
 WARM_UP = 200
 """Sweeps without these moves at the beginning of a chain that is tuned for four times as long."""
+
+HELD = 30
+"""Sweeps at the beginning of such a chain, if it is tuned for eight times as long, that leave the
+scales of weights as they are which another step moves."""
 
 SWEEPS = "n_sweeps"
 MOVES = ("interweaving_acceptance", "interweaving_rho")
@@ -50,6 +55,7 @@ class GibbsState(StepMethodState):
     n_sweeps: int
     tune: bool
     warm_up: int
+    n_held: int
     adaptations: tuple[DualAveraging, ...]
 
 
@@ -166,6 +172,7 @@ class Gibbs(BlockedStep):
         self.plan = planned.explanation
         drawn = dict.fromkeys(rv for conditional in planned.sweep for rv in conditional.draws)
         self.vars = [model.rvs_to_values[rv] for rv in drawn]
+        self._held = {model.rvs_to_values[rv].name for rv in held_scales(model, drawn)}
         self.rng = get_random_generator(rng)
         self._sweep = Sweep(
             model,
@@ -205,6 +212,7 @@ class Gibbs(BlockedStep):
         self.n_sweeps = 0
         self.tune = tune > 0
         self.warm_up = min(WARM_UP, tune * self.sweeps // 4)
+        self.n_held = min(HELD, tune * self.sweeps // 8)
         self.adaptations = (DualAveraging(TARGET_ACCEPT, 0.0),) * self._sweep.n_tuned
 
     def _rho(self) -> list[float]:
@@ -227,6 +235,8 @@ class Gibbs(BlockedStep):
         for sweep in moves:
             rho = self._rho()
             self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
+            if self.n_sweeps < self.n_held:
+                values = {name: x for name, x in values.items() if name not in self._held}
             new_point.update(values)
             sweep[:] = acceptance, rho
             if self.tune:

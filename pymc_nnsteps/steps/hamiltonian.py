@@ -8,21 +8,24 @@ import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
+from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
 from pymc_nnsteps.graphs.shapes import require_fitting_data
-from pymc_nnsteps.kernels.compiling import numba_by_default
+from pymc_nnsteps.kernels.compiling import c_by_default, numba_by_default
 from pymc_nnsteps.kernels.no_u_turn import no_u_turn
+from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
+from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
-Metric = Literal["prior+curvature", "prior"]
+Choice = Literal["auto", "network", "learnt", "prior"]
 
 RECENT = 8
 """Power of the number of a tuning draw that its weight in the learnt curvature grows with."""
@@ -71,9 +74,11 @@ class HMC(BlockedStep):
 
     the prior's at the present values of the variable's parents (of a Normal, Student-t or Laplace
     prior; 1 on the unconstrained scale for others, and where a parent is moved by this step too),
-    and the curvature of the rest of the log density: the mean of its squared gradients in tuning,
-    recent ones above all, kept after that. As no M depends on what is moved, the posterior is left
-    invariant.
+    and the curvature of the rest of the log density. For the weights of a network this is the
+    square of what a weight multiplies times what lies between it and the outputs, as large as they
+    may be at the present scales and noise: nothing is learnt, and units may exchange their roles.
+    For other models it is the mean of squared gradients in tuning, recent ones above all, kept
+    after that. As no M depends on what is moved, the posterior is left invariant.
 
     A trajectory is multinomial and ends where it turns back (no-U-turn), and is one call of a
     compiled loop, the gradient included.
@@ -83,16 +88,19 @@ class HMC(BlockedStep):
     vars : variable or list of variables, optional
         Continuous random variables (or their names), those of :mod:`pymc.dims` among them. None:
         all of the model.
-    metric : {"prior+curvature", "prior"}
-        As above, or without the curvature that is learnt.
+    metric : {"auto", "network", "learnt", "prior"}
+        The curvature: of a network at the present scales, learnt in tuning, or none. "auto" is
+        "network" where all variables are weights of a network that can be read (Normal, Student-t
+        or Laplace priors whose scales are drawn by others; matrix products, sums, and tanh, erf,
+        softplus, relu or abs between; Normal, Student-t, Bernoulli or Categorical targets), and
+        "learnt" elsewhere.
     step_size : float, optional
         Of leapfrog steps, in units of the metric. If not given it is adapted during tuning and
         kept after that.
     target_accept : float
         Mean acceptance probability over a trajectory that the adaptation aims at.
     max_depth : int
-        A trajectory is doubled at most so many times. Where other steps draw the scales of the
-        variables, these are what moves slowly, and shorter trajectories (7) may gain.
+        A trajectory is doubled at most so many times.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -101,7 +109,8 @@ class HMC(BlockedStep):
     initial_point : dict, optional
         A point with the shapes of the variables. PyMC passes it.
     compile_kwargs : dict, optional
-        Options of :func:`pymc.pytensorf.compile`. By default the gradient is compiled by Numba.
+        Options of :func:`pymc.pytensorf.compile`. By default the gradient is compiled by Numba,
+        the metric to C.
         With another mode, such as ``{"mode": "CVM"}``, the same trajectories are followed by
         Python, at several times the cost.
 
@@ -109,8 +118,8 @@ class HMC(BlockedStep):
     ------
     ValueError
         If a variable is discrete, if the model's density has no gradient or is random itself
-        (``pm.Minibatch``), if it is not finite where a trajectory begins, or if an argument is out
-        of range.
+        (``pm.Minibatch``), if it is not finite where a trajectory begins, if an argument is out
+        of range, or if ``metric`` is "network" and the network cannot be read.
 
     Notes
     -----
@@ -123,7 +132,8 @@ class HMC(BlockedStep):
     ----------
     Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014). Betancourt, *A Conceptual
     Introduction to Hamiltonian Monte Carlo*, arXiv 1701.02434 (2017). Neal, *Bayesian Learning for
-    Neural Networks* (1996), Section 3.5: step sizes from the present hyperparameters.
+    Neural Networks* (1996), Section 3.5: step sizes from the present hyperparameters; *Neural
+    Network Models Implemented in the Flexible Bayesian Modelling Software* (2022), equations 58-68.
 
     Examples
     --------
@@ -153,7 +163,7 @@ class HMC(BlockedStep):
         self,
         vars: Vars = None,
         *,
-        metric: Metric = "prior+curvature",
+        metric: Choice = "auto",
         step_size: float | None = None,
         target_accept: float = 0.9,
         max_depth: int = 10,
@@ -163,8 +173,7 @@ class HMC(BlockedStep):
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        require_choice("metric", metric, get_args(Metric))
-        self._learns = metric == "prior+curvature"
+        require_choice("metric", metric, get_args(Choice))
         self._given_size = None if step_size is None else positive_number("step_size", step_size)
         self._target = positive_number("target_accept", target_accept, below=1)
         self.max_depth = positive_integer("max_depth", max_depth)
@@ -175,6 +184,7 @@ class HMC(BlockedStep):
         self.vars = [model.rvs_to_values[rv] for rv in rvs]
         self.rng = get_random_generator(rng)
         self._density = FlatDensity(model, rvs, numba_by_default(compile_kwargs))
+        self._metric = Metric(model, rvs, metric, c_by_default(compile_kwargs))
         self._start(tune=True)
         located = self._density.read(
             model.initial_point() if initial_point is None else initial_point
@@ -199,6 +209,7 @@ class HMC(BlockedStep):
         if not tune:
             self.adaptation, self.curvature = tuned
         self._density.refresh()
+        self._metric.refresh()
 
     @property
     def sampling_state(self) -> DataClassState:
@@ -209,6 +220,7 @@ class HMC(BlockedStep):
     def sampling_state(self, state: DataClassState) -> None:
         WithSamplingState.sampling_state.__set__(self, state)
         self._density.distrust()
+        self._metric.distrust()
 
     @property
     def size(self) -> float:
@@ -227,12 +239,7 @@ class HMC(BlockedStep):
                 f"The log density of {names} is {start[0]} where a trajectory is to begin; start "
                 "the chain elsewhere, with initvals."
             )
-        _, rest, prior = np.split(start[1:], 3)
-        curvature = self.curvature or Curvature(np.ones_like(prior))
-        if self.tune:
-            curvature = curvature.update(rest)
-        self.curvature = curvature
-        precision = prior + curvature.mean if self._learns else prior
+        precision = self._precision(point, start)
         size = self.size
         log_density, acceptance, n_leapfrog, _, diverging = self._move(
             self.rng, located, start, precision, self.max_depth
@@ -253,6 +260,17 @@ class HMC(BlockedStep):
         }
         return new_point, [stats]
 
+    def _precision(self, point: PointType, start: np.ndarray) -> np.ndarray:
+        """The metric at a point, where the density and its gradient are these."""
+        precision, *priors = self._metric(point)
+        if not priors:
+            return precision
+        curvature = self.curvature or Curvature(np.ones_like(precision))
+        if self.tune:
+            curvature = curvature.update(start[1:] - priors[0])
+        self.curvature = curvature
+        return precision + curvature.mean
+
     def _move(
         self,
         rng: np.random.Generator,
@@ -267,6 +285,11 @@ class HMC(BlockedStep):
         evaluate = self._density.packed if native is None else native
         place, numbers, layout = located
         return move(evaluate, place, start, precision, self.size, max_depth, numbers, layout, rng)
+
+    @staticmethod
+    def competence(var: TensorVariable, has_grad: bool) -> Competence:
+        """IDEAL for the weights of a network whose scales Gibbs draws, and for nothing else."""
+        return Competence.IDEAL if has_grad and moves(var) else Competence.INCOMPATIBLE
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:

@@ -11,6 +11,7 @@ These are the variables for which NUTS is wrong or poor:
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import pymc as pm
@@ -29,20 +30,46 @@ from pymc_nnsteps.conditionals.table import laws_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 
-_found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], frozenset[TensorVariable]]] = (
-    WeakKeyDictionary()
-)
+
+@dataclass(frozen=True)
+class Networks:
+    """What the networks of a model consist of.
+
+    Attributes
+    ----------
+    of_gibbs : frozenset of TensorVariable
+        Variables that NUTS draws wrongly or poorly.
+    functional : frozenset of TensorVariable
+        Variables of networks whose hidden layers are functions, and what these stand beside.
+    """
+
+    of_gibbs: frozenset[TensorVariable]
+    functional: frozenset[TensorVariable]
+
+
+_found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], Networks]] = WeakKeyDictionary()
 """What was found in the models seen last, with the numbers of variables they had then."""
+
+
+def networks_of(model: pm.Model) -> Networks:
+    """The networks of a model, read once for as long as no variable is added."""
+    size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
+    if model not in _found or _found[model][0] != size:
+        latent, functional = _latent_networks(model), _functional_networks(model)
+        of_gibbs = latent | _scales_of(model, latent | functional)
+        _found[model] = size, Networks(frozenset(of_gibbs), frozenset(functional))
+    return _found[model][1]
 
 
 def needs_gibbs(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether ``rv`` is one of the variables of a network that NUTS draws wrongly or poorly."""
-    size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
-    if model not in _found or _found[model][0] != size:
-        networks = _latent_networks(model)
-        layers = networks | _functional_networks(model)
-        _found[model] = (size, frozenset(networks | _scales_of(model, layers)))
-    return rv in _found[model][1]
+    return rv in networks_of(model).of_gibbs
+
+
+def held_scales(model: pm.Model, drawn: Collection[TensorVariable]) -> set[TensorVariable]:
+    """Those of ``drawn`` that control weights of functional networks, which others move."""
+    weights = networks_of(model).functional.intersection(model.free_RVs).difference(drawn)
+    return _scales_of(model, set(weights)).intersection(drawn)
 
 
 def _latent_networks(model: pm.Model) -> set[TensorVariable]:

@@ -17,15 +17,15 @@ from pymc_nnsteps.graphs.search import depends_on, parameters
 
 
 def _normal(mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    return sigma**-2
+    return pt.sqr(1 / sigma)
 
 
 def _student_t(nu: TensorVariable, mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    return (nu + 1) / (nu * sigma**2)
+    return (1 + 1 / nu) * pt.sqr(1 / sigma)
 
 
 def _laplace(mu: TensorVariable, b: TensorVariable) -> TensorVariable:
-    return b**-2
+    return pt.sqr(1 / b)
 
 
 PRECISIONS: dict[type[RandomVariable], Callable[..., TensorVariable]] = {

@@ -20,7 +20,7 @@ from tests import original_software as original
 N_CHAINS, TUNE, DRAWS = 2, 500, 1_000
 SETTINGS = [
     {"target_accept": accept, "max_depth": depth}
-    for accept, depth in ((0.8, 7), (0.9, 7), (0.9, 10))
+    for accept, depth in ((0.8, 10), (0.9, 8), (0.9, 10))
 ]
 SCALES = list(original.MAIN_MODE)
 WEIGHTS = [*original.PARAMETERS.values(), "bo"]

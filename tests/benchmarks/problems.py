@@ -61,6 +61,25 @@ def mnist() -> tuple[np.ndarray, np.ndarray] | None:
     return (images - images.mean()) / images.std(), labels
 
 
+def image_error(point: dict[str, np.ndarray], images: np.ndarray, labels: np.ndarray) -> float:
+    """Share of images that the noise-free network of a point classifies wrongly.
+
+    Of the paper's two networks for MNIST: 784-12-10, and a convolution of two channels 4 x 4 with
+    stride 2, 2 x 2 average pooling, 72-10.
+    """
+    kernels, biases = point["W1"], point["b1"]
+    if kernels.ndim == 4:
+        squares = images.reshape(-1, 28, 28)
+        patches = np.lib.stride_tricks.sliding_window_view(squares, (4, 4), (1, 2))[:, ::2, ::2]
+        z = np.einsum("nijyx,ayx->naij", patches, kernels[:, 0]) + biases[:, None, None]
+        pooled = z[:, :, :12, :12].reshape(-1, 2, 6, 2, 6, 2).mean((3, 5))
+        z = pooled.reshape(len(pooled), -1)
+    else:
+        z = images @ kernels.T + biases
+    scores = np.maximum(z, 0) @ point["W2"].T + point["b2"]
+    return float(np.mean(scores.argmax(1) != labels))
+
+
 def chain(step: nns.Gibbs, point: dict[str, Any]) -> Any:
     """A function that moves a chain on by one draw at each call."""
     state = [point]

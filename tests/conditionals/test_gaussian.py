@@ -35,6 +35,7 @@ ROUTES = (
     "draw_by_label",
     "draw_by_observations",
     "draw_by_windows",
+    "draw_by_band",
 )
 RNG = np.random.default_rng(22)
 X = RNG.normal(size=(9, 3))
@@ -625,6 +626,37 @@ def test_shapes_choose_the_form_and_never_the_law(name):
         law = gaussian_law(model, conditional, point, shapes)
         np.testing.assert_allclose(law.mean, expected.mean, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(law.covariance, expected.covariance, rtol=1e-9, atol=1e-11)
+
+
+def test_a_convolution_of_images_has_a_band(routes, monkeypatch):
+    """Two axes of labels, images with noises of their own, a noise for each place above."""
+    monkeypatch.setattr(gaussian, "LEAST_BANDED", 1)
+    rng = np.random.default_rng(3)
+    with pm.Model() as model:
+        kernels = normal("kernels", shape=(4, 2, 2))
+        images = normal(
+            "images",
+            rng.normal(size=(9, 2, 1, 3)),
+            np.exp(rng.normal(size=(2, 1, 3))),
+            shape=(9, 2, 2, 3),
+        )
+        mean = sum(
+            kernels[None, :, c, i, None, None] * images[:, c, None, :, i : i + 2]
+            for c in range(2)
+            for i in range(2)
+        )
+        normal("above", mean + 0.3, np.exp(rng.normal(size=(4, 1, 2))))
+    assert_exact_gaussian(model, match(model, images), point_of(model, rng))
+    assert set(routes) == {"by_band"}
+
+
+def test_a_design_of_data_is_not_evaluated_to_look_for_windows(monkeypatch):
+    """Where there are more observations than entries, two of them see the same."""
+    monkeypatch.setattr(gaussian, "windows_of", None)
+    with pm.Model() as model:
+        W = normal("W", shape=(5, 3))
+        normal("z", X @ W.T, 0.1, observed=Y)
+    draw_graph(model, match(model, W))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])

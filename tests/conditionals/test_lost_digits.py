@@ -79,7 +79,8 @@ def factor_of_each_label(C, noise, prior):
 
 
 def two_axes_of_labels(C, noise, prior):
-    v = normal("v", 0.3, prior, shape=(2, 4, 3))
+    mean, scale = np.array([[[0.3]], [[2.0]]]), prior * np.array([[[1.0]], [[0.5]]])
+    v = normal("v", mean, scale, shape=(2, 4, 3))
     seen("y", C @ v, noise * OWN[:2, None, :], np.stack([Y, -Y]))
 
 

@@ -561,6 +561,13 @@ def test_declined_with_a_reason(name):
     assert str(error.value)
 
 
+def test_axes_joined_into_thousands_of_entries_are_declined():
+    """They would be read by a matrix of their squares."""
+    Z = pm.Normal.dist(shape=(41, 100))
+    with pytest.raises(NotConjugate, match="joined into one of 4100 entries"):
+        affine(2 * Z.flatten(), {Z})
+
+
 def test_products_of_two_variables_of_a_block_are_declined():
     """Affine in each is not affine in both: jointly they must not be read as linear."""
     expression = X @ W.T * s

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.blas import Gemm
 
-from pymc_nnsteps.kernels.compiling import OfMatrix, c_by_default
+from pymc_nnsteps.kernels.compiling import OfMatrix, c_by_default, numba_by_default
 
 FUNCTIONS = [pt.exp, pt.tanh, pt.erf, pt.erfc]
 
@@ -52,3 +52,11 @@ def test_a_product_and_a_sum_stay_apart():
     x, y, z = pt.matrices("x", "y", "z")
     function = pytensor.function([x, y, z], x @ y + z, **c_by_default())
     assert not any(isinstance(op, Gemm) for op in ops(function))
+
+
+def test_tangents_of_matrices_in_numba():
+    x = pt.matrix("x", dtype="float64")
+    function = pytensor.function([x], 2 * pt.tanh(x.T), **numba_by_default())
+    assert any(isinstance(op, OfMatrix) for op in ops(function))
+    values = np.random.default_rng(0).normal(0, 3, size=(4, 3))
+    np.testing.assert_allclose(function(values), 2 * np.tanh(values.T), rtol=1e-14)

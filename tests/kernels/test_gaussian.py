@@ -560,6 +560,44 @@ def test_chain_of_nan():
         draw_of_chain(p, units(5))
 
 
+# --- bands ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(2, 9, 9), (1, 2, 100)])
+def test_band_draws_what_the_whole_matrix_does(shape):
+    """A panel that forgets those before it, rows in another order, a band that is too narrow."""
+    rng = np.random.default_rng(2)
+    (channels, height, width), ky, kx = shape, 2, 3
+    C = np.zeros((3, height - ky + 2, width - kx + 1, *shape))
+    K = rng.normal(size=(3, channels, ky, kx))
+    for y in range(height - ky + 1):  # nothing is seen by the last row
+        for x in range(width - kx + 1):
+            C[:, y, x, :, y : y + ky, x : x + kx] = K
+    d = channels * height * width
+    design = C.reshape(-1, d)
+    weight, prior = rng.gamma(2.0, size=len(design)), rng.gamma(2.0, size=d)
+    mean, y = rng.normal(size=(1, d)), np.tile(rng.normal(size=len(design)), (d + 1, 1))
+    assert d > CHUNK > 2 * kernels.PANEL - 1
+    block, matrix, factor = kernels.draw_banded(
+        design, weight, y, prior, mean, np.array(shape), units(d)
+    )
+    assert_same_law(law(block), posterior(mean[0], 1 / prior, design, 1 / weight, y[0]), 1e-10)
+    distance = np.subtract.outer(np.arange(d), np.arange(d))
+    # rows of nine or two pixels, times channels, then the kernel's width
+    bandwidth = {9: 2 * 9 + 2 * 2 + 1, 2: 2 * 2 + 1}[height]
+    assert np.all(factor[(distance < 0) | (distance > bandwidth)] == 0)
+    np.testing.assert_allclose(np.tril(factor @ factor.T), np.tril(matrix), rtol=0, atol=1e-10)
+
+
+def test_no_factor_of_a_band_is_told():
+    design = np.full((2, 80), 1e200)
+    ones = np.ones(80)
+    *_, factor = kernels.draw_banded(
+        design, ones[:2], np.ones((1, 2)), 0 * ones, ones[None], np.array([80]), ones[None]
+    )
+    assert np.isnan(factor).all()
+
+
 # --- in compiled graphs -------------------------------------------------------------------------
 
 
@@ -574,6 +612,11 @@ def arguments_of(name):
         return [*(p[k] for k in ARGUMENTS), rng.random((4, 3))]
     if name == "collapsed_information":
         return [p[k] for k in INFORMATION]
+    if name == "draw_banded":
+        arrays = [rng.normal(size=shape) for shape in [(5, 6), (4, 5), (4, 6), (4, 6)]]
+        design, response, mean, noise = arrays
+        weight, prior = rng.gamma(1.0, size=5), rng.gamma(1.0, size=6)
+        return [design, weight, response, prior, mean, np.array([3, 2]), noise]
     q = label_problem(rng, 4, 3, 2)
     block, noise = rng.normal(size=(2, 4, 2))
     if name == "redraw_labels":
@@ -588,7 +631,14 @@ def arguments_of(name):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "name",
-    ["redraw_labels", "draw_labels", "draw_collapsed_gates", "collapsed_information", "draw_chain"],
+    [
+        "redraw_labels",
+        pytest.param("draw_banded", marks=pytest.mark.slow),
+        "draw_labels",
+        "draw_collapsed_gates",
+        "collapsed_information",
+        "draw_chain",
+    ],
 )
 def test_ops(name, mode):
     """Arrays that are views with the axes exchanged, and arguments in the wrong order."""

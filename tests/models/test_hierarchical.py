@@ -853,3 +853,14 @@ def test_start_at_the_prior():
     assert precision != pytest.approx(4 * 0.5**-2)
     zero = hierarchical_mlp(X, Y, hidden=(4,)).initial_point()
     assert not zero["W_ih1"].any()
+
+
+def test_scales_begin_moderate():
+    """Units nearly linear, outputs free; a precision that its prior knows begins at its mean."""
+    priors = {"ih": "0.05:0.5:2", "ho": "0.05:0.5", "bh": "0.05:0.5", "noise": "0.2:100"}
+    point = hierarchical_mlp(X, Y, hidden=(4,), priors=priors).initial_point()
+    deviations = {name[4:-5]: np.exp(-v / 2) for name, v in point.items() if "tau" in name}
+    expected = {"ih1": 0.5, "ih1_unit": 0.5, "bh1": 0.05, "h1o": 5.0, "noise": 0.2}
+    for name, deviation in expected.items():
+        np.testing.assert_allclose(deviations[f"{name}_"], deviation, err_msg=name)
+    assert point["tau_ih1_unit_log__"].shape == X.shape[1:]

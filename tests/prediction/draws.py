@@ -1,4 +1,4 @@
-"""Posteriors that are made up."""
+"""Draws that no sampler made, to predict with."""
 
 import numpy as np
 import pytensor

@@ -23,10 +23,10 @@ def network(learnt_scales=True):
     return nns.intermediate_noise_mlp(X, X[:, 0], hidden=(2,))
 
 
-def assigned(model):
-    """Names of the variables that Gibbs takes, without sampling."""
-    _, selected = mcmc.assign_step_methods(model)
-    return {model.values_to_rvs[value].name for value in selected.get(nns.Gibbs, [])}
+def assigned(model, step=nns.Gibbs, given=None):
+    """Names of the variables that a step takes, without sampling, beside those that are given."""
+    _, selected = mcmc.assign_step_methods(model, given)
+    return {model.values_to_rvs[value].name for value in selected.get(step, [])}
 
 
 @pytest.fixture
@@ -52,12 +52,46 @@ def test_an_explicit_sampler_is_honoured(sampler, learnt_scales, monkeypatch):
 def test_turned_off(no_auto_assign):
     assert assigned(network()) == set()
     assert assigned(network(learnt_scales=False)) == set()
+    assert assigned(network(), nns.HMC) == set()
 
 
 def test_on_by_default():
     assert "W1" not in assigned(network())
     assert {"W1", "Z2"} <= assigned(network(learnt_scales=False))
     assert assigned(network())
+
+
+WEIGHTS = {"W_ih1", "bh1", "W_h1o", "bo"}
+
+
+def test_weights_are_moved_by_hmc():
+    """Of a network that it can read, if Gibbs draws their scales and nothing else is left."""
+    model = network()
+    assert assigned(model, nns.HMC) == WEIGHTS
+    assert assigned(network(learnt_scales=False), nns.HMC) == set()
+    fixed = {"ih": 1, "bh": 1, "ho": 1, "noise": 1}
+    for others in ({"activation": "softmax"}, {"priors": fixed}):
+        assert assigned(nns.hierarchical_mlp(X, X[:, 0], **others), nns.HMC) == set()
+    with network() as larger:
+        pm.Normal("apart")
+    assert assigned(larger, nns.HMC) == set()
+    with model:
+        given = nns.MALA(["bo"])
+    assert assigned(model, nns.HMC, given) == WEIGHTS - {"bo"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"target_accept": 0.9}, {"nuts": {"max_treedepth": 9}}, {"backend": "c"}, {}],
+    ids=str,
+)
+def test_arguments_for_nuts_are_honoured(arguments, monkeypatch):
+    def reached(model, selected_steps, **options):
+        raise Reached(", ".join(sorted(step.name for step in selected_steps)))
+
+    monkeypatch.setattr(mcmc, "instantiate_steppers", reached)
+    with network(), pytest.raises(Reached, match="gibbs, nuts" if arguments else "gibbs, hmc"):
+        pm.sample(**arguments, **QUIET)
 
 
 @pytest.mark.parametrize("wrong", [None, 1, "no"])

@@ -10,6 +10,7 @@ from scipy import integrate
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import hamiltonian
 from pymc_nnsteps.steps.flat import FlatDensity
+from pymc_nnsteps.steps.metric import Metric
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import PRIORS, design, regression
@@ -65,6 +66,18 @@ def test_within_gibbs():
     assert_joint(within_gibbs(model), model, "targets", transitions=4_000)
 
 
+def test_network_within_gibbs():
+    """The metric of a network, of scales and noise that Gibbs draws."""
+    with pm.Model() as model:
+        tau, noise = pm.Gamma("tau", 3.0, 2.0), pm.Gamma("noise", 3.0, 1.0)
+        w = pm.Normal("w", 0.0, tau=tau, shape=(3, 2))
+        v = pm.StudentT("v", 5.0, 0.0, sigma=tau**-0.5, shape=2)
+        pm.Normal("y", pt.tanh(A @ w) @ v, tau=noise, observed=pm.Data("targets", np.zeros(4)))
+    moved = nns.HMC(["w", "v"], step_size=0.9, metric="network", model=model, **C)
+    step = CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
+    assert_joint(step, model, "targets", transitions=1_500)
+
+
 def quartic(theta):
     """Log density whose curvature differs from place to place."""
     return -4 * theta**4
@@ -106,15 +119,14 @@ def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
     """Prior precisions that follow the place, and not what Gibbs draws alone."""
     model = two_levels()
     step = within_gibbs(model)
-    evaluate = FlatDensity.__call__
+    evaluate = Metric.__call__
 
-    def at_the_place(self, located):
-        found = evaluate(self, located)
-        n = len(located.place)
-        found[-n:] *= 1 + 30 * located.place**2
-        return found
+    def at_the_place(self, point):
+        place = np.concatenate([np.ravel(point[name]) for name in ("w", "t", "a", "r_log__")])
+        precision, *others = evaluate(self, point)
+        return [precision * (1 + 30 * place**2), *others]
 
-    monkeypatch.setattr(FlatDensity, "__call__", at_the_place)
+    monkeypatch.setattr(Metric, "__call__", at_the_place)
     scores = joint_z_scores(step, model, "targets", transitions=2_000)
     assert max(map(abs, scores.values())) > Z_LIMIT + 1
 
@@ -130,18 +142,17 @@ def _gradient(model, rvs, point):
     return np.concatenate([np.ravel(slope) for slope in compute(point)])
 
 
-def test_output_of_the_density():
-    """Against the model's own: value, gradient, that without the priors, prior precisions."""
+def test_density_and_metric():
+    """Against the model's own: value, gradient, that of the priors, prior precisions."""
     model = two_levels()
     rvs = [model[name] for name in ("w", "t", "a", "r")]
     density = FlatDensity(model, rvs, C["compile_kwargs"])
+    metric = Metric(model, rvs, "auto", C["compile_kwargs"])
+    assert metric.kind == "learnt"
     rng = np.random.default_rng(0)
     point = {name: rng.normal(size=v.shape) for name, v in model.initial_point().items()}
-    located = density.read(point)
-    found = density(located)
-    n = len(located.place)
+    found = density(density.read(point))
     value = model.compile_logp(vars=[*rvs, model["y"]], mode="FAST_COMPILE")(point)
-    gradient = _gradient(model, rvs, point)
     tau = np.exp(point["tau_log__"])
     squares = point["t"] ** 2 * tau
     prior_slopes = [
@@ -151,12 +162,11 @@ def test_output_of_the_density():
         [0.0],
     ]
     widths = [tau] * 3 + [1.2 * tau] * 2 + [0.7**-2, 1.0]
+    precision, slopes = metric(point)
     np.testing.assert_allclose(found[0], value)
-    np.testing.assert_allclose(found[1 : n + 1], gradient)
-    np.testing.assert_allclose(
-        found[n + 1 : 2 * n + 1], gradient - np.concatenate(prior_slopes), rtol=1e-6, atol=1e-9
-    )
-    np.testing.assert_allclose(found[2 * n + 1 :], widths)
+    np.testing.assert_allclose(found[1:], _gradient(model, rvs, point))
+    np.testing.assert_allclose(slopes, np.concatenate(prior_slopes), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(precision, widths)
 
 
 # --- beside other steps --------------------------------------------------------------------
@@ -229,6 +239,10 @@ def test_bad_input():
     for arguments, message in [
         ({"vars": [k]}, "k is discrete, but HMC moves continuous variables"),
         ({"vars": [x], "metric": "euclidean"}, "metric must be"),
+        (
+            {"vars": [x], "metric": "network"},
+            'needs a network that can be read: the curvature of nowhere is not known; use "learnt"',
+        ),
         ({"vars": [x], "target_accept": 1.0}, "target_accept"),
         ({"vars": [x], "step_size": 0.0}, "step_size"),
         ({"vars": [x], "max_depth": 0}, "max_depth"),

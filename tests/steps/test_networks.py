@@ -146,7 +146,7 @@ def test_an_ordinary_model_keeps_nuts(build):
 
 @pytest.mark.parametrize("likelihood", ["normal", "student_t", "bernoulli", "categorical"])
 def test_all_precisions_of_a_hierarchical_network(likelihood):
-    """And its parameters stay with NUTS."""
+    """And its parameters are moved by HMC."""
     y = {"bernoulli": GROUPS > 0, "categorical": GROUPS}.get(likelihood, np.stack([Y, Y], 1))
     priors = {"ah": 3, "ih": "x1:2:3:4", "io": "1:2", "ti": "1:2", "th": "1:2::3"}
     if likelihood in ("normal", "student_t"):
@@ -157,5 +157,22 @@ def test_all_precisions_of_a_hierarchical_network(likelihood):
     assert sorted(taken(model)) == sorted(precisions)
     with model:
         assigned = pm.sampling.mcmc.assign_step_methods(model)[1]
-    assert {step.__name__ for step in assigned} == {"Gibbs", "NUTS"}
+    assert {step.__name__ for step in assigned} == {"Gibbs", "HMC"}
     assert [v.name for v in assigned[nns.Gibbs]] == [f"{name}_log__" for name in precisions]
+
+
+def test_scales_are_held_where_a_chain_begins():
+    """Those of weights that another step moves, for the first sweeps of tuning."""
+    with pm.Model() as model:
+        moved = by_hand()
+        step = nns.Gibbs(moved)
+    step.setup_chain(np.random.default_rng(0), 80, 10)
+    point = model.initial_point()
+    for sweep in range(12):
+        new, _ = step.step(point)
+        changed = {name for name in new if np.any(new[name] != point[name])}
+        assert changed == {f"{name}_log__" for name in (["noise"] if sweep < 10 else moved)}
+        point = new
+    step.setup_chain(np.random.default_rng(0), 0, 10)
+    new, _ = step.step(point)
+    assert all(np.any(new[f"{name}_log__"] != point[f"{name}_log__"]) for name in moved)

@@ -26,7 +26,7 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.graphs.initial_values import beginning
+from pymc_nnsteps.graphs.initial_values import begin_at, beginning
 from pymc_nnsteps.models.parts.block import block
 from pymc_nnsteps.models.parts.groups import Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.parts.layers import floating
@@ -43,6 +43,18 @@ __all__ = [
 ]
 
 Scale = TensorVariable | NDArray[np.floating]
+
+START = {"hidden": 0.5, "bias": 0.05, "output": 5.0, "noise": 0.5}
+"""Standard deviations that precisions with a vague prior begin at: of weights into hidden layers,
+of biases and offsets, of weights of hidden layers to outputs, and of the noise.
+
+Hidden units begin nearly linear, and nearly through zero, and are free to be summed to anything. A
+chain that begins with small scales everywhere may stay for long where the network is zero; one that
+begins with large biases ends in a poor fit.
+"""
+
+VAGUE = 4.0
+"""Largest alpha of a precision that does not begin at its mean."""
 
 
 def hierarchical(
@@ -72,7 +84,8 @@ def hierarchical(
     dims : str or sequence of str, optional
         Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
     start : {"support_point", "prior"}
-        Where chains begin: at zero parameters, or each at a draw from the prior.
+        Where chains begin: at zero parameters and moderate scales, or each at a draw from the
+        prior.
 
     Returns
     -------
@@ -161,13 +174,15 @@ class HierarchicalLayers:
 
         def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = kind + names[layer]
-            precision = common_precision(name, prior, 1) * adjustment
+            precision = common_precision(name, prior, 1, START["bias"]) * adjustment
             return parameters(name, name, prior, precision, unit_dims[layer])
 
         def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = names[source] + names[layer]
-            common = common_precision(name, prior, group.n_sources(name, units[source]))
-            precision = precision_of_units(name, prior, common, unit_dims[source])
+            start = START["output" if source > 0 and layer > n_hidden else "hidden"]
+            n_sources = group.n_sources(name, units[source])
+            common = common_precision(name, prior, n_sources, start)
+            precision = precision_of_units(name, prior, common, start, unit_dims[source])
             adjusted = precision * adjustment[:, None] if adjustment.ndim else precision
             dims = unit_dims[layer], unit_dims[source]
             return parameters(f"W_{name}", name, prior, adjusted, *dims)
@@ -226,25 +241,44 @@ def hierarchical_layers(
     return HierarchicalLayers(functions, group, start)
 
 
-def gamma(name: str, alpha: float, mean: Scale, *dims: str) -> TensorVariable:
-    """A precision: Gamma with shape ``alpha`` and this mean, in Neal's parametrisation."""
+def gamma(
+    name: str, alpha: float, mean: Scale, *dims: str, start: float | None = None
+) -> TensorVariable:
+    """A precision: Gamma with shape ``alpha`` and this mean, in Neal's parametrisation.
+
+    It begins at a standard deviation, if its prior is so vague that this is no worse than others.
+    """
     shape = floating(alpha / 2)
-    return pm.Gamma(name, shape, shape / mean, dims=dims)
+    rv = pm.Gamma(name, shape, shape / mean, dims=dims)
+    if start is None or alpha > VAGUE:
+        return rv
+    size = rv.owner.op.size_param(rv.owner)
+    return begin_at(rv, pt.full([size[axis] for axis in range(len(dims))], floating(start**-2)))
 
 
-def common_precision(name: str, prior: Prior, n_sources: int) -> Scale:
-    """Precision of a group, or its mean where ``alpha_common`` is infinite."""
+def common_precision(name: str, prior: Prior, n_sources: int, start: float) -> Scale:
+    """Precision of a group, or its mean where ``alpha_common`` is infinite.
+
+    Parameters
+    ----------
+    name : str
+    prior : Prior
+    n_sources : int
+    start : float
+        Standard deviation that it begins at.
+    """
     omega = floating(prior.mean_precision(n_sources))
     if math.isinf(prior.alpha_common):
         return omega
-    return gamma(f"tau_{name}", prior.alpha_common, omega)
+    return gamma(f"tau_{name}", prior.alpha_common, omega, start=start)
 
 
-def precision_of_units(name: str, prior: Prior, common: Scale, *dims: str) -> Scale:
+def precision_of_units(name: str, prior: Prior, common: Scale, start: float, *dims: str) -> Scale:
     """Precisions of a group's units, or the common one where ``alpha_unit`` is infinite."""
     if math.isinf(prior.alpha_unit):
         return common
-    return gamma(f"tau_{name}_unit", prior.alpha_unit, common, *dims)
+    vague = None if math.isinf(prior.alpha_common) else start
+    return gamma(f"tau_{name}_unit", prior.alpha_unit, common, *dims, start=vague)
 
 
 def _parameter(name: str, prior: Prior, precision: Scale, **size: Any) -> TensorVariable:
