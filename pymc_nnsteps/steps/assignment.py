@@ -71,9 +71,10 @@ def moves(rv: TensorVariable) -> bool:
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
-    drawn = [other for other in left if _gibbs_takes(model, other)]
-    weights = [other for other in left if other not in drawn]
-    if not drawn or rv not in weights or not networks_of(model).functional.issuperset(weights):
+    weights = [other for other in left if not needs_gibbs(model, other)]
+    if rv not in weights or not networks_of(model).functional.issuperset(weights):
+        return False
+    if not any(_gibbs_takes(model, other) for other in left):
         return False
     try:
         network_curvature(model, weights)

@@ -75,7 +75,7 @@ def test_network_within_gibbs():
         pm.Normal("y", pt.tanh(A @ w) @ v, tau=noise, observed=pm.Data("targets", np.zeros(4)))
     moved = nns.HMC(["w", "v"], step_size=0.9, metric="network", model=model, **C)
     step = CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
-    assert_joint(step, model, "targets", transitions=1_500)
+    assert_joint(step, model, "targets", transitions=1_000)
 
 
 def quartic(theta):

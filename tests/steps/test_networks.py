@@ -165,7 +165,7 @@ def test_scales_are_held_where_a_chain_begins():
     """Those of weights that another step moves, for the first sweeps of tuning."""
     with pm.Model() as model:
         moved = by_hand()
-        step = nns.Gibbs(moved)
+        step = nns.Gibbs(moved, compile_kwargs={"mode": "FAST_COMPILE"})
     step.setup_chain(np.random.default_rng(0), 80, 10)
     point = model.initial_point()
     for sweep in range(12):
