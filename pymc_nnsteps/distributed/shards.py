@@ -272,8 +272,8 @@ class _Compiled:
         given: Sequence[NDArray[Any]] = (),
     ) -> tuple[np.random.Generator, Point, Sums]:
         # One order in memory: what has been sent or stored has lost that which it had.
-        state = [np.asarray(point[name], dtype, order="C") for name, dtype in self._read]
-        sums = [np.asarray(array, order="C") for array in given]
+        state = [np.require(point[name], dtype, ["C", "A"]) for name, dtype in self._read]
+        sums = [np.require(array, requirements=["C", "A"]) for array in given]
         rng, *results = self._compiled(rng, *sums, *state)
         n = len(self._drawn)
         return rng, dict(zip(self._drawn, results[:n], strict=True)), results[n:]
@@ -358,7 +358,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
         )
     for name, values in data.items():
         container = model[name]
-        array = np.ascontiguousarray(values, dtype=container.dtype)  # the same bits everywhere
+        array = np.require(values, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape
         if array.ndim != len(old) or array.shape[1:] != old[1:]:
             raise ValueError(
