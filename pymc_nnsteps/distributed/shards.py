@@ -375,6 +375,8 @@ def _initial_point(
     model: pm.Model, seed: int, natural: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """Where a chain begins, given natural values of some variables."""
-    overrides: Any = {name: np.asarray(value) for name, value in natural.items()}
+    overrides: Any = {
+        name: np.require(value, requirements=["C", "A"]) for name, value in natural.items()
+    }
     initial = make_initial_point_fn(model=model, overrides=overrides, return_transformed=True)
     return initial(seed)
