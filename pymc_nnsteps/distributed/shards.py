@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from typing import Any, override
 
@@ -38,6 +39,10 @@ Load = Data | Callable[[], Data]
 
 Point = dict[str, NDArray[Any]]
 Sums = list[NDArray[Any]]
+
+
+COMPILING = Lock()
+"""PyTensor compiles in one thread of a process at a time; shards may be in several."""
 
 
 class OutOfStepError(RuntimeError):
@@ -94,6 +99,14 @@ class Shard:
     """
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
+        with COMPILING:
+            self._compile(instructions, load)
+        self.rng = np.random.default_rng()
+        self.point: Point = {}
+        self.number = 0
+        self.seconds = 0.0
+
+    def _compile(self, instructions: Instructions, load: Load) -> None:
         self._model, planned = pickle.loads(instructions.network)
         data = load() if callable(load) else load
         if set(data) != set(instructions.rows):
@@ -106,15 +119,12 @@ class Shard:
                 _rows_of_round(self._model, planned, number, shapes)
                 for number in range(len(planned.rounds))
             ]
-        self.rng = np.random.default_rng()
-        self.point: Point = {}
-        self.number = 0
-        self.seconds = 0.0
 
     def begin(self, number: int, seed: Any, shared: Mapping[str, NDArray[Any]]) -> None:
         """Begin a chain at the shared variables' natural values."""
         self.rng = np.random.default_rng(seed)
-        self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
+        with COMPILING:
+            self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
         self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
