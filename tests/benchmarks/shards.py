@@ -103,7 +103,7 @@ def dask(n_workers: int, n_obs: int) -> tuple[float, float, float]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         loads = [partial(rows, n_obs // n_workers, i) for i in range(n_workers)]
