@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from typing import Any, override
 
@@ -38,6 +39,10 @@ Load = Data | Callable[[], Data]
 
 Point = dict[str, NDArray[Any]]
 Sums = list[NDArray[Any]]
+
+
+COMPILING = Lock()
+"""PyTensor compiles in one thread of a process at a time; shards may be in several."""
 
 
 class OutOfStepError(RuntimeError):
@@ -94,6 +99,14 @@ class Shard:
     """
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
+        with COMPILING:
+            self._compile(instructions, load)
+        self.rng = np.random.default_rng()
+        self.point: Point = {}
+        self.number = 0
+        self.seconds = 0.0
+
+    def _compile(self, instructions: Instructions, load: Load) -> None:
         self._model, planned = pickle.loads(instructions.network)
         data = load() if callable(load) else load
         if set(data) != set(instructions.rows):
@@ -106,15 +119,12 @@ class Shard:
                 _rows_of_round(self._model, planned, number, shapes)
                 for number in range(len(planned.rounds))
             ]
-        self.rng = np.random.default_rng()
-        self.point: Point = {}
-        self.number = 0
-        self.seconds = 0.0
 
     def begin(self, number: int, seed: Any, shared: Mapping[str, NDArray[Any]]) -> None:
         """Begin a chain at the shared variables' natural values."""
         self.rng = np.random.default_rng(seed)
-        self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
+        with COMPILING:
+            self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
         self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
@@ -272,8 +282,8 @@ class _Compiled:
         given: Sequence[NDArray[Any]] = (),
     ) -> tuple[np.random.Generator, Point, Sums]:
         # One order in memory: what has been sent or stored has lost that which it had.
-        state = [np.asarray(point[name], dtype, order="C") for name, dtype in self._read]
-        sums = [np.asarray(array, order="C") for array in given]
+        state = [np.require(point[name], dtype, ["C", "A"]) for name, dtype in self._read]
+        sums = [np.require(array, requirements=["C", "A"]) for array in given]
         rng, *results = self._compiled(rng, *sums, *state)
         n = len(self._drawn)
         return rng, dict(zip(self._drawn, results[:n], strict=True)), results[n:]
@@ -358,7 +368,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
         )
     for name, values in data.items():
         container = model[name]
-        array = np.ascontiguousarray(values, dtype=container.dtype)  # the same bits everywhere
+        array = np.require(values, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape
         if array.ndim != len(old) or array.shape[1:] != old[1:]:
             raise ValueError(
@@ -375,6 +385,8 @@ def _initial_point(
     model: pm.Model, seed: int, natural: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """Where a chain begins, given natural values of some variables."""
-    overrides: Any = {name: np.asarray(value) for name, value in natural.items()}
+    overrides: Any = {
+        name: np.require(value, requirements=["C", "A"]) for name, value in natural.items()
+    }
     initial = make_initial_point_fn(model=model, overrides=overrides, return_transformed=True)
     return initial(seed)

@@ -232,7 +232,7 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
     model, shards, options, expected = network
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
     ):
