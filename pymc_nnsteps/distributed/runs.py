@@ -25,6 +25,7 @@ from pymc.sampling.mcmc import (
 from pymc.step_methods import NUTS, STEP_METHODS
 from pymc.step_methods.arraystep import PopulationArrayStepShared
 from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pymc.step_methods.state import WithSamplingState
 from pymc.util import RandomGenerator, get_random_generator
 
 type Step = BlockedStep | CompoundStep
@@ -149,23 +150,30 @@ def begin(
     return run, starts
 
 
-def state_of(step: Step) -> tuple[Any, list[dict[str, Any]]]:
-    """All that a step remembers: its sampling state, and numbers that this does not name.
+type State = list[tuple[Any, dict[str, Any]]]
+"""Of each step: its sampling state, and numbers that this does not name."""
 
-    NUTS counts divergences in such a number.
-    """
-    numbers = [
-        {name: value for name, value in vars(each).items() if isinstance(value, Number)}
+
+def state_of(step: Step) -> State:
+    """All that a step remembers. NUTS counts divergences in a number beside its state."""
+    return [
+        (
+            each.sampling_state,
+            {name: value for name, value in vars(each).items() if isinstance(value, Number)},
+        )
         for each in flatten_steps(step)
     ]
-    return step.sampling_state, numbers
 
 
-def restore(step: Step, state: tuple[Any, list[dict[str, Any]]]) -> None:
-    """Have a step remember what was in a state."""
-    step.sampling_state, numbers = state
-    for each, of_step in zip(flatten_steps(step), numbers, strict=True):
-        vars(each).update(of_step)
+def restore(step: Step, state: State) -> None:
+    """Have a step remember what was in a state, of the same data.
+
+    As PyMC does it for any step: those of the package would evaluate densities and gradients anew,
+    for which the last digit may be another.
+    """
+    for each, (own, numbers) in zip(flatten_steps(step), state, strict=True):
+        WithSamplingState.sampling_state.__set__(each, own)
+        vars(each).update(numbers)
 
 
 def _steps_and_points(
