@@ -21,7 +21,7 @@ NAMES = ("inputs", "targets")
     ],
 )
 def test_rounds_of_a_network(scan, expected):
-    model = nns.intermediate_noise_mlp(X, Y, hidden=(2, 3))
+    model = nns.intermediate_noise_mlp(X, Y, hidden=(2, 3), noise=0.1)
     found = [
         tuple(
             " ".join(rv.name for conditional in part for rv in conditional.draws)

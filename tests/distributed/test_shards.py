@@ -172,6 +172,9 @@ class Sharded:
                     shard._model[name].set_value(part)
                 else:
                     shard.point[name] = part
+        for shard in shards:
+            for each in shard._rounds:
+                each._compiled.refresh_if_data_changed()
         self.shared.point.update(shared)
         changed = sharded.sweep(self.crew, self.shared, shared)
         assert changed.keys() <= shared.keys()
