@@ -7,6 +7,7 @@ is checked before the first variable is added, so a failed call leaves the model
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pymc as pm
 
 __all__ = [
@@ -148,6 +149,12 @@ def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
     return alone
 
 
+def _forget_data(model: pm.Model) -> None:
+    """Free a model's data, which would stay until Python looks for cycles of references."""
+    for container in model.data_vars:
+        container.set_value(np.empty((0,) * container.ndim, container.dtype), borrow=True)
+
+
 def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: int) -> pm.Model:
     """Add a network to the model whose context is open, or to a new one.
 
@@ -164,7 +171,9 @@ def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: i
     ValueError
         If names or dimensions clash with the model's. Nothing has been added then.
     """
-    variables = rehearsed(build, dims).named_vars
+    alone = rehearsed(build, dims)
+    variables = list(alone.named_vars)
+    _forget_data(alone)
     every_dim = {"obs": Dim(n_obs), **dims}
     model = current_or_new_model()
     check_names(model, variables, every_dim)

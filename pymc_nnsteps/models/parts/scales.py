@@ -55,12 +55,8 @@ def _problem(
             f"{constant.argmax()}: {values[0, constant.argmax()]:.3g}); there is nothing to learn "
             "from that."
         )
-    size = np.maximum(np.abs(values).max(axis=0), np.finfo(values.dtype).tiny)
-    unit = values / size
-    spread, typical = unit.std(axis=0) * size, np.sqrt(np.square(unit).mean(axis=0)) * size
-    shared = (values == np.median(values, axis=0)).mean(axis=0) >= 0.5
-    mean = unit.mean(axis=0) * size
-    far = np.flatnonzero(~constant & ((spread < least) & ~shared | (typical > largest)))
+    spread, typical, mean, shared = np.transpose([_moments(column) for column in values.T])
+    far = np.flatnonzero(~constant & ((spread < least) & (shared < 0.5) | (typical > largest)))
     if not len(far):
         return None
     first = far[0]
@@ -69,3 +65,11 @@ def _problem(
         f"standard deviation {spread[first]:.3g}, mean {mean[first]:.3g}); the default "
         "priors are for standardised data."
     )
+
+
+def _moments(column: NDArray[Any]) -> tuple[float, float, float, float]:
+    """Standard deviation, root mean square, mean, and the share of values that are the median."""
+    size = max(np.abs(column).max(), np.finfo(column.dtype).tiny)
+    unit = column / size
+    shared = (column == np.median(column)).mean()
+    return unit.std() * size, np.sqrt(np.square(unit).mean()) * size, unit.mean() * size, shared
