@@ -165,6 +165,15 @@ def skip_connection():
     pm.Normal("y", a @ pm.Normal("W3", shape=(UNITS, 2)), 0.7, observed=Y[:, :2])
 
 
+def activations_seen_in_part():
+    """Some samples twice, others by nobody, as where targets are missing."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", relu(z), 0.5)
+    w = pm.Normal("w2", shape=UNITS)
+    pm.Normal("y", a[np.array([0, 2, 2])] @ w, [0.7, 0.9, 0.4], observed=Y[:3, 0])
+    pm.Normal("u", a[:1] @ w, 0.5, observed=Y[1:2, 1])
+
+
 HAND_WRITTEN = (
     weights_by_column,
     units_before_samples,
@@ -172,6 +181,7 @@ HAND_WRITTEN = (
     logistic,
     several_children,
     some_activations_not_seen,
+    activations_seen_in_part,
     hierarchical,
     one_unit_without_axis,
     one_weight_of_each_unit,
@@ -793,13 +803,6 @@ def noise_that_varies_with_the_sample():
     output(pm.Normal("X2", relu(z), SPREAD))
 
 
-def activations_seen_in_part():
-    """Not all samples alike."""
-    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
-    a = pm.Normal("X2", relu(z), 0.5)
-    pm.Normal("y", a[:2] @ pm.Normal("w2", shape=UNITS), 0.7, observed=Y[:2, 0])
-
-
 def activations_seen_one_by_one():
     """No axis of units: they are drawn one by one, given the rest."""
     z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
@@ -824,7 +827,6 @@ REFUSED = [
     (biases_alone, "no weights are seen by it alone, with a row for each"),
     (noise_that_varies_with_the_sample, "the noise of X2 varies with the sample"),
     (weights_above_of_each_sample, "the children of X2 do not see all its samples alike"),
-    (activations_seen_in_part, "the children of X2 do not see all its samples alike"),
     (activations_seen_one_by_one, "X2 is no layer with an axis of samples and one of units"),
 ]
 
