@@ -2,9 +2,9 @@
 
 Data: y = 0.3 + 0.4 x + 0.5 sin(2.7 x) + 1.1 / (1 + x^2) + noise of standard deviation 0.1, with
 x standard normal (Neal, *Bayesian Learning for Neural Networks*). Precisions are drawn by Gibbs
-steps, weights by NUTS. Prints R-hat and ESS of function values, the hyperparameters as standard
-deviations, and the error on 1000 fresh cases; writes hierarchical_regression.png beside this
-script.
+steps, weights by HMC in between. Prints R-hat and ESS of function values, the hyperparameters as
+standard deviations, and the error on 1000 fresh cases; writes hierarchical_regression.png beside
+this script.
 """
 
 from pathlib import Path
@@ -39,7 +39,6 @@ def main() -> None:
             chains=4,
             cores=2,
             random_seed=SEED,
-            target_accept=0.95,
             compute_convergence_checks=False,  # of weights; function values are checked below
         )
 
