@@ -140,7 +140,7 @@ def draw_by_label(
         expand(_expand_labels(rows.score, prior), every_row),
         _expand_labels(_linear(prior, reduce(add, (seen.linear() for seen in evidence))), prior),
         _expand_labels(prior.precision, prior),
-        _mean(prior),
+        _expand_labels(_mean(prior), prior),
         noise,
     )
     block = draw_labels(rows.design, *(flatten(array, 0, n) for array in arrays))

@@ -106,6 +106,11 @@ def gates_of_each_label(C, noise, prior):
     seen("y", (C @ v) * (Y > -0.5), noise, Y)
 
 
+def weights_of_each_of_two_labels(C, noise, prior):
+    v = normal("v", np.array([[[0.3]], [[2.0]]]), prior, shape=(2, 3, 4))
+    seen("y", v @ C.T, noise * OWN.T[:2, None], np.stack([Y.T, -Y.T]))
+
+
 def fewer_observations(C, noise, prior):
     rows = np.vstack([C[0], C[0], C[4]])
     y = Y[[0, 0, 1]] + noise * OWN[:3]
@@ -126,7 +131,7 @@ ROUTES = {
     "batched": [noise_of_each_label, one_label_lost, two_children_of_each_label,
                 factor_of_each_label, two_axes_of_labels, varying_slopes,
                 varying_slopes_and_their_sums],
-    "by_label": [weights_of_each_label, gates_of_each_label],
+    "by_label": [weights_of_each_label, gates_of_each_label, weights_of_each_of_two_labels],
     "by_observations": [fewer_observations, one_observation],
     "elementwise": [elementwise],
 }  # fmt: skip
