@@ -175,8 +175,12 @@ def interwoven(model, *, rho=0.5, decide=None, **options):
     def step_or_restart(point):
         if step.n_sweeps % (RESTART * step.sweeps) == 0:
             values = {rv.name: value for rv, value in zip(variables, anew(), strict=True)}
-            values |= {f"{name}_log__": np.log(abs(value)) for name, value in values.items()}
-            point = {name: values[name] for name in point}
+            point = {
+                name: np.log(values[name.removesuffix("_log__")])
+                if "_log__" in name
+                else values[name]
+                for name in point
+            }
             last = values[variables[-1].name]
             container, new = model["targets"], last if decide is None else decide(last)
             container.set_value(new.astype(container.dtype))
