@@ -397,6 +397,15 @@ def test_start_fits_the_targets(hidden, n_outputs):
     np.testing.assert_allclose((a - a.mean(0)).T @ residuals, penalty * W.T, atol=1e-9)
 
 
+def test_start_of_units_that_no_row_opens():
+    """Output weights of zero, all of them, from which no scale of them could be drawn."""
+    model = bow_tie(X[:2], [-1.0, 1.0], hidden=(1,))
+    starts = (model.initial_point(seed) for seed in range(100))
+    closed = [start for start in starts if not start["gamma1"].any()]
+    assert closed
+    assert all(start["W2"].all() for start in closed)
+
+
 def test_start_has_a_seed():
     model = bow_tie(X, TARGETS[1], hidden=(5, 4))
     first, again, other = (model.initial_point(seed) for seed in (1, 1, 2))

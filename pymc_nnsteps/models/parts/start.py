@@ -28,6 +28,10 @@ MARGIN = 0.05
 PENALTY = 1e-3
 """Penalty on the squares of the output weights, per mean square of an activation and row."""
 
+SMALL = 1e-3
+"""Output weights where no row opens any unit, in standard deviations of the targets: scales of weights
+that are all zero have no density to begin from."""
+
 SAME_ROWS = Assert(
     "inputs and targets differ in their numbers of rows; exchange inputs and targets together, "
     "by one pm.set_data."
@@ -118,11 +122,13 @@ def _ridge(x: TensorVariable, y: TensorVariable) -> tuple[TensorVariable, Tensor
     """Weights and biases of the regression of ``y`` on ``x``, for columns of any rank.
 
     The squares in the penalty are about zero, not about the mean, so that columns that are
-    constant but for rounding get no weight.
+    constant but for rounding get no weight. If all are, weights are :data:`SMALL`.
     """
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     centred = x - x_mean
     penalty = floating(PENALTY) * pt.sqr(x).sum(axis=0).mean() + np.finfo(config.floatX).eps
     gram = centred.T @ centred + penalty * pt.eye(x.shape[1], dtype=config.floatX)
     W = pt.linalg.solve(gram, centred.T @ (y - y_mean), assume_a="pos").T
+    small = floating(SMALL) * (y.std(axis=0)[:, None] + floating(SMALL))
+    W = pt.switch(pt.eq(W, 0).all(), small, W)
     return W, y_mean - W @ x_mean
