@@ -7,7 +7,7 @@ module               its subject
 ``compiling``        PyTensor's compilation to C, and by Numba
 ``gaussian``         draws of Gaussian blocks and layers, and Metropolis-Hastings moves
 ``ops``              these as PyTensor Ops
-``no_u_turn``        trajectories of Hamiltonian Monte Carlo
+``trajectories``     trajectories of Hamiltonian Monte Carlo
 ``error_functions``  erf and erfc of whole arrays
 ===================  ===================================================================
 """

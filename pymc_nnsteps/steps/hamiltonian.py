@@ -17,7 +17,7 @@ from rich.progress import TextColumn
 from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.compiling import c_by_default, numba_by_default
-from pymc_nnsteps.kernels.no_u_turn import no_u_turn
+from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.metric import Metric
@@ -61,6 +61,7 @@ class HMCState(StepMethodState):
     tune: bool
     adaptation: DualAveraging
     curvature: Curvature | None
+    momentum: np.ndarray
     n_diverging: int
 
 
@@ -80,8 +81,8 @@ class HMC(BlockedStep):
     For other models it is the mean of squared gradients in tuning, recent ones above all, kept
     after that. As no M depends on what is moved, the posterior is left invariant.
 
-    A trajectory is multinomial and ends where it turns back (no-U-turn), and is one call of a
-    compiled loop, the gradient included.
+    A trajectory is multinomial and ends where it turns back (no-U-turn), or has a random length and
+    is accepted as a whole. It is one call of a compiled loop, the gradient included.
 
     Parameters
     ----------
@@ -100,7 +101,14 @@ class HMC(BlockedStep):
     target_accept : float
         Mean acceptance probability over a trajectory that the adaptation aims at.
     max_depth : int
-        A trajectory is doubled at most so many times.
+        A no-U-turn trajectory is doubled at most so many times.
+    longest : int, optional
+        Trajectories have a number of leapfrog steps that is uniform from 1 to this. If not given
+        they are no-U-turn trajectories.
+    persistence : float
+        Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
+        for trajectories that have a ``longest``. As the metric differs between trajectories, it is
+        momenta over their present standard deviations that persist, negated by a rejection.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -158,6 +166,7 @@ class HMC(BlockedStep):
         "diverging": (bool, []),
         "n_diverging": (np.int64, []),
     }
+    momentum = np.empty(0)
 
     def __init__(
         self,
@@ -167,6 +176,8 @@ class HMC(BlockedStep):
         step_size: float | None = None,
         target_accept: float = 0.9,
         max_depth: int = 10,
+        longest: int | None = None,
+        persistence: float = 0.0,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -177,6 +188,12 @@ class HMC(BlockedStep):
         self._given_size = None if step_size is None else positive_number("step_size", step_size)
         self._target = positive_number("target_accept", target_accept, below=1)
         self.max_depth = positive_integer("max_depth", max_depth)
+        self.longest = None if longest is None else positive_integer("longest", longest)
+        if persistence != 0:
+            positive_number("persistence", persistence, below=1)
+            if longest is None:
+                raise ValueError("persistence is for trajectories of random length: pass longest.")
+        self.persistence = float(persistence)
         model = modelcontext(model)
         require_fitting_data(model)
         rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
@@ -185,17 +202,18 @@ class HMC(BlockedStep):
         self.rng = get_random_generator(rng)
         self._density = FlatDensity(model, rvs, numba_by_default(compile_kwargs))
         self._metric = Metric(model, rvs, metric, c_by_default(compile_kwargs))
-        self._start(tune=True)
         located = self._density.read(
             model.initial_point() if initial_point is None else initial_point
         )
-        start = self._density(located)
-        self._move(np.random.default_rng(0), located, start, np.ones(len(located.place)), 1)
+        start, ones = self._density(located), np.ones(len(located.place))
+        self._move(np.random.default_rng(0), located, start, ones, FIRST_SIZE, 1)
+        self._start(tune=True)
 
     def _start(self, *, tune: bool) -> None:
         self.tune = tune
         self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
         self.curvature: Curvature | None = None
+        self.momentum = np.empty(0)
         self.n_diverging = 0
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -241,8 +259,9 @@ class HMC(BlockedStep):
             )
         precision = self._precision(point, start)
         size = self.size
-        log_density, acceptance, n_leapfrog, _, diverging = self._move(
-            self.rng, located, start, precision, self.max_depth
+        limit = self.longest or self.max_depth
+        log_density, acceptance, n_leapfrog, diverging = self._move(
+            self.rng, located, start, precision, size, limit
         )
         if self.tune:
             self.adaptation = self.adaptation.update(acceptance)
@@ -277,14 +296,23 @@ class HMC(BlockedStep):
         located: Located,
         start: np.ndarray,
         precision: np.ndarray,
-        max_depth: int,
-    ) -> tuple[float, float, int, int, bool]:
-        """Overwrite a place by one of the trajectory through it; see :func:`.no_u_turn`."""
+        size: float,
+        limit: int,
+    ) -> tuple[float, float, int, bool]:
+        """Overwrite a place by one of the trajectory through it; see :mod:`.trajectories`."""
         native = self._density.native
-        move = no_u_turn.py_func if native is None else no_u_turn
+        kernel = no_u_turn if self.longest is None else random_length
+        move = kernel.py_func if native is None else kernel
         evaluate = self._density.packed if native is None else native
         place, numbers, layout = located
-        return move(evaluate, place, start, precision, self.size, max_depth, numbers, layout, rng)
+        given = evaluate, place, start, precision, size, limit
+        if self.longest is None:
+            log_density, acceptance, n_leapfrog, _, diverging = move(*given, numbers, layout, rng)
+            return log_density, acceptance, n_leapfrog, diverging
+        n = len(place)
+        last = self.momentum if len(self.momentum) == n else rng.standard_normal(n)
+        self.momentum = last.copy()
+        return move(*given, self.persistence, self.momentum, numbers, layout, rng)
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:

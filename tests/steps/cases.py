@@ -63,6 +63,9 @@ CASES = {
     "pcnl-network": Case(nns.PCNL, smooth_network, ("W1", "w2", "b2"), {"delta": 0.001}),
     "mala-process": Case(nns.MALA, gaussian_process, None, {"step_size": 0.02}),
     "hmc-network": Case(nns.HMC, smooth_network, ("W1", "w2", "b2"), IN_C),
+    "hmc-persistent": Case(
+        nns.HMC, smooth_network, None, {"longest": 5, "persistence": 0.8, **IN_C}
+    ),
     "mala-network": Case(nns.MALA, smooth_network, None, {"preconditioner": {"W1": 0.5}}),
 }
 

@@ -36,8 +36,8 @@ def two_levels():
     return model
 
 
-def within_gibbs(model):
-    moved = nns.HMC(["w", "t", "a", "r"], step_size=0.7, model=model, **C)
+def within_gibbs(model, **options):
+    moved = nns.HMC(["w", "t", "a", "r"], model=model, **{"step_size": 0.7, **options}, **C)
     return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
 
 
@@ -64,6 +64,13 @@ def test_within_gibbs():
     """The metric changes from trajectory to trajectory, with the scale that Gibbs draws."""
     model = two_levels()
     assert_joint(within_gibbs(model), model, "targets", transitions=4_000)
+
+
+def test_persistent_momenta_within_gibbs():
+    """They are those of the metric that Gibbs has left."""
+    model = two_levels()
+    step = within_gibbs(model, longest=3, persistence=0.9, step_size=0.6)
+    assert_joint(step, model, "targets", transitions=3_000)
 
 
 def test_network_within_gibbs():
@@ -246,6 +253,9 @@ def test_bad_input():
         ({"vars": [x], "target_accept": 1.0}, "target_accept"),
         ({"vars": [x], "step_size": 0.0}, "step_size"),
         ({"vars": [x], "max_depth": 0}, "max_depth"),
+        ({"vars": [x], "longest": 0}, "longest"),
+        ({"vars": [x], "longest": 3, "persistence": 1.0}, "persistence must be"),
+        ({"vars": [x], "persistence": 0.5}, "persistence is for trajectories of random length"),
     ]:
         with pytest.raises(ValueError, match=message):
             nns.HMC(model=model, **arguments, **C)

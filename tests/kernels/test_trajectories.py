@@ -1,11 +1,12 @@
-"""No-U-turn trajectories against a plain leapfrog, and against the criterion written out."""
+"""Trajectories against a plain leapfrog, and against the no-U-turn criterion written out."""
 
 import numba
 import numpy as np
 import pytest
 from numba import types
 
-from pymc_nnsteps.kernels import no_u_turn as kernels
+from pymc_nnsteps.kernels import trajectories as kernels
+from tests.statistics import Z_LIMIT, batch_means_z_scores
 
 PRECISION = np.array([0.5, 2.0, 1.3])
 NUMBERS, LAYOUT = np.array([0.7]), np.array([0])
@@ -109,6 +110,74 @@ def test_steps_are_reversible():
     np.testing.assert_allclose([q, p], before, rtol=1e-12, atol=1e-12)
 
 
+LAST = np.array([0.3, 1.0, -2.0])
+LONGEST, PERSISTENCE = 4, 0.6
+
+
+def run_random_length(seed, *, compiled=None, size=SIZE):
+    """The place, the normalised momenta and the statistics."""
+    q, u = START.copy(), LAST.copy()
+    start = density((q, NUMBERS, LAYOUT))[0]
+    kernel = kernels.random_length if compiled else kernels.random_length.py_func
+    rest = PERSISTENCE, u, NUMBERS, LAYOUT, np.random.default_rng(seed)
+    stats = kernel(compiled or density, q, start, PRECISION, size, LONGEST, *rest)
+    return q, u, stats
+
+
+def test_random_length():
+    """The end of a leapfrog with its momenta, or the place itself with momenta negated."""
+    lengths, rejections, scale = set(), 0, np.sqrt(PRECISION)
+    for seed in range(40):
+        q, u, (log_density, acceptance, n_steps, diverging) = run_random_length(seed, size=0.6)
+        noise = np.random.default_rng(seed).standard_normal(3)
+        refreshed = PERSISTENCE * LAST + np.sqrt(1 - PERSISTENCE**2) * noise
+        path = leapfrog(START, scale * refreshed, 0.6)
+        end, momentum = [next(path) for _ in range(n_steps)][-1]
+        energies = [
+            np.sum(v**2) / 2 - density((x, NUMBERS, LAYOUT))[0][0]
+            for x, v in ((START, refreshed), (end, momentum / scale))
+        ]
+        assert acceptance == pytest.approx(min(1.0, np.exp(energies[0] - energies[1])))
+        rejected = np.array_equal(q, START)
+        state = (START, -refreshed) if rejected else (end, momentum / scale)
+        np.testing.assert_allclose((q, u), state, rtol=1e-12, atol=1e-12)
+        assert log_density == pytest.approx(density((q, NUMBERS, LAYOUT))[0][0], rel=1e-12)
+        assert not diverging
+        lengths.add(n_steps)
+        rejections += rejected
+    assert lengths == {1, 2, 3, 4}
+    assert 3 < rejections < 35
+
+
+def bell(arguments):
+    """Log density and gradient of a standard normal."""
+    q = arguments[0]
+    return (np.array([-(q[0] ** 2) / 2, -q[0]]),)
+
+
+def persistent_z_scores(*, negated=True, rescaled=True):
+    """Of the variance and the fourth moment, while the metric is another at each trajectory."""
+    rng, q, u, draws = np.random.default_rng(3), np.zeros(1), np.zeros(1), []
+    for i in range(12_000):
+        precision = np.array([[1.0, 5.0][i % 2]])
+        if not rescaled:
+            u *= 5.0 ** (0.5 - i % 2)
+        before, start = q.copy(), bell((q,))[0]
+        rest = 0.7, u, NUMBERS, LAYOUT, rng
+        kernels.random_length.py_func(bell, q, start, precision, 1.95, 1, *rest)
+        if not negated and np.array_equal(q, before):
+            u *= -1
+        draws.append(q[0])
+    return batch_means_z_scores(np.array(draws)[:, None] ** [2, 4] - [1, 3])
+
+
+def test_persistent_momenta():
+    """The law is kept; not by momenta of the former metric, nor by those that are not negated."""
+    assert np.abs(persistent_z_scores()).max() < Z_LIMIT
+    assert np.abs(persistent_z_scores(negated=False)).max() > Z_LIMIT + 1
+    assert np.abs(persistent_z_scores(rescaled=False)).max() > Z_LIMIT + 1
+
+
 def test_compiled_is_what_python_does():
     """The same random numbers, and the same places up to the rounding of sums."""
     compiled = numba.cfunc(SIGNATURE)(density)
@@ -116,6 +185,10 @@ def test_compiled_is_what_python_does():
         q, stats, _ = run(seed)
         other, other_stats, _ = run(seed, compiled=compiled)
         np.testing.assert_allclose(other, q, rtol=1e-12, atol=1e-12)
+        assert other_stats == pytest.approx(stats, rel=1e-12)
+        ends = (run_random_length(seed, compiled=evaluate) for evaluate in (None, compiled))
+        (*places, stats), (*others, other_stats) = ends
+        np.testing.assert_allclose(others, places, rtol=1e-12, atol=1e-12)
         assert other_stats == pytest.approx(stats, rel=1e-12)
 
 
@@ -125,4 +198,7 @@ def test_divergence():
     assert diverging
     assert (n_steps, depth) == (1, 1)
     assert acceptance < 1e-100
+    np.testing.assert_array_equal(q, START)
+    q, _, (_, acceptance, n_steps, diverging) = run_random_length(0, size=60.0)
+    assert (acceptance, n_steps, diverging) == (0.0, 1, True)
     np.testing.assert_array_equal(q, START)

@@ -1,8 +1,10 @@
-r"""A whole no-U-turn trajectory as one Numba kernel.
+r"""Whole Hamiltonian trajectories, each kind one Numba kernel.
 
 For a density :math:`\exp(-U(q))` and momenta :math:`p \sim N(0, M)`, M diagonal, leapfrog steps of
-size :math:`\epsilon` follow the energy :math:`H(q, p) = U(q) + p^T M^{-1} p / 2`. A trajectory is
-doubled in a random direction until it turns back: over its places from ``-`` to ``+``,
+size :math:`\epsilon` follow the energy :math:`H(q, p) = U(q) + p^T M^{-1} p / 2`.
+
+One of random length is accepted as a whole. A no-U-turn trajectory is doubled in a random direction
+until it turns back: over its places from ``-`` to ``+``,
 
 .. math:: p_\pm^T M^{-1} \Bigl(\sum_i p_i - \tfrac12 (p_- + p_+)\Bigr) \le 0,
 
@@ -19,7 +21,8 @@ References
 ----------
 Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014). Betancourt, *A Conceptual Introduction
 to Hamiltonian Monte Carlo*, arXiv 1701.02434 (2017), Appendix A: the multinomial version and the
-criterion. Phan, Pradhan and Jankowiak, *Composable Effects for Flexible and Accelerated
+criterion. Horowitz, *A Generalized Guided Monte Carlo Algorithm*, Physics Letters B 268 (1991):
+momenta that persist. Phan, Pradhan and Jankowiak, *Composable Effects for Flexible and Accelerated
 Probabilistic Programming in NumPyro*, arXiv 1912.11554 (2019): the iterative one.
 """
 
@@ -201,3 +204,69 @@ def no_u_turn(
         total += part
         turning = turns(p_ends[0], p_ends[1], total, precision)
     return density, acceptance / n_steps, n_steps, depth, diverging
+
+
+@jit
+def random_length(
+    evaluate: Any,
+    q: Array,
+    start: Array,
+    precision: Array,
+    size: float,
+    longest: int,
+    persistence: float,
+    normalised: Array,
+    numbers: Array,
+    layout: Array,
+    rng: Generator,
+) -> tuple[float, float, int, bool]:
+    """Overwrite a place by the end of a trajectory from it, or leave it where it is.
+
+    Parameters
+    ----------
+    longest : int
+        The number of leapfrog steps is uniform from 1 to this.
+    persistence : float
+        Correlation of the momenta with those given.
+    normalised : array, shape (n,)
+        Momenta over their standard deviations, overwritten by those at the new place; by their
+        negatives where the trajectory is rejected.
+    evaluate, q, start, precision, size, numbers, layout, rng
+        As for :func:`no_u_turn`.
+
+    Returns
+    -------
+    log_density : float
+        At the new place.
+    acceptance : float
+    n_steps : int
+    diverging : bool
+    """
+    n = len(q)
+    fresh = math.sqrt(1.0 - persistence * persistence)
+    p = np.empty(n)
+    for i in range(n):
+        normalised[i] = persistence * normalised[i] + fresh * rng.standard_normal()
+        p[i] = math.sqrt(precision[i]) * normalised[i]
+    length = 1 + int(longest * rng.random())
+    density = there_density = start[0]
+    energy = kinetic(p, precision) - density
+    there_q, slope = q.copy(), start[1 : n + 1].copy()
+    n_steps, log_ratio, diverging = 0, 0.0, False
+    while n_steps < length and not diverging:
+        drift(there_q, p, slope, precision, size)
+        there = evaluate((there_q, numbers, layout))[0]
+        there_density = there[0]
+        slope[:] = there[1 : n + 1]
+        kick(p, slope, size)
+        n_steps += 1
+        log_ratio = energy - kinetic(p, precision) + there_density
+        diverging = not -DIVERGENT < log_ratio < math.inf
+    acceptance = 0.0 if diverging else math.exp(min(0.0, log_ratio))
+    if rng.random() < acceptance:
+        q[:] = there_q
+        density = there_density
+        normalised[:] = p / np.sqrt(precision)
+    else:
+        normalised[:] = -normalised
+    return density, acceptance, n_steps, diverging
