@@ -1,6 +1,6 @@
 """Chains over rows in shards."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +17,7 @@ from pymc.progress_bar import create_simple_progress
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.distributed.crew import Crew
 from pymc_nnsteps.distributed.rounds import rounds_of
-from pymc_nnsteps.distributed.shards import Instructions, Load, Point, Shared
+from pymc_nnsteps.distributed.shards import QUICK, Instructions, Load, Point, Shared
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.joint.scan import Scan
 
@@ -34,6 +34,8 @@ class Run:
         What a run that goes on must have been begun with: draws, tune, chains, scan, shards, seed.
     entropy : int
         The seed, or what takes its place.
+    densities : array
+        Of the model: see :func:`_densities`. Empty without a store.
     chain, sweep : int
         Chains that are complete, and sweeps of the next one; -1: it has not begun.
     kept : list of list of dict
@@ -49,6 +51,7 @@ class Run:
 
     settings: tuple[Any, ...]
     entropy: Any
+    densities: NDArray[np.floating]
     chain: int = 0
     sweep: int = -1
     kept: list[list[Point]] = field(default_factory=list)
@@ -155,6 +158,8 @@ def sample_sharded(
         tune = positive_integer("tune", tune)
     every = positive_integer("checkpoint_every", checkpoint_every)
     require_choice("scan", scan, get_args(Scan))
+    if isinstance(shards, Mapping):
+        raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
     if not len(shards):
         raise ValueError("shards must hold one shard at least.")
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
@@ -162,7 +167,7 @@ def sample_sharded(
     shared = Shared(model, planned)
     settings = (draws, tune, chains, scan, len(shards), random_seed)
     folder = None if store is None else Path(store)
-    run = _begun(folder, settings)
+    run = _begun(folder, settings, model)
     instructions = Instructions.of(model, planned, names)
     crew = Crew(instructions, shards, client, recoverable=folder is not None)
     if folder is not None and run.sweep >= 0:
@@ -211,8 +216,9 @@ def sweep(crew: Crew, shared: Shared, changed: Point) -> Point:
     return changed
 
 
-def _begun(folder: Path | None, settings: tuple[Any, ...]) -> Run:
+def _begun(folder: Path | None, settings: tuple[Any, ...], model: pm.Model) -> Run:
     """The run in a folder, or a new one."""
+    densities = np.empty(0) if folder is None else _densities(model)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / RUN).exists():
@@ -222,8 +228,26 @@ def _begun(folder: Path | None, settings: tuple[Any, ...]) -> Run:
                     f"store {folder} holds a run with other draws, tune, chains, scan, shards or "
                     "random_seed; give the same, or another folder."
                 )
+            same = found.densities.shape == densities.shape
+            if not same or not np.allclose(found.densities, densities, rtol=1e-6):
+                raise ValueError(
+                    f"store {folder} holds a run of another model; give the model, with the rows "
+                    "in it, that it was begun with, or another folder."
+                )
             return found
-    return Run(settings, np.random.SeedSequence(settings[-1]).entropy)
+    return Run(settings, np.random.SeedSequence(settings[-1]).entropy, densities)
+
+
+def _densities(model: pm.Model) -> NDArray[np.floating]:
+    """Log densities of a model's variables at some point, which are others for another model."""
+    rng = np.random.default_rng(0)
+    point = {
+        name: np.asarray(value + (value.dtype.kind == "f") * rng.normal(size=value.shape))
+        for name, value in model.initial_point(random_seed=0).items()
+    }
+    point = {value.name: point[value.name].astype(value.dtype) for value in model.value_vars}
+    evaluate = model.compile_fn(model.logp(sum=False), mode=QUICK)
+    return np.array([float(np.sum(density)) for density in evaluate(point)])
 
 
 def _checkpoint(folder: Path, run: Run, crew: Crew, shared: Shared) -> None:

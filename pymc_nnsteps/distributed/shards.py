@@ -7,6 +7,8 @@ variables are given these (:meth:`~pymc_nnsteps.conditionals.conditional.Additiv
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from operator import add
 from pathlib import Path
 from threading import Lock
@@ -40,6 +42,8 @@ Load = Data | Callable[[], Data]
 Point = dict[str, NDArray[Any]]
 Sums = list[NDArray[Any]]
 
+
+QUICK = Mode(linker="py", optimizer="fast_compile")
 
 COMPILING = Lock()
 """PyTensor compiles in one thread of a process at a time; shards may be in several."""
@@ -119,12 +123,32 @@ class Shard:
                 _rows_of_round(self._model, planned, number, shapes)
                 for number in range(len(planned.rounds))
             ]
+            self._names = instructions.rows
+            self._observed = [str(rv.name) for rv in self._model.observed_RVs]
+            self._densities = self._model.compile_fn(
+                self._model.logp(self._model.observed_RVs, sum=False),
+                inputs=self._model.value_vars,
+                mode=QUICK,
+                on_unused_input="ignore",
+            )
 
     def begin(self, number: int, seed: Any, shared: Mapping[str, NDArray[Any]]) -> None:
-        """Begin a chain at the shared variables' natural values."""
+        """Begin a chain at the shared variables' natural values.
+
+        Raises
+        ------
+        ValueError
+            If something is observed that is impossible there.
+        """
         self.rng = np.random.default_rng(seed)
         with COMPILING:
             self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
+        for name, density in zip(self._observed, self._densities(self.point), strict=True):
+            if not np.isfinite(density).all():
+                raise ValueError(
+                    f"{name} of a shard has values that are impossible in the model; give it "
+                    "targets of the same kind as the model's."
+                )
         self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
@@ -158,12 +182,34 @@ class Shard:
     def save(self, file: Path) -> None:
         """Write what has been drawn, and the generator."""
         written = file.with_suffix(".part")
-        written.write_bytes(pickle.dumps((self.number, self.point, self.rng)))
+        written.write_bytes(pickle.dumps((self.number, self.point, self.rng, self._digest)))
         written.replace(file)
 
     def restore(self, file: Path) -> None:
-        """Go on from what was written."""
-        self.number, self.point, self.rng = pickle.loads(file.read_bytes())
+        """Go on from what was written.
+
+        Raises
+        ------
+        ValueError
+            If it was written by a shard of other rows.
+        """
+        number, point, rng, digest = pickle.loads(file.read_bytes())
+        if digest != self._digest:
+            raise ValueError(
+                f"store {file.parent} holds a run with other rows in a shard; give the same, or "
+                "another folder."
+            )
+        self.number, self.point, self.rng = number, point, rng
+
+    @cached_property
+    def _digest(self) -> bytes:
+        """What tells the rows from others."""
+        found = blake2b()
+        for name in self._names:
+            values = self._model[name].get_value(borrow=True)
+            found.update(f"{values.shape} {values.dtype}".encode())
+            found.update(np.ascontiguousarray(values))
+        return found.digest()
 
     def time(self) -> float:
         """Seconds spent on draws and sums."""
@@ -201,7 +247,7 @@ class Shared:
         self._natural = pytensor.function(
             self._values,
             [current[rv] for rv in rvs],
-            mode=Mode(linker="py", optimizer="fast_compile"),
+            mode=QUICK,
         )
         self.rng = np.random.default_rng()
         self.point: Point = {}
@@ -368,7 +414,9 @@ def _exchange(model: pm.Model, data: Data) -> None:
         )
     for name, values in data.items():
         container = model[name]
-        array = np.require(values, container.dtype, ["C", "A", "W"])
+        given = np.asarray(values)
+        with np.errstate(invalid="ignore"):
+            array = np.require(given, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape
         if array.ndim != len(old) or array.shape[1:] != old[1:]:
             raise ValueError(
@@ -377,6 +425,11 @@ def _exchange(model: pm.Model, data: Data) -> None:
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"{name} of a shard has NaN or infinite values; remove those rows.")
+        if array.dtype.kind != "f" and not np.array_equal(array, given):
+            raise ValueError(
+                f"{name} of a shard must hold whole numbers, as in the model; got values of "
+                f"{given.dtype} that are others."
+            )
         container.set_value(array, borrow=True)
     require_fitting_data(model)
 

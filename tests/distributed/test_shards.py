@@ -228,6 +228,11 @@ def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="holds a run with other draws"):
         sample_sharded(model, shards, **{**options, "draws": 30}, store=tmp_path)
+    steeper = nns.intermediate_noise_mlp(X[:20], Y[:20], hidden=(2,), noise=0.2, activation="abs")
+    with pytest.raises(ValueError, match="holds a run of another model"):
+        sample_sharded(steeper, shards, **options, store=tmp_path)
+    with pytest.raises(ValueError, match="holds a run with other rows in a shard"):
+        sample_sharded(model, shards[::-1], **options, store=tmp_path)
 
 
 def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
@@ -273,6 +278,8 @@ def test_bad_input_is_named():
     model, y = linear()
     with pytest.raises(ValueError, match="shards must hold one shard"):
         sample_sharded(model, [])
+    with pytest.raises(ValueError, match=r"for a single one pass \[shards\]"):
+        sample_sharded(model, split(y, 1)[0])
     with pytest.raises(ValueError, match=r"must exchange data containers .*; got rows"):
         sample_sharded(model, split(y, 1), rows=["rows"])
     for shard, message in [
@@ -283,3 +290,16 @@ def test_bad_input_is_named():
     ]:
         with pytest.raises(ValueError, match=message):
             sample_sharded(model, [shard], progressbar=False)
+
+
+def test_classes_that_the_model_does_not_have():
+    """Each of them was taken for another class, without a word."""
+    build, y = CASES["probit"]
+    model = build(X[:9], y[:9])
+    for targets, message in [
+        (0.9 * y, "targets of a shard must hold whole numbers, as in the model; got values of fl"),
+        (np.where(y, np.nan, 0.0), "targets of a shard must hold whole numbers"),
+        (2 * y, "y of a shard has values that are impossible in the model"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            sample_sharded(model, [{"inputs": X, "targets": targets}], progressbar=False)
