@@ -67,6 +67,8 @@ def experiments(
     0      1     2.5   2.5
     1      2     2.5   5.0
     """
+    if not all(isinstance(setting, Mapping) for setting in settings):
+        raise ValueError("settings must be a sequence of mappings from arguments to values.")
     settings = [dict(setting) for setting in settings]
     texts = [_as_json(f"settings[{i}]", setting) for i, setting in enumerate(settings)]
     for i, text in enumerate(texts):

@@ -106,6 +106,8 @@ def sample_distributed(
     """
     model = model_or_context(model)
     draws = positive_integer("draws", draws)
+    if tune not in (None, 0):
+        tune = positive_integer("tune", tune)
     run, starts = begin(
         model,
         draws=draws,

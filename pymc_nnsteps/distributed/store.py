@@ -59,7 +59,7 @@ class Store:
         try:
             self._group = needed("zarr").open_group(location, mode="r+", zarr_format=2)
             attributes = dict(self._group.attrs)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             attributes = {}
         if "identity" not in attributes:
             raise ValueError(

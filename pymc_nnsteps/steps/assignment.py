@@ -22,6 +22,9 @@ _enabled = True
 SAMPLER = "pymc.sampling.mcmc"
 """Module of the functions whose calls are looked at."""
 
+ALIKE = "sample_distributed", "pymc_nnsteps.distributed.sampling"
+"""A function that assigns steps as :func:`pymc.sample` does, given arguments of the same names."""
+
 
 def set_auto_assign(enabled: bool) -> None:
     """Say whether :func:`pymc.sample` may assign the steps of this package by itself.
@@ -67,7 +70,7 @@ def moves(rv: TensorVariable) -> bool:
     model = _model_to_sample()
     if model is None or rv not in networks_of(model).functional:
         return False
-    if _asks_for_nuts(locals_of("sample", SAMPLER)):
+    if _asks_for_nuts(locals_of("sample", SAMPLER) or locals_of(*ALIKE)):
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]

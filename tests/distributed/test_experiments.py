@@ -46,6 +46,8 @@ def test_same_on_a_cluster(tmp_path):
 
 
 def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match="settings must be a sequence of mappings"):
+        run(raised, SETTINGS[0], tmp_path)
     with pytest.raises(ValueError, match=r"settings\[1\] is there twice"):
         run(raised, [SETTINGS[0]] * 2, tmp_path)
     with pytest.raises(ValueError, match=r"settings\[0\] must be of numbers, words"):

@@ -13,7 +13,7 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import chains, extras
+from pymc_nnsteps.distributed import chains, extras, runs
 from pymc_nnsteps.distributed.store import Store
 
 IN_C = {"compile_kwargs": {"mode": "CVM"}}
@@ -90,6 +90,22 @@ def test_nuts_that_pymc_chooses(model, tmp_path):
     expected = pm.sample(model=model, cores=1, **options)
     assert_same(nns.sample_distributed(model, store=tmp_path / "run", **options), expected)
     assert list(expected.posterior) == ["s"]
+
+
+def test_arguments_for_nuts_leave_it_the_weights(tmp_path, monkeypatch):
+    """As in ``pm.sample``: HMC, which they are not for, refused them."""
+    model = nns.hierarchical_mlp(np.eye(4), np.arange(4.0) - 1.5, hidden=(2,))
+    chosen = []
+
+    def selected(model, *, selected_steps, **others):
+        chosen.append({step.__name__ for step in selected_steps})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "instantiate_steppers", selected)
+    for options in ({}, {"nuts": {"target_accept": 0.9}}, IN_C):
+        with pytest.raises(KeyboardInterrupt):
+            nns.sample_distributed(model, store=tmp_path / "run", **options)
+    assert chosen == [{"Gibbs", "HMC"}, {"Gibbs", "NUTS"}, {"Gibbs", "NUTS"}]
 
 
 def test_broken_off_at_any_write(begun, model, quick_steps, tmp_path, monkeypatch):
@@ -231,8 +247,13 @@ def test_bad_input(begun, model, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no run"):
         nns.resume(tmp_path / "empty")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="holds no run"):
+        nns.resume(tmp_path / "file")
     with pytest.raises(ValueError, match="draws must be a positive integer"):
         nns.extend(store, 0)
+    with pytest.raises(ValueError, match="tune must be a positive integer; got -1"):
+        begun(store=tmp_path / "other", tune=-1)
     with pytest.raises(ValueError, match=r"var_names has \['nobody'\]"):
         begun(store=tmp_path / "other", var_names=["s", "nobody"])
     with pytest.raises(ValueError, match="chains that depend on each other"):
