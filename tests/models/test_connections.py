@@ -108,6 +108,10 @@ def test_every_connection_its_own_weight():
         ({"connections": {"ih": KERNEL - 1}}, "every weight from 0 to the largest"),
         ({"connections": {"ih": 2 * KERNEL}}, "every weight from 0 to the largest"),
         ({"connections": {"ih": np.full((5, 4), -1)}}, "every weight from 0 to the largest"),
+        (
+            {"connections": {"ih": np.ma.masked_equal(KERNEL, 0)}},
+            "['ih1'] is masked; write -1 where",
+        ),
         ({"connections": {"io": [[0, 0, 0, 0]]}}, "'io', a group that is left out"),
         (
             {"connections": {"ih": KERNEL}, "priors": {"ih1": "0.2:1:4"}},

@@ -59,10 +59,16 @@ def connections_between(key: str, given: ArrayLike, shape: tuple[int, ...]) -> C
     Raises
     ------
     ValueError
-        If it is no integer array of this shape, or does not use each of the weights 0, 1, ...
+        If it is no integer array of this shape, masked, or does not use each of the weights 0,
+        1, ...
     """
-    index: NDArray[Any] = np.asarray(given)
     name = f"connections[{key!r}]"
+    if np.ma.is_masked(given):
+        raise ValueError(
+            f"{name} is masked; write {ABSENT} where there is no connection, as by "
+            f"index.filled({ABSENT})."
+        )
+    index: NDArray[Any] = np.asarray(given)
     if index.shape != shape:
         raise ValueError(
             f"{name} must have the shape {shape}, as without connections; got {index.shape}."
