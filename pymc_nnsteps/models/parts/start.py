@@ -29,8 +29,8 @@ PENALTY = 1e-3
 """Penalty on the squares of the output weights, per mean square of an activation and row."""
 
 SMALL = 1e-3
-"""Output weights where no row opens any unit, in standard deviations of the targets: of weights that
-are all zero no scale can be drawn."""
+"""Output weights where no row opens any unit, in standard deviations of the targets: of weights
+that are all zero no scale can be drawn."""
 
 SAME_ROWS = Assert(
     "inputs and targets differ in their numbers of rows; exchange inputs and targets together, "
