@@ -180,23 +180,36 @@ class Evidence:
             blocks = [self._against_design(part.T) for part in self._shared_parts]
             stacked = blocks[0] if len(blocks) == 1 else pt.concatenate(blocks)
             gram = stacked.dimshuffle(*["x"] * self.n_label_axes, 0, 1)
-            return self.gathered(gram * weight[..., None])
+            return self._gather(gram * weight[..., None])
         weighted = self.design * weight[..., None]
-        return self.gathered(weighted.mT @ self.design)
+        return self._gather(weighted.mT @ self.design)
 
     def information_diagonal(self) -> TensorVariable:
         """Diagonal of :meth:`information`, with axes (labels, d)."""
-        return self.gathered((pt.sqr(self.design) * self.design_weight[..., None]).sum(-2))
+        return self._gather((pt.sqr(self.design) * self.design_weight[..., None]).sum(-2))
 
     def linear(self) -> TensorVariable:
         """``C^T P (y - o)``, with axes (labels, d)."""
         design, weight = self.shared_design, self.response_weight
         if design is None:
             weighted = weight * self.response
-            return self.gathered((self.design * weighted[..., None]).sum(-2))
+            return self._gather((self.design * weighted[..., None]).sum(-2))
         if varies(weight, [self.n_label_axes]):
-            return self.gathered(self._against_design(weight * self.response))
-        return self.gathered(weight * self._against_design(self.response))
+            return self._gather(self._against_design(weight * self.response))
+        return self._gather(weight * self._against_design(self.response))
+
+    def by_every_label(self) -> "Evidence":
+        """The same with all labels of the block: nothing is said of those that are not picked.
+
+        If the design varies with the label it is left as it is.
+        """
+        if not self.indexed or self.shared_design is None:
+            return self
+        weight = self._gather(self.design_weight)
+        score = self._gather(self.response_weight * self.response)
+        response = score / pt.maximum(weight, np.finfo(weight.dtype).tiny)
+        index = (None,) * self.n_label_axes
+        return replace(self, response=response, weight=weight, factor=None, index=index)
 
     @property
     def _shared_parts(self) -> list[TensorVariable]:
@@ -207,7 +220,7 @@ class Evidence:
         products = [matmul_last(array, part) for part in self._shared_parts]
         return products[0] if len(products) == 1 else pt.concatenate(products, axis=-1)
 
-    def gathered(self, array: TensorVariable) -> TensorVariable:
+    def _gather(self, array: TensorVariable) -> TensorVariable:
         """Sum what the child's labels say into the block's labels."""
         for axis, index in enumerate(self.index):
             if index is not None:
@@ -234,16 +247,14 @@ class Rows:
 def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
     """Stack what children say; those with the same design share its rows.
 
-    A child that picks labels says nothing of the others. None if a design varies with the label, or
-    if there are none.
+    None if a design varies with the label, if a child picks labels, or if there are none.
     """
     found: list[Rows] = []
     for seen in evidence:
         design = seen.shared_design
-        if design is None:
+        if design is None or seen.indexed:
             return None
-        weight = seen.gathered(seen.design_weight)
-        score = seen.gathered(seen.response_weight * seen.response)
+        weight, score = seen.design_weight, seen.response_weight * seen.response
         for i, other in enumerate(found):
             if equal_computations([design], [other.design]):
                 found[i] = Rows(design, other.weight + weight, other.score + score)

@@ -136,7 +136,8 @@ def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:
             observations.append(child.given(omega))
         else:
             observations.append(with_any_precision(child))
-    rows = rows_of([evidence_of(activations.members, seen) for seen in observations])
+    evidence = [evidence_of(activations.members, seen) for seen in observations]
+    rows = rows_of([seen.by_every_label() for seen in evidence])
     if rows is None:
         raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
     before = (Augmentation(held),) if held else ()
