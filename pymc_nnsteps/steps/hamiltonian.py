@@ -32,6 +32,9 @@ RECENT = 8
 
 FIRST_SIZE = 0.5
 
+LONGEST = 200
+"""Leapfrog steps of a trajectory beside Gibbs, at most: longer ones leave the scales behind."""
+
 
 @dataclass(frozen=True)
 class Curvature:
@@ -81,8 +84,8 @@ class HMC(BlockedStep):
     For other models it is the mean of squared gradients in tuning, recent ones above all, kept
     after that. As no M depends on what is moved, the posterior is left invariant.
 
-    A trajectory is multinomial and ends where it turns back (no-U-turn), or has a random length and
-    is accepted as a whole. It is one call of a compiled loop, the gradient included.
+    A trajectory has a random length and is accepted as a whole, or is multinomial and ends where it
+    turns back (no-U-turn). It is one call of a compiled loop, the gradient included.
 
     Parameters
     ----------
@@ -102,9 +105,10 @@ class HMC(BlockedStep):
         Mean acceptance probability over a trajectory that the adaptation aims at.
     max_depth : int
         A no-U-turn trajectory is doubled at most so many times.
-    longest : int, optional
-        Trajectories have a number of leapfrog steps that is uniform from 1 to this. If not given
-        they are no-U-turn trajectories.
+    longest : int, "auto" or None
+        Trajectories have a number of leapfrog steps that is uniform from 1 to this. None:
+        no-U-turn trajectories. "auto" is 200 where the metric is a network's, whose scales need
+        draws of their own more often than weights need long trajectories, and None elsewhere.
     persistence : float
         Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
         for trajectories that have a ``longest``. As the metric differs between trajectories, it is
@@ -176,7 +180,7 @@ class HMC(BlockedStep):
         step_size: float | None = None,
         target_accept: float = 0.9,
         max_depth: int = 10,
-        longest: int | None = None,
+        longest: int | Literal["auto"] | None = "auto",
         persistence: float = 0.0,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
@@ -188,12 +192,8 @@ class HMC(BlockedStep):
         self._given_size = None if step_size is None else positive_number("step_size", step_size)
         self._target = positive_number("target_accept", target_accept, below=1)
         self.max_depth = positive_integer("max_depth", max_depth)
-        self.longest = None if longest is None else positive_integer("longest", longest)
-        if persistence != 0:
-            positive_number("persistence", persistence, below=1)
-            if longest is None:
-                raise ValueError("persistence is for trajectories of random length: pass longest.")
-        self.persistence = float(persistence)
+        if longest is not None and longest != "auto":
+            longest = positive_integer("longest", longest)
         model = modelcontext(model)
         require_fitting_data(model)
         rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
@@ -202,6 +202,14 @@ class HMC(BlockedStep):
         self.rng = get_random_generator(rng)
         self._density = FlatDensity(model, rvs, numba_by_default(compile_kwargs))
         self._metric = Metric(model, rvs, metric, c_by_default(compile_kwargs))
+        if longest == "auto":
+            longest = LONGEST if self._metric.kind == "network" else None
+        self.longest = longest
+        if persistence != 0:
+            positive_number("persistence", persistence, below=1)
+            if longest is None:
+                raise ValueError("persistence is for trajectories of random length: pass longest.")
+        self.persistence = float(persistence)
         located = self._density.read(
             model.initial_point() if initial_point is None else initial_point
         )

@@ -227,6 +227,18 @@ def test_what_was_tuned_is_kept_by_chains_without_tuning():
     assert step.curvature is None
 
 
+def test_which_trajectories():
+    """A random length beside the scales of a network, no-U-turn elsewhere, or as asked."""
+    network, other = nns.hierarchical_mlp(np.ones((3, 1)), np.arange(3.0)), two_levels()
+    weights = [rv for rv in network.free_RVs if not rv.name.startswith("tau")]
+    found = [nns.HMC(weights, model=network, **C), nns.HMC(["w"], model=other, **C)]
+    assert [step.longest for step in found] == [200, None]
+    asked = nns.HMC(weights, longest=None, max_depth=1, model=network, **C)
+    asked.setup_chain(np.random.default_rng(0), 0, 1)
+    _, [stats] = asked.step(network.initial_point())
+    assert stats["n_leapfrog"] == 1
+
+
 def test_depth_is_limited():
     model = two_levels()
     step = nns.HMC(["w"], step_size=1e-3, max_depth=2, model=model, **C)
