@@ -6,6 +6,7 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -315,6 +316,11 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
     """Set the backend, and for Matplotlib a size and a layout with room for labels and legends."""
     options["backend"] = backend
     if backend == "matplotlib":
+        if find_spec("matplotlib") is None:
+            raise ImportError(
+                "matplotlib is not installed; install it with pip install matplotlib, or name "
+                "another backend."
+            )
         figure = {"figsize": (4 * n_panels + 1, 4), "figsize_units": "inches"}
         options["figure_kwargs"] = (
             figure | {"layout": "constrained"} | options.get("figure_kwargs", {})

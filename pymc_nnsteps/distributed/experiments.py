@@ -1,10 +1,11 @@
 """A function at each of many settings: what is done is kept, the rest is done."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,7 @@ def experiments(
     0      1     2.5   2.5
     1      2     2.5   5.0
     """
+    settings = list(settings) if isinstance(settings, Iterable) else [settings]
     if not all(isinstance(setting, Mapping) for setting in settings):
         raise ValueError("settings must be a sequence of mappings from arguments to values.")
     settings = [dict(setting) for setting in settings]
@@ -87,7 +89,7 @@ def experiments(
                 raise ValueError(f"{name} must be a mapping; got {result!r}.")
             if twice := sorted(settings[i].keys() & result.keys()):
                 raise ValueError(f"{name} has {twice}, which are arguments; use other names.")
-            part = files[i].with_suffix(".part")
+            part = files[i].with_suffix(f".{uuid4().hex}.part")
             part.write_text(_as_json(name, {"setting": settings[i], "result": dict(result)}))
             part.replace(files[i])
             grow(1)
@@ -96,9 +98,11 @@ def experiments(
 
 
 def _as_json(name: str, values: Mapping[str, Any]) -> str:
+    if strange := [key for key in values if not isinstance(key, str)]:
+        raise ValueError(f"{name} must have words as names; got {strange[0]!r}.")
     try:
         return json.dumps(values, sort_keys=name.startswith("settings"), default=_plain)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"{name} must be of numbers, words, truth values, None and lists of these: {error}."
         ) from None

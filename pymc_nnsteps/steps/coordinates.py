@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.steps.covariance import inverted, unbatched
+from pymc_nnsteps.steps.target import moved_with
 
 Map = Callable[[TensorVariable], TensorVariable]
 
@@ -42,7 +43,8 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
     Raises
     ------
     ValueError
-        If the prior is not Gaussian, is transformed, or depends on a variable of the block.
+        If the prior is not Gaussian, is transformed, or depends on a variable of the block or on
+        one that moves with it.
     """
     op = rv.owner.op
     if not isinstance(op, NormalRV | MvNormalRV):
@@ -56,12 +58,12 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
             f"{describe(rv)} is constrained by the transform {type(transform).__name__}, so that "
             "its prior is not Gaussian; leave the variable to another step."
         )
-    others = stated_in(rv.owner.inputs, model.basic_RVs).intersection(block)
-    if others:
+    stated = stated_in(rv.owner.inputs, model.basic_RVs)
+    if others := stated.intersection(moved_with(model, list(block))):
         names = ", ".join(sorted(map(describe, others)))
         raise ValueError(
-            f"{describe(rv)} has a prior that depends on {names}, a variable of the same block; "
-            "give the two to different steps."
+            f"{describe(rv)} has a prior that depends on {names}, a variable of the same block or "
+            "one that moves with it; give the two to different steps."
         )
     mean, spread = parameters(rv)
     mean = mean.astype(rv.dtype)

@@ -14,7 +14,7 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.prior_precision import prior_precision
-from pymc_nnsteps.steps.target import gradient_of, log_density
+from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with
 
 Kind = Literal["network", "learnt", "prior"]
 
@@ -50,7 +50,8 @@ class Metric:
         compile_kwargs: Mapping[str, Any],
     ) -> None:
         values = [model.rvs_to_values[rv] for rv in rvs]
-        known = {rv: prior_precision(model, rv, rvs) for rv in rvs}
+        moved = moved_with(model, rvs)
+        known = {rv: prior_precision(model, rv, moved) for rv in rvs}
         precisions: list[Any] = [pt.ones(()) if p is None else p for p in known.values()]
         self.kind: Kind = "learnt" if metric == "auto" else metric
         if metric in ("auto", "network"):

@@ -44,7 +44,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import dependents, depends_on, parameters, unwrapped
 from pymc_nnsteps.steps.prior_precision import prior_precision
-from pymc_nnsteps.steps.target import dependent_factors
+from pymc_nnsteps.steps.target import dependent_factors, moved_with
 
 REARRANGING = (
     AdvancedSubtensor,
@@ -96,6 +96,9 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
     >>> [float(curvature.eval()) for curvature in network_curvature(model, [w, v])]
     [16.16, 4.36]
     """
+    if beside := moved_with(model, rvs)[len(rvs) :]:
+        names = ", ".join(map(describe, beside))
+        raise NotConjugate(f"the transform of {names} depends on what is moved")
     variances = {}
     for rv in rvs:
         precision = prior_precision(model, rv, rvs)

@@ -23,15 +23,35 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.steps.covariance import inverted, unbatched
 
 
+def moved_with(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Random variables that have other values when ``rvs`` are moved: these, the first ones, too.
+
+    A variable whose transform depends on ``rvs``, as that of an interval does on its bounds, moves
+    with them.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     width = pm.HalfNormal("width")
+    ...     x = pm.Uniform("x", 0, width)
+    ...     y = pm.Normal("y", x)
+    >>> moved_with(model, [width])
+    [width, x]
+    """
+    values = [model.rvs_to_values[rv] for rv in rvs]
+    natural = natural_values(model)
+    others = [rv for rv in model.free_RVs if rv not in rvs and depends_on(natural[rv], values)]
+    return [*rvs, *others]
+
+
 def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
     """Random variables and potentials whose log density depends on ``rvs``, their own left out.
 
-    A variable whose transform depends on ``rvs``, such as an interval's bound, moves with them.
-    So does the density of the entries that are observed of a vector, if others are moved: PyMC
-    makes them siblings, outputs of one node, and gives one of them the density of both.
+    What moves with ``rvs`` counts too, and so does the density of the entries that are observed of
+    a vector, if others are moved: PyMC makes them siblings, outputs of one node, and gives one of
+    them the density of both.
     """
-    values = [model.rvs_to_values[rv] for rv in rvs]
-    moved = [rv for rv, natural in natural_values(model).items() if depends_on(natural, values)]
+    moved = moved_with(model, rvs)
     nodes = {rv.owner for rv in rvs}
     barriers = model.basic_RVs
     dependent = [

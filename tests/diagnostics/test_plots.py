@@ -1,5 +1,7 @@
 """Plots show what the numbers say, with ArviZ's backends."""
 
+import sys
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.diagnostics.thermalization import Thermalization
 from tests.diagnostics.networks import NETWORKS, X_NEW, X, Y, by_hand, prior
 
@@ -46,6 +49,13 @@ def test_rhat_over_time(backend):
         assert set(path.vertices[:, 1]) == {*low, *high}
     with pytest.raises(ValueError, match="over_time must be the result of rhat_over_time"):
         nns.plot_rhat_over_time(over_time.drop_vars("quantiles"))
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="matplotlib is not installed; install it with pip"):
+        draw_large({}, "matplotlib", 1)
+    draw_large({}, "none", 1)
 
 
 def a_run():

@@ -1,5 +1,7 @@
 """A function at each of many settings: what is done is not done again."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -45,9 +47,33 @@ def test_same_on_a_cluster(tmp_path):
     assert there.equals(here)
 
 
+def test_settings_that_are_made_one_by_one(tmp_path):
+    assert run(raised, iter(SETTINGS), tmp_path).equals(run(raised, SETTINGS, tmp_path))
+
+
+def test_two_processes_that_end_at_once(tmp_path, monkeypatch):
+    """The one between the other's writing of a result and its renaming of the file."""
+    write = Path.write_text
+
+    def and_then_the_other_does(self, text):
+        monkeypatch.setattr(Path, "write_text", write)
+        write(self, text)
+        run(raised, SETTINGS[:1], tmp_path)
+
+    monkeypatch.setattr(Path, "write_text", and_then_the_other_does)
+    assert run(raised, SETTINGS[:1], tmp_path)["value"].tolist() == [2]
+
+
 def test_bad_input(tmp_path):
-    with pytest.raises(ValueError, match="settings must be a sequence of mappings"):
-        run(raised, SETTINGS[0], tmp_path)
+    for settings in (SETTINGS[0], 5, None):
+        with pytest.raises(ValueError, match="settings must be a sequence of mappings"):
+            run(raised, settings, tmp_path)
+    with pytest.raises(ValueError, match=r"settings\[0\] must have words as names; got 1"):
+        run(raised, [{1: 2}], tmp_path)
+    itself = []
+    itself.append(itself)
+    with pytest.raises(ValueError, match=r"settings\[0\] must be of numbers, .*Circular"):
+        run(raised, [{"base": itself}], tmp_path)
     with pytest.raises(ValueError, match=r"settings\[1\] is there twice"):
         run(raised, [SETTINGS[0]] * 2, tmp_path)
     with pytest.raises(ValueError, match=r"settings\[0\] must be of numbers, words"):

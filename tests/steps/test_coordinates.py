@@ -129,6 +129,16 @@ def test_a_prior_that_depends_on_its_block():
     whitened(model, f, [f])
 
 
+def test_a_prior_that_depends_on_what_moves_with_its_block():
+    """The value variable of such a scale stays where it is, and the scale does not."""
+    with pm.Model() as model:
+        top = pm.Normal("top", 3.0)
+        f = pm.Normal("f", 0, pm.Uniform("spread", 0, pm.math.exp(top)), shape=2)
+    with pytest.raises(ValueError, match=r"f has a prior that depends on spread, .* moves with it"):
+        whitened(model, f, [top, f])
+    whitened(model, f, [f])
+
+
 def test_a_shape_is_not_a_dependence():
     """The length of another variable of the block is not its value."""
     with pm.Model() as model:

@@ -176,6 +176,23 @@ def test_density_and_metric():
     np.testing.assert_allclose(precision, widths)
 
 
+def test_a_scale_that_moves_with_its_bound_is_no_parent():
+    """Its value variable is another step's, and what it stands for changes on the trajectory."""
+    with pm.Model() as model:
+        bound = pm.Gamma("bound", 3.0, 1.0)
+        scale = pm.Uniform("scale", 0.0, bound)
+        w = pm.Normal("w", 0.0, scale)
+        pm.Normal("y", w, scale, observed=0.3)
+    point = model.initial_point()
+    elsewhere = point | {"bound_log__": point["bound_log__"] + 1.0}
+    for rvs, moves in [([w, bound], False), ([w], True)]:
+        metric = Metric(model, rvs, "auto", C["compile_kwargs"])
+        assert metric.kind == ("network" if moves else "learnt")
+        assert (metric(elsewhere)[0][0] != metric(point)[0][0]) == moves
+    with pytest.raises(ValueError, match="the transform of scale depends on what is moved"):
+        Metric(model, [w, bound], "network", C["compile_kwargs"])
+
+
 # --- beside other steps --------------------------------------------------------------------
 
 
