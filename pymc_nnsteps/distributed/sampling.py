@@ -225,6 +225,7 @@ def _opened(store: str | Path, model: pm.Model | None) -> Store:
     """A run, that of the model if one is given: they agree in where a chain stands."""
     stored = Store(location_of(store))
     if model is not None:
+        model = model_or_context(model)
         point = stored.checkpoint(0).point
         theirs = {name: value.shape for name, value in run_of(stored).model.initial_point().items()}
         shapes = {name: value.shape for name, value in model.initial_point().items()}
