@@ -63,7 +63,7 @@ def test_law():
 def test_within_gibbs():
     """The metric changes from trajectory to trajectory, with the scale that Gibbs draws."""
     model = two_levels()
-    assert_joint(within_gibbs(model), model, "targets", transitions=4_000)
+    assert_joint(within_gibbs(model, longest=None), model, "targets", transitions=4_000)
 
 
 def test_persistent_momenta_within_gibbs():
@@ -80,9 +80,9 @@ def test_network_within_gibbs():
         w = pm.Normal("w", 0.0, tau=tau, shape=(3, 2))
         v = pm.StudentT("v", 5.0, 0.0, sigma=tau**-0.5, shape=2)
         pm.Normal("y", pt.tanh(A @ w) @ v, tau=noise, observed=pm.Data("targets", np.zeros(4)))
-    moved = nns.HMC(["w", "v"], step_size=0.9, metric="network", model=model, **C)
+    moved = nns.HMC(["w", "v"], step_size=0.9, longest=10, metric="network", model=model, **C)
     step = CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
-    assert_joint(step, model, "targets", transitions=1_000)
+    assert_joint(step, model, "targets", transitions=4_000)
 
 
 def quartic(theta):
@@ -125,7 +125,7 @@ def test_curvature_that_is_learnt_after_tuning_is_seen(monkeypatch):
 def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
     """Prior precisions that follow the place, and not what Gibbs draws alone."""
     model = two_levels()
-    step = within_gibbs(model)
+    step = within_gibbs(model, longest=None)
     evaluate = Metric.__call__
 
     def at_the_place(self, point):
@@ -246,19 +246,15 @@ def test_what_was_tuned_is_kept_by_chains_without_tuning():
 
 def test_which_trajectories():
     """A random length beside the scales of a network, no-U-turn elsewhere, or as asked."""
-    network, other = nns.hierarchical_mlp(np.ones((3, 1)), np.arange(3.0)), two_levels()
-    weights = [rv for rv in network.free_RVs if not rv.name.startswith("tau")]
-    found = [nns.HMC(weights, model=network, **C), nns.HMC(["w"], model=other, **C)]
+    model = two_levels()
+    found = [nns.HMC(["w"], metric=metric, model=model, **C) for metric in ("network", "learnt")]
     assert [step.longest for step in found] == [200, None]
-    asked = nns.HMC(weights, longest=None, max_depth=1, model=network, **C)
-    asked.setup_chain(np.random.default_rng(0), 0, 1)
-    _, [stats] = asked.step(network.initial_point())
-    assert stats["n_leapfrog"] == 1
+    assert nns.HMC(["w"], longest=None, model=model, **C).longest is None
 
 
 def test_depth_is_limited():
     model = two_levels()
-    step = nns.HMC(["w"], step_size=1e-3, max_depth=2, model=model, **C)
+    step = nns.HMC(["w"], step_size=1e-3, max_depth=2, longest=None, model=model, **C)
     step.setup_chain(np.random.default_rng(0), 0, 3)
     _, [stats] = step.step(model.initial_point())
     assert stats["n_leapfrog"] == 3
