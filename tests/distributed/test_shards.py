@@ -280,6 +280,8 @@ def test_bad_input_is_named():
         sample_sharded(model, [])
     with pytest.raises(ValueError, match=r"for a single one pass \[shards\]"):
         sample_sharded(model, split(y, 1)[0])
+    with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 'tcp:"):
+        sample_sharded(model, split(y, 1), "tcp://127.0.0.1:8786")
     with pytest.raises(ValueError, match=r"must exchange data containers .*; got rows"):
         sample_sharded(model, split(y, 1), rows=["rows"])
     for shard, message in [
@@ -290,6 +292,14 @@ def test_bad_input_is_named():
     ]:
         with pytest.raises(ValueError, match=message):
             sample_sharded(model, [shard], progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+def test_missing_targets_of_the_model_are_named():
+    y = np.where(np.arange(9) == 4, np.nan, Y[:9])
+    model = nns.intermediate_noise_mlp(X[:9], y, hidden=(2,), noise=0.2)
+    with pytest.raises(nns.NotConjugate, match="y has missing observations.* leave out the rows"):
+        rounds_of(model, ["inputs"])
 
 
 def test_classes_that_the_model_does_not_have():
