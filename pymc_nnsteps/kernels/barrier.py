@@ -31,7 +31,7 @@ class Barrier(TypeCastingOp):
         [array] = inputs
         return Apply(self, [array], [array.type.clone(shape=self.shape)()])
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         """Lengths of the axes."""
         return shapes
 
