@@ -11,6 +11,7 @@ the number of shards alone, and so do the bits of the draws.
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from math import isqrt
 from pathlib import Path
 from typing import Any, Protocol, override
@@ -262,11 +263,9 @@ class RelayedGroup(Group):
     @override
     def sums(self) -> Sums:
         if self._future is not None:
-            try:
-                needed = {member.worker for member in self._distant}
-                return list(_result(self._future, self._client, needed))
-            except (OSError, RuntimeError):
-                self._of = []
+            with suppress(OSError, RuntimeError):
+                return list(self._result(self._future))
+        self._of = []
         for member in self._distant:
             member.tell("draw", *self._message)
         return super().sums()
@@ -278,9 +277,12 @@ class RelayedGroup(Group):
         if keys != self._of:
             worker = self._distant[0].worker
             self._made = self._client.submit(Relay, made, actor=True, pure=False, workers=[worker])
-            self._actor = self._made.result()
+            self._actor = self._result(self._made)
             self._of = keys
         return self._actor
+
+    def _result(self, future: Any) -> Any:
+        return _result(future, self._client, {member.worker for member in self._distant})
 
 
 class Crew:
@@ -309,13 +311,15 @@ class Crew:
         starts = range(0, len(shards), size)
         self.members: Sequence[Member]
         if client is None:
-            here = self.members = [Here(instructions, load) for load in shards]
+            here = [Here(instructions, load) for load in shards]
+            self.members = here
             self._groups = [Group(here[start : start + size]) for start in starts]
         else:
-            there = self.members = [
+            there = [
                 There(client, instructions, load, index, recoverable)
                 for index, load in enumerate(shards)
             ]
+            self.members = there
             self._groups = [
                 Group(there[start : start + size])
                 if size == 1

@@ -282,6 +282,7 @@ def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_pat
     options = {**options, "draws": 8, "tune": 0, "chains": 1}
     apart = sample_sharded(model, split(Y, 4), **options)
     monkeypatch.setattr(crew, "GROUPED_FROM", 4)
+    monkeypatch.setattr(crew, "PATIENCE", 2.0)
     expected = sample_sharded(model, split(Y, 4), **options)
     for name, draws in apart.posterior.items():
         np.testing.assert_allclose(expected.posterior[name], draws, rtol=1e-6)
