@@ -43,5 +43,7 @@ def plus(array: TensorVariable, change: TensorVariable) -> TensorVariable:
     ----------
     array, change : TensorVariable
     """
-    total: TensorVariable = Barrier((array + change).type.shape)(array) + change
-    return total
+    known = zip(array.type.shape, (array + change).type.shape, strict=True)
+    shape = tuple(total if own is None else own for own, total in known)
+    moved: TensorVariable = Barrier(shape)(array) + change
+    return moved
