@@ -74,7 +74,7 @@ def main() -> None:
 
 def report(measured: np.ndarray) -> None:
     """Print the fitted model, and what it predicts."""
-    found, covariance = fitted(measured, os.process_cpu_count() or 1)
+    found, covariance = fitted(measured, os.cpu_count() or 1)
     units = {"c": "us a row", "l": "ms a round", "b": "ms a shard and round"}
     for (name, unit), value, error in zip(
         units.items(), found, np.sqrt(np.diag(covariance)), strict=True
