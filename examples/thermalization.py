@@ -8,7 +8,8 @@ known. A chain from there is in equilibrium; others have arrived when they canno
     python examples/thermalization.py            # reduced: ten minutes on two cores
     python examples/thermalization.py --full     # the paper's sizes: days
 
-What is done is kept in the output folder: a run that was interrupted goes on from there.
+What is done is kept in the output folder: a run that was interrupted goes on from there
+(``nns.experiments``). Chains run beside each other on a local Dask cluster.
 
 Written to the output folder (``thermalization``, or ``thermalization_full``, beside this script):
 
@@ -36,11 +37,11 @@ which the paper does not have, are shown beside the plain sweep. Random streams 
 import argparse
 import logging
 import os
+import pickle
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from distributed import Client
 from matplotlib.figure import Figure
 
 import pymc_nnsteps as nns
@@ -114,12 +116,16 @@ def main() -> None:
     setting = FULL if arguments.full else REDUCED
     os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started below
     jobs = [FIGURE_1, *FIGURE_2]
-    with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
-        futures = {job: pool.submit(run, job, setting, folder) for job in jobs}
-        runs = {}
-        for job, future in futures.items():
-            runs[job] = future.result()
-            print(f"\n{job.name}\n{runs[job]}", flush=True)
+    with Client(n_workers=arguments.processes, threads_per_worker=1) as client:
+        nns.experiments(
+            partial(work, setting, folder),
+            [asdict(job) for job in jobs],
+            store=folder / "jobs",
+            client=client,
+        )
+    runs = {job: pickle.loads(result_file(job, folder).read_bytes()) for job in jobs}
+    for job, found in runs.items():
+        print(f"\n{job.name}\n{found}")
     report(runs, setting, folder)
     print(f"\nfigures and tables are in {folder}")
 
@@ -152,6 +158,17 @@ def network(posterior: str, setting: Setting) -> Callable[[Any, Any], pm.Model]:
         return nns.intermediate_noise_mlp(X, y, hidden=(setting.hidden,), noise=noise)
 
     return build
+
+
+def work(setting: Setting, folder: Path, **job: str) -> dict[str, float]:
+    """Run a job, keep what it found in a file, and say what it took."""
+    found = run(Job(**job), setting, folder)
+    result_file(Job(**job), folder).write_bytes(pickle.dumps(found))
+    return {"cpu_seconds": float(found.records["seconds"][:, -1].sum())}
+
+
+def result_file(job: Job, folder: Path) -> Path:
+    return folder / f"{job.name}.pickle"
 
 
 def run(job: Job, setting: Setting, folder: Path) -> Any:

@@ -24,6 +24,7 @@ from pymc_nnsteps.conditionals.blocks import BlockPrior, Evidence, Rows
 from pymc_nnsteps.conditionals.windows import Windows
 from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last, varies
 from pymc_nnsteps.graphs.linear_terms import Length
+from pymc_nnsteps.kernels.barrier import plus
 from pymc_nnsteps.kernels.ops import (
     UnlessLost,
     draw_banded,
@@ -205,13 +206,13 @@ def draw_by_observations(rng: Variable, prior: BlockPrior, seen: Evidence) -> Dr
     scaled = design * variance
     if design.type.broadcastable[0]:
         total = (scaled * design).sum() + pt.reciprocal(weight[0])
-        return rng, start + surprise * (scaled[0] / total)
+        return rng, plus(start, surprise * (scaled[0] / total))
     noise_covariance = pt.eye(design.shape[0], dtype=design.dtype) * pt.reciprocal(weight)
     covariance = pt.dot(scaled, design.T) + noise_covariance
     factor = cholesky(covariance, lower=True)
     half = solve_triangular(factor, scaled, lower=True)
     gain = solve_triangular(factor.T, half, lower=False)
-    block = start + matmul_last(surprise, gain)
+    block = plus(start, matmul_last(surprise, gain))
     return rng, _unless_lost(block, covariance, factor, prior, [seen], noise)
 
 

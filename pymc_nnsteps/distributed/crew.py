@@ -3,19 +3,34 @@
 A shard is a function of its rows and of the messages that it has been sent, random numbers
 included. So one that is lost with its worker is made again elsewhere: from its last checkpoint, and
 the messages since. The others wait, and nothing changes in any draw.
+
+Many shards are told what to do in groups, by a worker for each, which adds what they say: of S
+shards nobody speaks to more than about the root of S. The order in which sums are added depends on
+the number of shards alone, and so do the bits of the draws.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from math import isqrt
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, override
 
-from pymc_nnsteps.distributed.shards import Instructions, Load, OutOfStepError, Shard
+from pymc_nnsteps.distributed.shards import Instructions, Load, OutOfStepError, Shard, Sums, added
 
 PATIENCE = 10.0
 """Seconds after which it is looked whether a worker that does not answer is still there."""
 
 ATTEMPTS = 5
 """How often a shard is made again for one message."""
+
+GROUPED_FROM = 16
+"""Shards from which on a second layer of messages takes less time than it saves."""
+
+
+def group_size(n_shards: int) -> int:
+    """How many shards are spoken to, and added, together."""
+    return isqrt(n_shards) if n_shards >= GROUPED_FROM else 1
 
 
 class Member(Protocol):
@@ -70,6 +85,13 @@ class There:
         Of the shard: neighbours are on different workers.
     recoverable : bool
         Whether messages are kept, to make the shard again if its worker dies.
+
+    Attributes
+    ----------
+    worker : str
+        Address of the shard's worker.
+    made : distributed.Future
+        The actor.
     """
 
     def __init__(
@@ -84,35 +106,34 @@ class There:
 
     def _start(self) -> None:
         self._client.wait_for_workers(1)
-        workers = sorted(self._workers())
-        self._worker = workers[self._index % len(workers)]
-        self._made = self._client.submit(
-            Shard, *self._arguments, actor=True, pure=False, workers=[self._worker]
+        workers = sorted(_workers(self._client))
+        self.worker = workers[self._index % len(workers)]
+        self.made = self._client.submit(
+            Shard, *self._arguments, actor=True, pure=False, workers=[self.worker]
         )
         self._actor: Any = None
         self._future: Any = None
 
-    def _workers(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
-        return workers
-
     def _call(self, method: str, *arguments: Any) -> Any:
         if self._actor is None:
-            self._actor = self._made.result()
+            self._actor = self.made.result()
         return getattr(self._actor, method)(*arguments)
 
     def _result(self, future: Any) -> Any:
-        while True:
-            try:
-                return future.result(timeout=PATIENCE)
-            except TimeoutError:
-                if self._worker not in self._workers():
-                    raise OSError(f"worker {self._worker} is gone") from None
+        return _result(future, self._client, {self.worker})
 
     def send(self, method: str, *arguments: Any) -> None:
         """Call a method, without waiting for it."""
+        self.remember(method, *arguments)
+        self.tell(method, *arguments)
+
+    def remember(self, method: str, *arguments: Any) -> None:
+        """Keep a message, to make the shard again."""
         if self._recoverable:
             self._messages.append((method, arguments))
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method, of which the message has been kept."""
         try:
             self._future = self._call(method, *arguments)
         except (OSError, RuntimeError) as lost:
@@ -166,6 +187,104 @@ class There:
             ) from lost
 
 
+def _workers(client: Any) -> dict[str, Any]:
+    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
+
+
+def _result(future: Any, client: Any, needed: Collection[str]) -> Any:
+    """What a call returns for which these workers must be there."""
+    while True:
+        try:
+            return future.result(timeout=PATIENCE)
+        except TimeoutError:
+            if gone := set(needed).difference(_workers(client)):
+                raise OSError(f"worker {', '.join(sorted(gone))} is gone") from None
+
+
+class Group:
+    """Neighbouring shards, each of which is told to draw.
+
+    Parameters
+    ----------
+    members : sequence of Member
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+
+    def tell(self, *message: Any) -> None:
+        """Let all draw, without waiting for them."""
+        for member in self._members:
+            member.send("draw", *message)
+
+    def sums(self) -> Sums:
+        """What they say, in sum."""
+        return added([member.receive() for member in self._members])
+
+
+class Relay:
+    """An actor that tells shards to draw, and adds what they say.
+
+    Parameters
+    ----------
+    shards : sequence of distributed.Actor
+    """
+
+    def __init__(self, shards: Sequence[Any]) -> None:
+        self._shards = shards
+
+    async def draw(self, *message: Any) -> Sums:
+        """Let all draw, beside what else the worker does."""
+        return added(await asyncio.gather(*(shard.draw(*message) for shard in self._shards)))
+
+
+class RelayedGroup(Group):
+    """Neighbouring shards that the worker of the first one speaks to.
+
+    If that fails, each is told directly, and made again if it is lost.
+    """
+
+    def __init__(self, client: Any, members: Sequence[There]) -> None:
+        super().__init__(members)
+        self._client, self._distant = client, members
+        self._of: list[str] = []
+
+    @override
+    def tell(self, *message: Any) -> None:
+        for member in self._distant:
+            member.remember("draw", *message)
+        self._message = message
+        try:
+            self._future = self._relay().draw(*message)
+        except (OSError, RuntimeError):
+            self._future = None
+
+    @override
+    def sums(self) -> Sums:
+        if self._future is not None:
+            with suppress(OSError, RuntimeError):
+                return list(self._result(self._future))
+        self._of = []
+        for member in self._distant:
+            member.tell("draw", *self._message)
+        return super().sums()
+
+    def _relay(self) -> Any:
+        """The actor, a new one if a shard has been made again."""
+        made = [member.made for member in self._distant]
+        keys = [future.key for future in made]
+        if keys != self._of:
+            worker = self._distant[0].worker
+            self._made = self._client.submit(Relay, made, actor=True, pure=False, workers=[worker])
+            self._actor = self._result(self._made)
+            self._of = keys
+        return self._actor
+
+    def _result(self, future: Any) -> Any:
+        return _result(future, self._client, {member.worker for member in self._distant})
+
+
 class Crew:
     """Shards that are sent the same messages.
 
@@ -188,32 +307,42 @@ class Crew:
     def __init__(
         self, instructions: Instructions, shards: Sequence[Load], client: Any, *, recoverable: bool
     ) -> None:
-        self.members: list[Member] = (
-            [Here(instructions, load) for load in shards]
-            if client is None
-            else [
+        size = group_size(len(shards))
+        starts = range(0, len(shards), size)
+        self.members: Sequence[Member]
+        if client is None:
+            here = [Here(instructions, load) for load in shards]
+            self.members = here
+            self._groups = [Group(here[start : start + size]) for start in starts]
+        else:
+            there = [
                 There(client, instructions, load, index, recoverable)
                 for index, load in enumerate(shards)
             ]
-        )
+            self.members = there
+            self._groups = [
+                Group(there[start : start + size])
+                if size == 1
+                else RelayedGroup(client, there[start : start + size])
+                for start in starts
+            ]
         self.number = 0
 
     def begin(self, seeds: Sequence[Any], shared: Any) -> None:
         """Begin a chain in each shard, with a seed of its own."""
         for member, seed in zip(self.members, seeds, strict=True):
             member.send("begin", self.number, seed, shared)
-        self._collect()
+        for member in self.members:
+            member.receive()
+        self.number += 1
 
     def draw(self, which: int, shared: Any) -> list[Any]:
-        """Draw the latent variables of a round; the sums of each shard."""
-        for member in self.members:
-            member.send("draw", self.number, which, shared)
-        return self._collect()
-
-    def _collect(self) -> list[Any]:
-        answers = [member.receive() for member in self.members]
+        """Draw the latent variables of a round; the sums of each group of shards."""
+        for group in self._groups:
+            group.tell(self.number, which, shared)
+        said = [group.sums() for group in self._groups]
         self.number += 1
-        return answers
+        return said
 
     def checkpoint(self, folder: Path) -> None:
         """Write where each shard stands."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_nnsteps.distributed import tasks
+from pymc_nnsteps.distributed.extras import require_client
 
 
 def experiments(
@@ -49,8 +50,9 @@ def experiments(
     Raises
     ------
     ValueError
-        If a setting is there twice, if it or what the function returns is of other things, or if a
-        name that the function returns is that of an argument.
+        If a setting is there twice, if it or what the function returns is of other things, if a
+        name that the function returns is that of an argument, or if a file of the store cannot be
+        read: before anything is computed, and no file is touched.
 
     Notes
     -----
@@ -68,6 +70,7 @@ def experiments(
     0      1     2.5   2.5
     1      2     2.5   5.0
     """
+    require_client(client)
     settings = list(settings) if isinstance(settings, Iterable) else [settings]
     if not all(isinstance(setting, Mapping) for setting in settings):
         raise ValueError("settings must be a sequence of mappings from arguments to values.")
@@ -79,9 +82,10 @@ def experiments(
     folder = Path(store)
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{sha256(text.encode()).hexdigest()[:20]}.json" for text in texts]
-    missing = [i for i, file in enumerate(files) if not file.exists()]
+    found = {i: _read(file) for i, file in enumerate(files) if file.exists()}
+    missing = [i for i in range(len(files)) if i not in found]
     calls = [[settings[i]] for i in missing]
-    with tasks.bar("Experiments", len(files) - len(missing), len(files), progressbar) as grow:
+    with tasks.bar("Experiments", len(found), len(files), progressbar) as grow:
         for number, result in tasks.carried_out(client, function, calls):
             i = missing[number]
             name = f"what function returns at {texts[i]}"
@@ -92,9 +96,22 @@ def experiments(
             part = files[i].with_suffix(f".{uuid4().hex}.part")
             part.write_text(_as_json(name, {"setting": settings[i], "result": dict(result)}))
             part.replace(files[i])
+            found[i] = _read(files[i])
             grow(1)
-    found = [json.loads(file.read_text()) for file in files]
-    return pd.DataFrame([row["setting"] | row["result"] for row in found])
+    return pd.DataFrame([found[i] for i in range(len(files))])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A row of the table."""
+    try:
+        kept = json.loads(file.read_text())
+        row: dict[str, Any] = kept["setting"] | kept["result"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} holds no result that can be read ({error!r}); move it away, and the same call "
+            "computes it again."
+        ) from None
+    return row
 
 
 def _as_json(name: str, values: Mapping[str, Any]) -> str:

@@ -99,6 +99,7 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
         rv for rv in model.basic_RVs if _varies_with_rows(_roots(model, rv), containers)
     )
     shapes = shapes_of(model)
+    _require_no_gaps(model, of_rows)
     for rv in of_rows:
         if shapes[rv][:1] != (n_rows,):
             raise NotConjugate(
@@ -144,6 +145,17 @@ def _number_of_rows(model: pm.Model, exchanged: Collection[str]) -> int:
     if n_rows < 2:
         raise ValueError("the model must have two rows at least, to see that these are rows.")
     return int(n_rows)
+
+
+def _require_no_gaps(model: pm.Model, of_rows: Collection[TensorVariable]) -> None:
+    """Check that PyMC imputes nothing: its variable has an entry for each gap, not for each row."""
+    for rv in of_rows:
+        name = str(rv.name).removesuffix("_unobserved")
+        if name != rv.name and f"{name}_observed" in model.named_vars:
+            raise NotConjugate(
+                f"{name} has missing observations, of which shards have different numbers; leave "
+                "out the rows that have any, in the model and in the shards"
+            )
 
 
 def _roots(model: pm.Model, rv: TensorVariable) -> list[Variable]:

@@ -13,6 +13,7 @@ from xarray import DataTree
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.distributed import tasks
 from pymc_nnsteps.distributed.chains import advance, remember, run_of
+from pymc_nnsteps.distributed.extras import require_client
 from pymc_nnsteps.distributed.runs import Step, begin
 from pymc_nnsteps.distributed.store import Store, location_of
 from pymc_nnsteps.graphs.search import model_or_context
@@ -105,6 +106,7 @@ def sample_distributed(
     >>> folder.cleanup()
     """
     model = model_or_context(model)
+    require_client(client)
     draws = positive_integer("draws", draws)
     if tune not in (None, 0):
         tune = positive_integer("tune", tune)
@@ -174,6 +176,7 @@ def resume(
     >>> bool((again.posterior["x"] == idata.posterior["x"]).all())
     True
     """
+    require_client(client)
     stored = _opened(store, model)
     return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
 
@@ -215,6 +218,7 @@ def extend(
     --------
     See :func:`~pymc_nnsteps.sample_distributed`.
     """
+    require_client(client)
     draws = positive_integer("draws", draws)
     stored = _opened(store, model)
     stored.extend(draws)

@@ -16,6 +16,7 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.distributed.crew import Crew
+from pymc_nnsteps.distributed.extras import require_client
 from pymc_nnsteps.distributed.rounds import rounds_of
 from pymc_nnsteps.distributed.shards import QUICK, Instructions, Load, Point, Shared
 from pymc_nnsteps.graphs.search import model_or_context
@@ -153,6 +154,7 @@ def sample_sharded(
     array([[ 1. , -0.5]])
     """
     model = model_or_context(model)
+    require_client(client)
     draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
     if tune != 0:
         tune = positive_integer("tune", tune)

@@ -49,6 +49,14 @@ COMPILING = Lock()
 """PyTensor compiles in one thread of a process at a time; shards may be in several."""
 
 
+def added(said: Sequence[Sums]) -> Sums:
+    """Sums in sum, one after another: how this rounds depends on their order alone."""
+    total, *others = said
+    for sums in others:
+        total = list(map(add, total, sums))
+    return total
+
+
 class OutOfStepError(RuntimeError):
     """A shard is asked for another message than the next one: what it held has been lost."""
 
@@ -109,6 +117,7 @@ class Shard:
         self.point: Point = {}
         self.number = 0
         self.seconds = 0.0
+        self._said: Sums = []
 
     def _compile(self, instructions: Instructions, load: Load) -> None:
         self._model, planned = pickle.loads(instructions.network)
@@ -149,10 +158,12 @@ class Shard:
                     f"{name} of a shard has values that are impossible in the model; give it "
                     "targets of the same kind as the model's."
                 )
-        self.number = number + 1
+        self.number, self._said = number + 1, []
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
         """Draw the latent variables of a round, and say the sums that are asked for after it.
+
+        Asked once more for the last message, it says the same.
 
         Parameters
         ----------
@@ -167,17 +178,19 @@ class Shard:
         ------
         OutOfStepError
         """
+        if self._said and number == self.number - 1:
+            return self._said
         if number != self.number:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
         start = perf_counter()
         self.point.update(shared)
         for name in self._rounds[which].superseded:
             self.point.pop(name, None)  # its memory is free before there is a new one
-        self.rng, values, sums = self._rounds[which](self.rng, self.point)
+        self.rng, values, self._said = self._rounds[which](self.rng, self.point)
         self.point.update(values)
         self.number += 1
         self.seconds += perf_counter() - start
-        return sums
+        return self._said
 
     def save(self, file: Path) -> None:
         """Write what has been drawn, and the generator."""
@@ -199,7 +212,7 @@ class Shard:
                 f"store {file.parent} holds a run with other rows in a shard; give the same, or "
                 "another folder."
             )
-        self.number, self.point, self.rng = number, point, rng
+        self.number, self.point, self.rng, self._said = number, point, rng, []
 
     @cached_property
     def _digest(self) -> bytes:
@@ -268,17 +281,14 @@ class Shared:
         self.point, self.rng = point, rng
 
     def draw(self, which: int, said: Sequence[Sums]) -> Point:
-        """Draw the shared variables of a round, given the sums of each shard.
+        """Draw the shared variables of a round, given sums of shards.
 
         Raises
         ------
         ValueError
             If what is drawn is no number.
         """
-        total = list(said[0])
-        for sums in said[1:]:
-            total = list(map(add, total, sums))
-        self.rng, values, _ = self._rounds[which](self.rng, self.point, total)
+        self.rng, values, _ = self._rounds[which](self.rng, self.point, added(said))
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(

@@ -1,11 +1,15 @@
 """Many rows, 50-10-1: a plain sweep on one machine, and with rows in shards on workers of Dask.
 
-On one machine the rows are in shards of 250 000 in one process, and memory is what the data leave
-of the peak. Times on workers are the least of several, since others may use the machine; the share
-of messages is what they leave beside the slowest shard's own time.
+On one machine: ``nns.Gibbs`` of the whole model, and shards of 250 000 rows in one process. Memory
+is what the data leave of the peak while it sweeps, old and new values of the latent variables
+included. Times on workers are the least of several, since others may use the machine; the share of
+messages is what they leave beside the slowest shard's own time.
+
+To the times on workers a model is fitted (:func:`fitted`), which says what more workers would do.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +22,7 @@ import pymc as pm
 import pytensor
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed.crew import Crew
+from pymc_nnsteps.distributed.crew import Crew, group_size
 from pymc_nnsteps.distributed.rounds import rounds_of
 from pymc_nnsteps.distributed.sharded import sweep
 from pymc_nnsteps.distributed.shards import Instructions, Load, Shared
@@ -27,7 +31,8 @@ from tests.benchmarks.timing import run_program
 
 UNITS = 10
 LOCAL = (100_000, 300_000, 1_000_000)
-SHARDED = (10_000, 100_000, 1_000_000)
+SHARDED = (10_000, 100_000, 1_000_000, 2_000_000)
+WORKERS = (1, 2, 4)
 SWEEPS = 5
 REPEATS = 6
 
@@ -45,22 +50,100 @@ def network(n_obs: int) -> pm.Model:
 
 def main() -> None:
     for floats in ("float64", "float32"):
-        for n_obs in LOCAL:
-            milliseconds, megabytes, latent = run_program(
-                "shards", "local", str(n_obs), PYTENSOR_FLAGS=f"floatX={floats}"
-            )
-            print(
-                f"  {floats}, n = {n_obs:8}: {milliseconds:7.0f} ms per sweep, "
-                f"{1e6 * milliseconds / n_obs / UNITS:4.0f} ns per row and unit; {megabytes:5.0f} "
-                f"MB, {megabytes / latent:.2f} x latent arrays"
-            )
-    for n_workers in (1, 2):
-        for n_obs in SHARDED:
+        for where in ("plain", "local"):
+            for n_obs in LOCAL:
+                milliseconds, megabytes, latent = run_program(
+                    "shards", where, str(n_obs), PYTENSOR_FLAGS=f"floatX={floats}"
+                )
+                print(
+                    f"  {where}, {floats}, n = {n_obs:8}: {milliseconds:7.0f} ms per sweep, "
+                    f"{1e6 * milliseconds / n_obs / UNITS:4.0f} ns per row and unit; "
+                    f"{megabytes:5.0f} MB, {megabytes / latent:.2f} x latent arrays"
+                )
+    measured = []
+    for n_obs in SHARDED:
+        for n_workers in WORKERS:
             seconds, busy, memory = run_program("shards", "dask", str(n_workers), str(n_obs))
+            measured.append((n_workers, n_obs, seconds))
             print(
                 f"  {n_workers} workers, n = {n_obs:8}: {1e3 * seconds:7.1f} ms a sweep, messages "
                 f"{100 * (1 - busy / seconds):2.0f} %; {memory:5.0f} MB in a worker"
             )
+    report(np.array(measured))
+
+
+def report(measured: np.ndarray) -> None:
+    """Print the fitted model, and what it predicts."""
+    found, covariance = fitted(measured, os.cpu_count() or 1)
+    units = {"c": "us a row", "l": "ms a round", "b": "ms a shard and round"}
+    for (name, unit), value, error in zip(
+        units.items(), found, np.sqrt(np.diag(covariance)), strict=True
+    ):
+        scale = 1e6 if name == "c" else 1e3
+        print(f"  {name} = {scale * value:.3g} +- {scale * error:.2g} {unit}")
+    for n_workers in (16, 256):
+        for how, terms in asked(int(1e8), n_workers).items():
+            error = np.sqrt(terms @ covariance @ terms)
+            print(
+                f"  predicted for n = 1e8, {n_workers} workers {how}: {terms @ found:.2f} +- "
+                f"{error:.2f} s a sweep, of which rows {terms[0] * found[0]:.2f} s"
+            )
+
+
+def fitted(measured: np.ndarray, cores: int) -> tuple[np.ndarray, np.ndarray]:
+    """Least squares on relative errors for ``t = n / min(S, cores) c + l + S b``, of one round.
+
+    Parameters
+    ----------
+    measured : array, shape (m, 3)
+        Workers S, each with one shard; rows n; seconds of a sweep t.
+    cores : int
+        More workers than cores take turns.
+
+    Returns
+    -------
+    array, shape (3,)
+        c, l and b in seconds.
+    array, shape (3, 3)
+        Their covariance, from what the fit leaves.
+    """
+    n_workers, n_obs, seconds = measured.T
+    terms = np.column_stack(
+        [n_obs / np.minimum(n_workers, cores), np.ones(len(seconds)), n_workers]
+    )
+    relative = terms / seconds[:, None]
+    found, *_ = np.linalg.lstsq(relative, np.ones(len(seconds)))
+    left = 1 - relative @ found
+    degrees = len(left) - len(found)
+    return found, np.linalg.inv(relative.T @ relative) * (left @ left) / degrees
+
+
+def asked(n_obs: int, n_workers: int) -> dict[str, np.ndarray]:
+    """What c, l and b are multiplied by, for as many cores as workers, one shard on each."""
+    size = group_size(n_workers)
+    return {
+        "told one by one": np.array([n_obs / n_workers, 1, n_workers]),
+        "told in groups": np.array([n_obs / n_workers, 2, size + -(-n_workers // size)]),
+    }
+
+
+def plain(n_obs: int) -> tuple[float, float, float]:
+    """CPU time of a sweep of ``nns.Gibbs`` in ms, memory beside the data, that of latent arrays."""
+    gibbs(network(1000))  # what compilation takes
+    before = _memory("VmRSS")
+    step, point = gibbs(network(n_obs))
+    _forget_peak()
+    times = []
+    for _ in range(SWEEPS):
+        start = time.process_time()
+        point, _ = step.step(point)
+        times.append(time.process_time() - start)
+    return _result(n_obs, times, before)
+
+
+def gibbs(model: pm.Model) -> tuple[nns.Gibbs, dict[str, np.ndarray]]:
+    """A plain step, and where a chain begins."""
+    return nns.Gibbs(model=model, interweave=False), model.initial_point()
 
 
 def local(n_obs: int) -> tuple[float, float, float]:
@@ -69,14 +152,25 @@ def local(n_obs: int) -> tuple[float, float, float]:
     before = _memory("VmRSS")
     n_shards = max(n_obs // 250_000, 1)
     shared, crew = begun([partial(rows, n_obs // n_shards, i) for i in range(n_shards)], None)
+    _forget_peak()
     changed, times = {}, []
     for _ in range(SWEEPS):
         start = time.process_time()
         changed = sweep(crew, shared, changed)
         times.append(time.process_time() - start)
+    return _result(n_obs, times, before)
+
+
+def _result(n_obs: int, times: list[float], before: float) -> tuple[float, float, float]:
+    """Milliseconds; memory beside the data, and that of the latent arrays, in MB."""
     item = np.dtype(pytensor.config.floatX).itemsize / 2**20
     peak = _memory("VmHWM") - before - 51 * n_obs * item
     return 1e3 * float(np.median(times)), peak, 2 * UNITS * n_obs * item
+
+
+def _forget_peak() -> None:
+    """Let Linux's account of the largest memory begin anew."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def begun(loads: Sequence[Load], client: Any) -> tuple[Shared, Crew]:
@@ -132,5 +226,5 @@ def _busy(crew: Crew) -> list[float]:
 
 if __name__ == "__main__":
     which, *numbers = sys.argv[1:]
-    measure = {"local": local, "dask": dask}[which]
+    measure = {"plain": plain, "local": local, "dask": dask}[which]
     print(json.dumps(measure(*map(int, numbers))))

@@ -84,3 +84,32 @@ def test_bad_input(tmp_path):
         run(lambda base: {"base": 3}, [{"base": 1}], tmp_path)
     with pytest.raises(ValueError, match=r"what function returns at .* must be of numbers"):
         run(lambda base: {"value": {1}}, [{"base": 1}], tmp_path)
+    with pytest.raises(ValueError, match=r"client must be a distributed\.Client"):
+        run(raised, SETTINGS, tmp_path, client=4)
+
+
+@pytest.mark.parametrize("text", ["", '{"setting": {"base": 2, "pow', "[1]", "{}"])
+def test_a_file_that_cannot_be_read_is_named_before_anything_is_done(tmp_path, text):
+    run(raised, SETTINGS[:1], tmp_path)
+    [file] = tmp_path.iterdir()
+    file.write_text(text)
+    asked = []
+    with pytest.raises(ValueError, match=rf"{file} holds no result .* move it away"):
+        run(lambda **setting: asked.append(setting), SETTINGS, tmp_path)
+    assert not asked
+    assert file.read_text() == text
+    file.unlink()
+    assert len(run(raised, SETTINGS, tmp_path)) == len(SETTINGS)
+
+
+def test_a_kill_while_a_result_is_written_leaves_no_half_of_it(tmp_path, monkeypatch):
+    def killed(file, text):
+        file.write_bytes(text.encode()[:20])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(raised, SETTINGS[:2], tmp_path)
+    assert list(tmp_path.iterdir())
+    assert run(raised, SETTINGS[:2], tmp_path)["value"].tolist() == [2, 4]

@@ -242,6 +242,10 @@ def test_bad_input(begun, model, tmp_path):
     begun(store=store, draws=2)
     with pytest.raises(ValueError, match=r"is there already: nns\.resume"):
         begun(store=store)
+    with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 4"):
+        begun(store=tmp_path / "other", client=4)
+    with pytest.raises(ValueError, match=r"client must be a distributed\.Client"):
+        nns.extend(store, 3, client=4)
     with pytest.raises(ValueError, match="holds no run"):
         nns.resume(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()

@@ -1,12 +1,14 @@
 """Rows in shards: the draws of a local sweep, whatever the number of shards."""
 
+from operator import ne
+
 import numpy as np
 import pymc as pm
 import pytest
 from distributed import Client, LocalCluster
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import sharded
+from pymc_nnsteps.distributed import crew, sharded
 from pymc_nnsteps.distributed.crew import Crew
 from pymc_nnsteps.distributed.rounds import rounds_of
 from pymc_nnsteps.distributed.sharded import sample_sharded
@@ -249,19 +251,19 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
         def disturbed(self, which, changed):
             if len(rounds) == 18:
                 forgetful = self.members[0]
-                forgetful._made = client.submit(
+                forgetful.made = client.submit(
                     Shard,
                     *forgetful._arguments,
                     actor=True,
                     pure=False,
-                    workers=[forgetful._worker],
+                    workers=[forgetful.worker],
                 )
                 forgetful._actor = None
             if len(rounds) == 31:
                 [worker] = [
                     worker
                     for worker in cluster.workers.values()
-                    if worker.address == self.members[1]._worker
+                    if worker.address == self.members[1].worker
                 ]
                 cluster.sync(worker.close)
             rounds.append(None)
@@ -274,12 +276,55 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
     assert_same_draws(idata, expected)
 
 
+def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_path, monkeypatch):
+    """Also where a worker is lost that speaks to a group, and one that belongs to another's."""
+    model, _, options, _ = network
+    options = {**options, "draws": 8, "tune": 0, "chains": 1}
+    apart = sample_sharded(model, split(Y, 4), **options)
+    monkeypatch.setattr(crew, "GROUPED_FROM", 4)
+    monkeypatch.setattr(crew, "PATIENCE", 2.0)
+    expected = sample_sharded(model, split(Y, 4), **options)
+    for name, draws in apart.posterior.items():
+        np.testing.assert_allclose(expected.posterior[name], draws, rtol=1e-6)
+    with (
+        LocalCluster(
+            n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        relays = []
+
+        def disturbed(self, which, changed):
+            relays.append([group._of for group in self._groups])
+            if len(relays) == 4:
+                [worker] = [
+                    worker
+                    for worker in cluster.workers.values()
+                    if worker.address == self.members[0].worker
+                ]
+                cluster.sync(worker.close)
+            return original(self, which, changed)
+
+        original = Crew.draw
+        monkeypatch.setattr(Crew, "draw", disturbed)
+        idata = sample_sharded(model, split(Y, 4), client, **options, store=tmp_path)
+    assert_same_draws(idata, expected)
+    first, *_, last = relays[1:]
+    assert all(map(ne, first, last))
+
+
+def test_groups_are_as_many_as_their_shards():
+    assert [crew.group_size(n) for n in (1, 4, 15, 16, 100, 256)] == [1, 1, 1, 4, 10, 16]
+
+
 def test_bad_input_is_named():
     model, y = linear()
     with pytest.raises(ValueError, match="shards must hold one shard"):
         sample_sharded(model, [])
     with pytest.raises(ValueError, match=r"for a single one pass \[shards\]"):
         sample_sharded(model, split(y, 1)[0])
+    with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 'tcp:"):
+        sample_sharded(model, split(y, 1), "tcp://127.0.0.1:8786")
     with pytest.raises(ValueError, match=r"must exchange data containers .*; got rows"):
         sample_sharded(model, split(y, 1), rows=["rows"])
     for shard, message in [
@@ -290,6 +335,14 @@ def test_bad_input_is_named():
     ]:
         with pytest.raises(ValueError, match=message):
             sample_sharded(model, [shard], progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+def test_missing_targets_of_the_model_are_named():
+    y = np.where(np.arange(9) == 4, np.nan, Y[:9])
+    model = nns.intermediate_noise_mlp(X[:9], y, hidden=(2,), noise=0.2)
+    with pytest.raises(nns.NotConjugate, match=r"y has missing observations.* leave out the rows"):
+        rounds_of(model, ["inputs"])
 
 
 def test_classes_that_the_model_does_not_have():
