@@ -60,11 +60,11 @@ from pymc_nnsteps.conditionals.blocks import (
     Member,
     Observation,
     block_of,
-    by_label,
     dense_size,
     evidence_of,
     prior_of,
     split,
+    with_labels,
 )
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
@@ -134,7 +134,7 @@ class Interweaving(Conditional):
         units, n_obs = likelihood.rows.design.shape[1], self.inputs.shape[0]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
-            return expand(by_label(array, prior), {0: units})
+            return expand(with_labels(array, prior), {0: units})
 
         precision = by_unit(prior.precision)
         linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)

@@ -23,11 +23,12 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
-from pymc_nnsteps.joint.plan import Options, explain, plan
+from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import announce, takes
+from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import held_scales
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
