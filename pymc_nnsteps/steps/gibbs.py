@@ -113,8 +113,9 @@ class Gibbs(BlockedStep):
     ValueError
         If ``sweeps``, ``scan``, ``collapse``, ``interweave`` or ``passes`` is not as above, if
         what is asked for by ``True`` is not possible, or if a full conditional is
-        improper at the initial point, as that of a variance with a Gamma prior is if its children
-        are zero.
+        improper at the initial point, as that of a variance with a Gamma prior is if all that is
+        observed is zero. (The scale of weights that begin at zero keeps its value until these have
+        been drawn.)
 
     Notes
     -----
@@ -192,7 +193,8 @@ class Gibbs(BlockedStep):
             require_numbers(model)
             raise ValueError(
                 f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
-                "conditional has no density; start what depends on it elsewhere than at zero, "
+                "conditional has no density, as that of a scale of which all that is seen is "
+                "exactly as its mean; give it a prior that keeps it from zero, or begin elsewhere, "
                 "with initvals."
             )
         announce()
