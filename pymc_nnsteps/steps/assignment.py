@@ -6,6 +6,7 @@ from typing import Any
 
 import pymc as pm
 from pymc.model import modelcontext
+from pymc.step_methods import STEP_METHODS
 from pymc.vartypes import continuous_types
 from pytensor.compile.mode import get_mode
 from pytensor.link.numba.linker import NumbaLinker
@@ -89,9 +90,8 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     Returns
     -------
     list of (TensorVariable, str, str)
-        Free variables, in the model's order, the step that each is given to, and why. NUTS stands
-        for what PyMC takes for a continuous variable: another of its steps, if its density has no
-        gradient.
+        Free variables, in the model's order, the step that each is given to, and why. Log
+        densities are taken to have gradients by continuous variables.
     """
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
@@ -114,7 +114,9 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
 
 
 def _of_pymc(rv: TensorVariable) -> str:
-    return "NUTS" if rv.dtype in continuous_types else "a step of PyMC for discrete variables"
+    """The step that PyMC takes, for a density with a gradient if the variable is continuous."""
+    has_grad = rv.dtype in continuous_types
+    return str(max(STEP_METHODS, key=lambda step: step._competence(rv, has_grad)).__name__)
 
 
 def _why_not_moved(model: pm.Model, left: Sequence[TensorVariable]) -> str | None:
