@@ -5,6 +5,7 @@ a model that nobody means, and that no reader takes.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -141,11 +142,12 @@ def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
 
     PyMC takes those of the entries that are observed by a mask.
     """
-    whole = model.named_vars.get(rv.name.removesuffix("_observed"))
+    whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
     if whole not in model.deterministics:
         return None
-    for parameter in parameters(rv):
-        match parameter.owner:
+    nodes: list[Any] = [parameter.owner for parameter in parameters(rv)]
+    for node in nodes:
+        match node:
             case Apply(op=AdvancedSubtensor(), inputs=[full, Constant(data=mask)]):
                 [shape] = _evaluated([full.shape])
                 if mask.dtype == bool and not _agree(shape, mask.shape, repeated=True):

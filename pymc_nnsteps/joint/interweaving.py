@@ -215,18 +215,31 @@ def propose_interwoven(
             if expected:
                 declined[z] = f"not interwoven: {reason}"
             continue
-        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(shapes))):
             if expected:
-                declined[z] = (
-                    f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
-                    f"{LONGEST_ROW} (interweave=True does it all the same)"
-                )
+                declined[z] = too_long
             continue
         moves[a] = move
         if a not in collapsed:
             puts = (*move.likelihood.before, move, move.likelihood.fresh, block)
             replacements.append(Replacement(by_variable[a], (block,), puts))
     return Proposals(tuple(replacements), tuple(moves), declined)
+
+
+def why_too_long(n_weights: int) -> str | None:
+    """Why rows are not interwoven where that is left open, if they are too long for it.
+
+    Parameters
+    ----------
+    n_weights : int
+        Number of a unit's weights and biases.
+    """
+    if n_weights <= LONGEST_ROW:
+        return None
+    return (
+        f"not interwoven: a unit has {n_weights} weights, more than {LONGEST_ROW} (interweave=True "
+        "does it all the same)"
+    )
 
 
 def match_interweaving(

@@ -72,7 +72,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.joint.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.joint.interweaving import LONGEST_ROW
+from pymc_nnsteps.joint.interweaving import why_too_long
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -201,11 +201,8 @@ def propose_interwoven_gates(
                 ) from None
             declined[gates] = f"not interwoven: {reason}"
             continue
-        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
-            declined[gates] = (
-                f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
-                f"{LONGEST_ROW} (interweave=True does it all the same)"
-            )
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(shapes))):
+            declined[gates] = too_long
             continue
         layer, likelihood = move.layer, move.layer.likelihood
         before = layer.draws[:-1] if collapse else likelihood.before

@@ -18,6 +18,7 @@ from pymc_nnsteps.joint.interweaving import propose_interwoven
 from pymc_nnsteps.joint.interwoven_gates import propose_interwoven_gates
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan, order_scan
+from pymc_nnsteps.tables import as_text
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,8 @@ class Explanation:
 
     @override
     def __str__(self) -> str:
-        table = [("variable", "conditional", "")]
-        table += [(variable, found or "-", why) for variable, found, why in self.rows]
-        widths = [max(len(row[column]) for row in table) for column in range(2)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in table]
+        rows = [(variable, found or "-", why) for variable, found, why in self.rows]
+        table = as_text(["variable", "conditional", ""], rows)
         given: dict[tuple[str, str], list[str]] = {}
         for variable, step, why in self.beside:
             given.setdefault((step, why), []).append(variable)
@@ -73,7 +72,7 @@ class Explanation:
             f"pm.sample gives {', '.join(variables)} to {step}: {why}"
             for (step, why), variables in given.items()
         ]
-        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:], *notes])
+        return "\n".join([table, *notes])
 
     __repr__ = __str__
 
