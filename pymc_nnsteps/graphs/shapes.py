@@ -5,7 +5,6 @@ a model that nobody means, and that no reader takes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -143,12 +142,13 @@ def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
     PyMC takes those of the entries that are observed by a mask.
     """
     whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
-    if whole not in model.deterministics:
+    if whole not in model.deterministics or not _is_univariate(rv):
         return None
-    nodes: list[Any] = [parameter.owner for parameter in parameters(rv)]
-    for node in nodes:
-        match node:
-            case Apply(op=AdvancedSubtensor(), inputs=[full, Constant(data=mask)]):
+    for parameter in parameters(rv):
+        match parameter.owner:
+            case Apply(
+                op=AdvancedSubtensor(), inputs=[TensorVariable() as full, Constant(data=mask)]
+            ):
                 [shape] = _evaluated([full.shape])
                 if mask.dtype == bool and not _agree(shape, mask.shape, repeated=True):
                     return (
