@@ -104,7 +104,10 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif needs_gibbs(model, rv):
             step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv not in weights:
-            step, why = _of_pymc(rv), "only variables of networks are given to other steps"
+            step, why = (
+                _of_pymc(rv),
+                "other steps take only networks with latent layers or learnt scales",
+            )
         elif unmoved is not None:
             step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
         else:

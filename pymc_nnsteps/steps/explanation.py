@@ -60,7 +60,7 @@ def explain(
     -------------------------------------------------------
     slope     Gaussian     children: y
     curve     -            its prior is Laplace, not Normal
-    pm.sample gives slope, curve to NUTS: only variables of networks are given to other steps
+    pm.sample gives slope, curve to NUTS: other steps take only networks with latent layers or learnt scales
     """
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes)
