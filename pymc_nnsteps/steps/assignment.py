@@ -106,7 +106,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif rv not in weights:
             step, why = (
                 _of_pymc(rv),
-                "other steps take only networks with latent layers or learnt scales",
+                "others are for networks with latent layers or learnt scales",
             )
         elif unmoved is not None:
             step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"

@@ -52,15 +52,15 @@ def explain(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> with pm.Model() as model:
     ...     slope = pm.Normal("slope")
-    ...     curve = pm.Laplace("curve", 0, 1)
-    ...     mean = slope * np.arange(3.0) + curve * np.arange(3.0) ** 2
+    ...     bend = pm.Laplace("bend", 0, 1)
+    ...     mean = slope * np.arange(3.0) + bend * np.arange(3.0) ** 2
     ...     y = pm.Normal("y", mean, 0.1, observed=[0.1, 0.9, 2.1])
     >>> print(nns.explain(model))
     variable  conditional
     -------------------------------------------------------
     slope     Gaussian     children: y
-    curve     -            its prior is Laplace, not Normal
-    pm.sample gives slope, curve to NUTS: other steps take only networks with latent layers or learnt scales
+    bend      -            its prior is Laplace, not Normal
+    pm.sample gives slope, bend to NUTS: others are for networks with latent layers or learnt scales
     """
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes)

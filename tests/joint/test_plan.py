@@ -121,7 +121,7 @@ def test_why_variables_are_not_given_to_hmc():
     assert reason(network, "W_ih1") == "HMC: weights of a network whose scales Gibbs draws"
     with network:
         pm.Normal("apart")
-    assert reason(network, "apart").startswith("NUTS: other steps take only networks")
+    assert reason(network, "apart").startswith("NUTS: others are for networks")
     assert reason(network, "W_ih1").endswith("as apart would be left to NUTS")
     curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")
     assert reason(curved, "W_ih1").endswith("has no rule for squares")
