@@ -27,7 +27,6 @@ from pymc_nnsteps.distributed.sampling import extend, resume, sample_distributed
 from pymc_nnsteps.distributed.sharded import sample_sharded
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.joint.plan import explain
 from pymc_nnsteps.models import (
     Conv2D,
     Prior,
@@ -43,6 +42,7 @@ from pymc_nnsteps.prediction import log_likelihood, partial_dependence, predict
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
+from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.variational import fit
 
 __version__ = version("pymc_nnsteps")

@@ -1,7 +1,7 @@
 """Named tables: the numbers of an input with the names of its columns and the labels of its rows.
 
 Tables of pandas and xarray, and any frame with ``columns`` (polars) or ``column_names`` (Arrow),
-are read by their names; everything else is an array without names.
+are read by their names; everything else is an array without names. Results print as tables of text.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-__all__ = ["Table", "numbers", "require_same_rows"]
+__all__ = ["Table", "as_text", "numbers", "require_same_rows"]
 
 
 @dataclass(frozen=True)
@@ -215,3 +215,29 @@ def as_array(name: str, data: object) -> NDArray[Any]:
 
 def _is_numeric(array: NDArray[Any]) -> bool:
     return array.dtype.kind in "biuf"
+
+
+def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows below a header, in columns that begin where the longest entry before leaves them.
+
+    Parameters
+    ----------
+    header : sequence of str
+    rows : sequence of sequence of str
+        As many entries each.
+
+    Examples
+    --------
+    >>> print(as_text(["variable", "law"], [["a", "Gaussian"], ["variance", ""]]))
+    variable  law
+    ------------------
+    a         Gaussian
+    variance
+    """
+    table = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    head, *lines = (
+        "  ".join(f"{entry:<{width}}" for entry, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    )
+    return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])

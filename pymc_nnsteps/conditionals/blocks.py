@@ -20,7 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten, matmul_last, varies
 from pymc_nnsteps.graphs.lengths import lengths, stated_lengths
-from pymc_nnsteps.graphs.linear_terms import Length, Term
+from pymc_nnsteps.graphs.linear_terms import Length, Picked, Term
 from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 
 
@@ -117,7 +117,8 @@ class Evidence:
     At each label; axes: design (labels, n, d), response, weight and factor (labels, n). No factor
     is one. ``index`` holds, for a label axis at which the child picks entries of the block, the
     entries and the block's length. ``parts`` are the columns of the design that belong to each
-    variable: products of them spare an array of all (patches, and a column of ones).
+    variable: products of them spare an array of all (patches, and a column of ones). ``picked``
+    holds, where a label has one row that is one of a few, these (n, d) and which it is.
     """
 
     design: TensorVariable
@@ -126,6 +127,7 @@ class Evidence:
     weight: TensorVariable
     factor: TensorVariable | None
     index: tuple[tuple[TensorVariable, Length] | None, ...]
+    picked: Picked | None = None
 
     @property
     def n_label_axes(self) -> int:
@@ -198,18 +200,30 @@ class Evidence:
             return self._gather(self._against_design(weight * self.response))
         return self._gather(weight * self._against_design(self.response))
 
-    def by_every_label(self) -> "Evidence":
-        """The same with all labels of the block: nothing is said of those that are not picked.
+    def rows(self, *, in_part: bool) -> "Rows | None":
+        """What the child says through a design that all labels share.
 
-        If the design varies with the label it is left as it is.
+        None if there is no such design, or if the child picks labels and may not: ``in_part`` says
+        whether it may. Nothing is said then of those that it does not pick.
         """
-        if not self.indexed or self.shared_design is None:
-            return self
-        weight = self._gather(self.design_weight)
-        score = self._gather(self.response_weight * self.response)
-        response = score / pt.maximum(weight, np.finfo(weight.dtype).tiny)
-        index = (None,) * self.n_label_axes
-        return replace(self, response=response, weight=weight, factor=None, index=index)
+        design, weight = self.shared_design, self.design_weight
+        score = self.response_weight * self.response
+        if not self.indexed:
+            return None if design is None else Rows(design, weight, score)
+        if not in_part:
+            return None
+        if self.picked is not None:
+            return Rows(self.picked.source, self._put(weight), self._put(score))
+        return None if design is None else Rows(design, self._gather(weight), self._gather(score))
+
+    def _put(self, array: TensorVariable) -> TensorVariable:
+        """Sum what is said of rows that are picked, (labels, 1), into all rows of all labels."""
+        assert self.picked is not None
+        [(labels, length)] = (index for index in self.index if index is not None)
+        zeros = pt.zeros((length, self.picked.source.shape[0]), dtype=array.dtype)
+        spread = expand(array, {0: labels.shape[0]})[:, 0]
+        said: TensorVariable = zeros[labels, self.picked.index].inc(spread)
+        return said
 
     @property
     def _shared_parts(self) -> list[TensorVariable]:
@@ -244,23 +258,23 @@ class Rows:
     score: TensorVariable
 
 
-def rows_of(evidence: Sequence[Evidence]) -> Rows | None:
+def rows_of(evidence: Sequence[Evidence], *, in_part: bool = False) -> Rows | None:
     """Stack what children say; those with the same design share its rows.
 
-    None if a design varies with the label, if a child picks labels, or if there are none.
+    None if a design varies with the label, if a child picks labels and may not (``in_part``), or if
+    there are none.
     """
     found: list[Rows] = []
     for seen in evidence:
-        design = seen.shared_design
-        if design is None or seen.indexed:
+        rows = seen.rows(in_part=in_part)
+        if rows is None:
             return None
-        weight, score = seen.design_weight, seen.response_weight * seen.response
         for i, other in enumerate(found):
-            if equal_computations([design], [other.design]):
-                found[i] = Rows(design, other.weight + weight, other.score + score)
+            if equal_computations([rows.design], [other.design]):
+                found[i] = Rows(rows.design, other.weight + rows.weight, other.score + rows.score)
                 break
         else:
-            found.append(Rows(design, weight, score))
+            found.append(rows)
     if len(found) < 2:
         return found[0] if found else None
     last = evidence[0].n_label_axes
@@ -296,7 +310,7 @@ def block_of(members: Sequence[Layout]) -> TensorVariable:
     return concatenate([_flat(member, member.rv) for member in members], label_lengths)
 
 
-def by_label(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
+def with_labels(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
     """An array of a block with an axis of labels: one label where the block has none."""
     return array if prior.label_lengths else array[None]
 
@@ -345,7 +359,8 @@ def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
         flatten(response, n, n_rows),
         by_row(weight),
         None if factor is None else by_row(factor.dimshuffle(*axes.labels, *axes.rows)),
-        tuple(_picked(members[0], seen, axis) for axis in axes.labels),
+        tuple(_picked_labels(members[0], seen, axis) for axis in axes.labels),
+        _picked_rows(members, terms),
     )
 
 
@@ -418,7 +433,21 @@ def _lies_before(array: TensorVariable, first: Sequence[int], others: Sequence[i
     return bool(places and behind) and max(places) < min(behind)
 
 
-def _picked(first: Layout, seen: Observation, axis: int) -> tuple[TensorVariable, Length] | None:
+def _picked_rows(members: Sequence[Layout], terms: Sequence[Term]) -> Picked | None:
+    """The rows of a design (n, d) of which a child picks one at each label, and which ones."""
+    [(member, term), *others] = zip(members, terms, strict=True)
+    if others or term.picked is None:
+        return None
+    source = term.picked.source.dimshuffle(0, *(1 + axis for axis in member.dense))
+    lengths_of_entries = {1 + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
+    return replace(
+        term.picked, source=flatten(expand(source, lengths_of_entries), 1, source.ndim - 1)
+    )
+
+
+def _picked_labels(
+    first: Layout, seen: Observation, axis: int
+) -> tuple[TensorVariable, Length] | None:
     """The entries of the block that a child picks at a label axis, and the block's length."""
     link = seen.terms[0].links[axis]
     assert link is not None

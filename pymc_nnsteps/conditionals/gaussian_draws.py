@@ -179,7 +179,7 @@ def draw_by_band(
         expand(seen.weight.dimshuffle(n), {0: design.shape[0]}),
         flatten(_expand_labels(seen.response, prior), 0, n),
         prior.shared_precision(),
-        _by_label(_mean(prior), prior),
+        _in_one_axis(_mean(prior), prior),
         pt.stack([pt.as_tensor(length, dtype="int64") for length in lengths]),
         flatten(noise, 0, n),
     )
@@ -264,8 +264,8 @@ def _unless_lost(
         flatten(block, 0, n),
         *(flatten(array, 0, 0 if shared else n) for array in (matrix, factor)),
         *_cases(evidence, prior),
-        _by_label(prior.precision, prior),
-        _by_label(_mean(prior), prior),
+        _in_one_axis(prior.precision, prior),
+        _in_one_axis(_mean(prior), prior),
         flatten(noise, 0, n),
     )
     given: list[Variable] = [block, matrix, factor, prior.precision, noise]
@@ -356,7 +356,7 @@ def _noise(rng: Variable, prior: BlockPrior) -> Drawn:
     return standard_normal(rng, prior.shape, prior.precision.dtype)
 
 
-def _by_label(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
+def _in_one_axis(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
     """An array (labels, d) with its labels in one axis, of length one if it is the same for all."""
     n = len(prior.label_lengths)
     spread = n > 1 and varies(array, range(n))

@@ -43,6 +43,11 @@ variational Bayes for elaborate distributions*, 2011; Andrews and Mallows, 1974)
     v \mid a \sim N^+(0, a), \; a \sim \text{Exp}\left(\tfrac{\lambda^2}{2}\right)
     \;\Rightarrow\; v \sim \text{Exp}(\lambda).
 
+Where all children are exactly at their means, as weights are that start at zero, a prior may leave
+no such law: that of a half-Normal standard deviation would be :math:`v^{-n} e^{-v^2/2}`, which has
+no integral. If draws of other variables will change this, :math:`v` keeps its value until then: an
+event without probability but at the start, so that the posterior is left invariant.
+
 These are Neal's conditionals of precisions (*Neural Network Models Implemented in the Flexible
 Bayesian Modelling Software*, eqs 27-31), drawn exactly for all shapes, and those of global and
 local scales of shrinkage priors.
@@ -284,6 +289,9 @@ class Scale(Additive):
         What the prior is a mixture of.
     bounds : tuple of two TensorVariable, optional
         Of the variable.
+    keeps : bool
+        Whether the variable keeps its value where it has no law, as where all children are zero:
+        they, or their means, are drawn as well.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -292,6 +300,7 @@ class Scale(Additive):
     scaled: tuple[Scaled, ...]
     mixture: Mixture | None = None
     bounds: tuple[TensorVariable, TensorVariable] | None = None
+    keeps: bool = False
 
     @property
     @override
@@ -346,7 +355,17 @@ class Scale(Additive):
             rng, value = truncated_generalized_inverse_gaussian(
                 rng, nu.astype(rv.dtype), total.delta2, total.lambda2, *bounds
             )
-        return Draw(rng, {rv: typed_like(rv, value if self.root == 1 else pt.sqrt(value))})
+        value = value if self.root == 1 else pt.sqrt(value)
+        if self.keeps:
+            value = pt.switch(self._has_no_law(total), rv, value)
+        return Draw(rng, {rv: typed_like(rv, value)})
+
+    def _has_no_law(self, total: Exponents) -> TensorVariable:
+        """Where the density has no integral: at zero, or at infinity."""
+        at_zero = pt.eq(total.delta2, 0) & pt.le(total.nu, 0)
+        if self.bounds is not None:
+            return at_zero & pt.eq(self.bounds[0], 0)
+        return at_zero | (pt.eq(total.lambda2, 0) & pt.ge(total.nu, 0))
 
 
 def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, TensorVariable]:
@@ -381,16 +400,31 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     require_transform(model, rv, Interval if op in BOUNDED else LogTransform)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     root = _root(op, scaled)
+    law = Scale((rv,), root, _exponents(), scaled, keeps=_may_change(model, rv, scaled))
     if op in BOUNDED:
         lower, upper = given
         if (least := constant_or_none(lower)) is None or np.any(least < 0):
             raise NotConjugate("its prior is Uniform and not known to be positive")
-        return Scale((rv,), root, _exponents(1 / root), scaled, bounds=(lower, upper))
+        return replace(law, prior=_exponents(1 / root), bounds=(lower, upper))
     if root == 1:
-        return Scale((rv,), root, PRIORS[op](*given), scaled)
+        return replace(law, prior=PRIORS[op](*given))
     if op in MIXTURES:
-        return Scale((rv,), root, _exponents(), scaled, mixture=MIXTURES[op])
-    return Scale((rv,), root, SQUARES[op](*given), scaled)
+        return replace(law, mixture=MIXTURES[op])
+    return replace(law, prior=SQUARES[op](*given))
+
+
+def _may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) -> bool:
+    """Whether other draws change a child of a variable, or what it is around."""
+    others = set(model.free_RVs) - {rv}
+    return any(
+        seen.child in others
+        or any(
+            depends_on(parameter, others, model.basic_RVs)
+            for i, parameter in enumerate(parameters(seen.child))
+            if i != seen.role.scale
+        )
+        for seen in scaled
+    )
 
 
 def _root(op: type, scaled: Sequence[Scaled]) -> int:

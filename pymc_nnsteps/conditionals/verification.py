@@ -43,6 +43,7 @@ from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.tables import as_text
 
 SCALES = (0.3, 1.0, 1.0, 3.0, 30.0, 1e3)
 """Distances from the bulk of a law, in units of its own, at which densities are compared."""
@@ -72,11 +73,8 @@ class Verification:
 
     @override
     def __str__(self) -> str:
-        table = [("variable", "law", "difference")]
-        table += [(variables, law, f"{difference:.1e}") for variables, law, difference in self.rows]
-        widths = [max(len(row[column]) for row in table) for column in range(2)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in table]
-        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+        rows = [(variables, law, f"{difference:.1e}") for variables, law, difference in self.rows]
+        return as_text(["variable", "law", "difference"], rows)
 
     __repr__ = __str__
 

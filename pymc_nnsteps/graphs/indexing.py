@@ -21,6 +21,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import (
     Length,
     Link,
+    Picked,
     Term,
     add,
     cut_links,
@@ -139,7 +140,19 @@ def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
     order = arrays.carried(term.out_ndim)
     links = [None if axis is None else term.links[axis] for axis in order]
     links[arrays.position : arrays.position + arrays.ndim] = new
-    return Term(tuple(links), _gathered(term, arrays, order))
+    return Term(tuple(links), _gathered(term, arrays, order), picked=_picked(term, arrays))
+
+
+def _picked(term: Term, arrays: IndexArrays) -> Picked | None:
+    """Entries of a matrix, where one of its axes is the variable's and the other is the map's."""
+    if term.out_ndim != 2 or len(arrays.axes) != 2 or arrays.ndim != 1:
+        return None
+    ways = [axis for axis in arrays.axes if term.varies_along(axis)]
+    if len(ways) != 1 or term.links[ways[0]] is not None:
+        return None
+    index = arrays.arrays[arrays.axes.index(ways[0])]
+    source = term.coefficient.dimshuffle(*ways, *range(term.out_ndim, term.coefficient.ndim))
+    return None if index.type.broadcastable[0] else Picked(source, index)
 
 
 def _gathered(term: Term, arrays: IndexArrays, order: Sequence[int | None]) -> TensorVariable:

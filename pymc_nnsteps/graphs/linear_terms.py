@@ -47,6 +47,22 @@ Links = tuple[Link | None, ...]
 
 
 @dataclass(frozen=True)
+class Picked:
+    """Entries, one for each entry of an output's only axis, of an array with fewer of them.
+
+    Attributes
+    ----------
+    source : TensorVariable
+        Entries, then axes of the variable: what the coefficient's rows are taken from.
+    index : TensorVariable
+        An integer vector: which of them.
+    """
+
+    source: TensorVariable
+    index: TensorVariable
+
+
+@dataclass(frozen=True)
 class Term:
     """One variable's part of an affine map.
 
@@ -63,11 +79,15 @@ class Term:
     factor : TensorVariable, optional
         What the sum was multiplied with last (gates, a temperature); None: one. Apart from the
         coefficient it leaves that as shared as it was. Axes of the output.
+    picked : Picked, optional
+        What the coefficient is made of, where entries of a matrix are seen whose columns are maps
+        of their own (targets of a table with gaps), and its rows those of the variable.
     """
 
     links: Links
     coefficient: TensorVariable
     factor: TensorVariable | None = None
+    picked: Picked | None = None
 
     @property
     def out_ndim(self) -> int:
@@ -197,6 +217,8 @@ def without_link(links: Links, axis: int) -> Links:
 
 def shuffle(term: Term, order: Sequence[Any], rv: TensorVariable) -> Term:
     """Permute, insert ("x") and drop output axes; a dropped one may hold a chosen entry."""
+    if list(order) == list(range(term.out_ndim)):
+        return term
     for axis, link in reversed(list(enumerate(term.links))):
         if axis not in order and link is not None and link.index is not None:
             term = pick(term, axis, 0, rv)

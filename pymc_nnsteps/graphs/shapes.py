@@ -12,12 +12,13 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -93,10 +94,15 @@ def require_fitting_data(model: pm.Model) -> None:
             continue
         value = model.rvs_to_values[rv]
         given = [parameter.shape for parameter in parameters(rv)] if _is_univariate(rv) else []
+        used = set(ancestors([rv, value]))
+        names = [variable.name for variable in model.data_vars if variable in used]
+        if (wrong := _other_rows(model, rv)) is not None:
+            raise ValueError(
+                f"{wrong}; give {' and '.join(names)} as many rows, or make the model anew: which "
+                "targets are missing is a part of it."
+            )
         data, size, *shapes = _evaluated([value.shape, rv.shape, *given])
         if (wrong := _misfit(rv, data, size, shapes)) is not None:
-            used = set(ancestors([rv, value]))
-            names = [variable.name for variable in model.data_vars if variable in used]
             remedy = "give both the same shape"
             if len(names) > 1:
                 remedy = f"exchange {' and '.join(names)} together, by one pm.set_data"
@@ -128,6 +134,28 @@ def _is_univariate(rv: TensorVariable) -> bool:
     """Whether each entry of ``rv`` has a density of its own."""
     op = rv.owner.op
     return isinstance(op, RandomVariable) and op.ndim_supp == 0
+
+
+def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
+    """What is wrong if parameters have not the shape of a variable of which entries are missing.
+
+    PyMC takes those of the entries that are observed by a mask.
+    """
+    whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
+    if whole not in model.deterministics or not _is_univariate(rv):
+        return None
+    for parameter in parameters(rv):
+        match parameter.owner:
+            case Apply(
+                op=AdvancedSubtensor(), inputs=[TensorVariable() as full, Constant(data=mask)]
+            ):
+                [shape] = _evaluated([full.shape])
+                if mask.dtype == bool and not _agree(shape, mask.shape, repeated=True):
+                    return (
+                        f"{describe(whole)}, which has missing entries, has shape {mask.shape}, "
+                        f"but its distribution has shape {tuple(shape)}"
+                    )
+    return None
 
 
 def _misfit(

@@ -44,11 +44,11 @@ from pymc_nnsteps.conditionals.augmentation import augmented, with_any_precision
 from pymc_nnsteps.conditionals.blocks import (
     Child,
     Observation,
-    by_label,
     evidence_of,
     prior_of,
     rows_of,
     split,
+    with_labels,
 )
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates
@@ -134,7 +134,7 @@ class CollapsedWeights(Conditional):
         zero = pt.zeros((n_units, n_obs), inputs.dtype)
 
         def per_case(array: TensorVariable) -> TensorVariable:
-            return expand(by_label(array, prior), {0: n_units, 1: n_obs})
+            return expand(with_labels(array, prior), {0: n_units, 1: n_obs})
 
         information, score = collapsed_information(
             inputs,
@@ -147,7 +147,7 @@ class CollapsedWeights(Conditional):
         )
         total = score.T if own is None else score.T + own.score
         linear = pt.dot(total, inputs)
-        precision = expand(by_label(prior.precision, prior), {0: n_units})
+        precision = expand(with_labels(prior.precision, prior), {0: n_units})
         if prior.mean is not None:
             linear = linear + prior.precision * prior.mean
         matrix = information + pt.diag(precision.ravel())

@@ -60,11 +60,11 @@ from pymc_nnsteps.conditionals.blocks import (
     Member,
     Observation,
     block_of,
-    by_label,
     dense_size,
     evidence_of,
     prior_of,
     split,
+    with_labels,
 )
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
@@ -134,7 +134,7 @@ class Interweaving(Conditional):
         units, n_obs = likelihood.rows.design.shape[1], self.inputs.shape[0]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
-            return expand(by_label(array, prior), {0: units})
+            return expand(with_labels(array, prior), {0: units})
 
         precision = by_unit(prior.precision)
         linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
@@ -215,18 +215,31 @@ def propose_interwoven(
             if expected:
                 declined[z] = f"not interwoven: {reason}"
             continue
-        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(shapes))):
             if expected:
-                declined[z] = (
-                    f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
-                    f"{LONGEST_ROW} (interweave=True does it all the same)"
-                )
+                declined[z] = too_long
             continue
         moves[a] = move
         if a not in collapsed:
             puts = (*move.likelihood.before, move, move.likelihood.fresh, block)
             replacements.append(Replacement(by_variable[a], (block,), puts))
     return Proposals(tuple(replacements), tuple(moves), declined)
+
+
+def why_too_long(n_weights: int) -> str | None:
+    """Why rows are not interwoven where that is left open, if they are too long for it.
+
+    Parameters
+    ----------
+    n_weights : int
+        Number of a unit's weights and biases.
+    """
+    if n_weights <= LONGEST_ROW:
+        return None
+    return (
+        f"not interwoven: a unit has {n_weights} weights, more than {LONGEST_ROW} (interweave=True "
+        "does it all the same)"
+    )
 
 
 def match_interweaving(

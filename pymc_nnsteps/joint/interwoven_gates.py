@@ -57,11 +57,11 @@ from pymc_nnsteps.conditionals.augmentation import with_any_precision
 from pymc_nnsteps.conditionals.blocks import (
     Evidence,
     block_of,
-    by_label,
     dense_size,
     evidence_of,
     prior_of,
     split,
+    with_labels,
 )
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gates import Gates
@@ -72,7 +72,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.joint.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.joint.interweaving import LONGEST_ROW
+from pymc_nnsteps.joint.interweaving import why_too_long
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -125,21 +125,21 @@ class InterwovenGates(Conditional):
 
         def factor_of(seen: Evidence) -> TensorVariable:
             factor = pt.ones_like(seen.weight) if seen.factor is None else seen.factor
-            return expand(by_label(factor, prior), {0: units, 1: n_obs})
+            return expand(with_labels(factor, prior), {0: units, 1: n_obs})
 
         by_gates = through.get(gates)
         logit_factor = pt.zeros((units, n_obs)) if by_gates is None else factor_of(by_gates)
         [level_factor] = substitute([factor_of(seen_by_activations)], {gates: pt.ones_like(gates)})
         [behind_gates] = self.layer.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
-        precision = expand(by_label(prior.precision, prior), {0: units})
+        precision = expand(with_labels(prior.precision, prior), {0: units})
         mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
         rng, normal = standard_normal(rng, (self.passes, units, inputs.shape[1]), "float64")
         rng, refresh = uniform(rng, (self.passes, units, n_obs))
         rng, accept = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_gated_rows(
             inputs,
-            by_label(block_of(members), prior),
+            with_labels(block_of(members), prior),
             precision,
             precision * mean,
             gates.T.astype("float64"),
@@ -201,11 +201,8 @@ def propose_interwoven_gates(
                 ) from None
             declined[gates] = f"not interwoven: {reason}"
             continue
-        if interweave == "auto" and move.row_length(shapes) > LONGEST_ROW:
-            declined[gates] = (
-                f"not interwoven: a unit has {move.row_length(shapes)} weights, more than "
-                f"{LONGEST_ROW} (interweave=True does it all the same)"
-            )
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(shapes))):
+            declined[gates] = too_long
             continue
         layer, likelihood = move.layer, move.layer.likelihood
         before = layer.draws[:-1] if collapse else likelihood.before

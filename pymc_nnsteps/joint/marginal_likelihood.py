@@ -137,7 +137,7 @@ def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:
         else:
             observations.append(with_any_precision(child))
     evidence = [evidence_of(activations.members, seen) for seen in observations]
-    rows = rows_of([seen.by_every_label() for seen in evidence])
+    rows = rows_of(evidence, in_part=True)
     if rows is None:
         raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
     before = (Augmentation(held),) if held else ()

@@ -9,16 +9,16 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
-from pymc_nnsteps.conditionals.recognition import find_conditionals, recognise
+from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import children, model_or_context
-from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
+from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.joint.chain import propose_chains
 from pymc_nnsteps.joint.collapse import propose_collapsed
 from pymc_nnsteps.joint.interweaving import propose_interwoven
 from pymc_nnsteps.joint.interwoven_gates import propose_interwoven_gates
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan, order_scan
+from pymc_nnsteps.tables import as_text
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,25 @@ class Explanation:
     ----------
     rows : tuple of (str, str or None, str)
         Variable, conditional (None if there is none), and how or why not.
+    beside : tuple of (str, str, str)
+        Variable, another step that ``pm.sample`` gives it to by itself, and why.
     """
 
     rows: tuple[tuple[str, str | None, str], ...]
+    beside: tuple[tuple[str, str, str], ...] = ()
 
     @override
     def __str__(self) -> str:
-        table = [("variable", "conditional", "")]
-        table += [(variable, found or "-", why) for variable, found, why in self.rows]
-        widths = [max(len(row[column]) for row in table) for column in range(2)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in table]
-        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+        rows = [(variable, found or "-", why) for variable, found, why in self.rows]
+        table = as_text(["variable", "conditional", ""], rows)
+        given: dict[tuple[str, str], list[str]] = {}
+        for variable, step, why in self.beside:
+            given.setdefault((step, why), []).append(variable)
+        notes = [
+            f"pm.sample gives {', '.join(variables)} to {step}: {why}"
+            for (step, why), variables in given.items()
+        ]
+        return "\n".join([table, *notes])
 
     __repr__ = __str__
 
@@ -175,52 +183,3 @@ def _row(
 
 def _others(draw: Conditional, rv: TensorVariable) -> str:
     return ", ".join(describe(other) for other in draw.draws if other is not rv)
-
-
-def explain(
-    model: pm.Model | None = None,
-    *,
-    scan: Scan = "sequential",
-    collapse: Choice = "auto",
-    interweave: Choice = "auto",
-    passes: int = 5,
-) -> Explanation:
-    """Show what :class:`~pymc_nnsteps.Gibbs` draws of a model, how, and what it cannot draw.
-
-    Parameters
-    ----------
-    model : pm.Model, optional
-        Taken from the context if not given.
-    scan, collapse, interweave, passes
-        As for :class:`~pymc_nnsteps.Gibbs`, which runs what is shown here.
-
-    Returns
-    -------
-    Explanation
-        Prints as a table: variable, conditional, and the variables it is drawn jointly with,
-        those that are integrated out and those it is moved with, or the reason why there is none.
-
-    Raises
-    ------
-    ValueError
-        If Gibbs would raise it for these options, or if data do not fit their distribution.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
-    >>> with pm.Model() as model:
-    ...     slope = pm.Normal("slope")
-    ...     curve = pm.Laplace("curve", 0, 1)
-    ...     mean = slope * np.arange(3.0) + curve * np.arange(3.0) ** 2
-    ...     y = pm.Normal("y", mean, 0.1, observed=[0.1, 0.9, 2.1])
-    >>> print(nns.explain(model))
-    variable  conditional
-    -------------------------------------------------------
-    slope     Gaussian     children: y
-    curve     -            its prior is Laplace, not Normal
-    """
-    model = model_or_context(model)
-    options = Options(scan, collapse, interweave, passes)
-    require_fitting_data(model)
-    recognised, reasons = recognise(model)
-    return plan(model, recognised, options, shapes_of(model), reasons).explanation

@@ -158,7 +158,7 @@ def hierarchical_mlp(
     Notes
     -----
     ``pm.sample`` draws all precisions by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`), exactly, and
-    and moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
+    moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
     (:class:`~pymc_nnsteps.HMC`; by NUTS if arguments for it are passed, such as
     ``target_accept=``). Judge convergence by function values, which ``f`` is at the training
     inputs and ``nns.predict`` at others, and by the noise, not by single weights: hidden units

@@ -144,6 +144,6 @@ def _integrator(
     if len(X) != len(y):
         raise ValueError(
             f"{container.name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
-            "pm.set_data."
+            "pm.set_data, or make the model anew where targets are missing."
         )
     return Integrator(network, X, y, noise_draws, np.random.default_rng(random_seed))

@@ -1,11 +1,13 @@
 """Which variables Gibbs and HMC take by themselves when :func:`pymc.sample` assigns steps."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymc as pm
 from pymc.model import modelcontext
+from pymc.step_methods import STEP_METHODS
+from pymc.vartypes import continuous_types
 from pytensor.compile.mode import get_mode
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
@@ -13,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.recognition import match
 from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.networks import needs_gibbs, networks_of
 
@@ -68,22 +71,70 @@ def takes(rv: TensorVariable) -> bool:
 def moves(rv: TensorVariable) -> bool:
     """Whether HMC takes a variable that no step has been given for."""
     model = _model_to_sample()
-    if model is None or rv not in networks_of(model).functional:
+    if model is None or rv not in networks_of(model).functional or needs_gibbs(model, rv):
         return False
     if _asks_for_nuts(locals_of("sample", SAMPLER) or locals_of(*ALIKE)):
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
-    weights = [other for other in left if not needs_gibbs(model, other)]
-    if rv not in weights or not networks_of(model).functional.issuperset(weights):
-        return False
-    if not any(_gibbs_takes(model, other) for other in left):
-        return False
+    return _why_not_moved(model, left) is None
+
+
+def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
+    """What :func:`pymc.sample`, called for the model alone, does not give to Gibbs.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    list of (TensorVariable, str, str)
+        Free variables, in the model's order, the step that each is given to, and why. Log
+        densities are taken to have gradients by continuous variables.
+    """
+    networks, found = networks_of(model), []
+    weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
+    unmoved = _why_not_moved(model, model.free_RVs) if weights else None
+    for rv in model.free_RVs:
+        if not _enabled:
+            step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
+        elif _gibbs_takes(model, rv):
+            continue
+        elif needs_gibbs(model, rv):
+            step, why = _of_pymc(rv), "Gibbs has no conditional for it"
+        elif rv not in weights:
+            step, why = (
+                _of_pymc(rv),
+                "others are for networks with latent layers or learnt scales",
+            )
+        elif unmoved is not None:
+            step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
+        else:
+            step, why = "HMC", "weights of a network whose scales Gibbs draws"
+        found.append((rv, step, why))
+    return found
+
+
+def _of_pymc(rv: TensorVariable) -> str:
+    """The step that PyMC takes, for a density with a gradient if the variable is continuous."""
+    has_grad = rv.dtype in continuous_types
+    return str(max(STEP_METHODS, key=lambda step: step._competence(rv, has_grad)).__name__)
+
+
+def _why_not_moved(model: pm.Model, left: Sequence[TensorVariable]) -> str | None:
+    """Why HMC takes no weights of networks, of the variables that no step has been given for."""
+    weights = [rv for rv in left if not needs_gibbs(model, rv)]
+    strange = [describe(rv) for rv in weights if rv not in networks_of(model).functional]
+    if strange:
+        return f"{', '.join(strange)} would be left to NUTS"
+    if not any(_gibbs_takes(model, rv) for rv in left):
+        return "Gibbs draws no scales of them"
     try:
         network_curvature(model, weights)
-    except NotConjugate:
-        return False
-    return True
+    except NotConjugate as reason:
+        return str(reason)
+    return None
 
 
 def _asks_for_nuts(call: Mapping[str, Any]) -> bool:

@@ -23,11 +23,12 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
-from pymc_nnsteps.joint.plan import Options, explain, plan
+from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import announce, takes
+from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import held_scales
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -112,8 +113,9 @@ class Gibbs(BlockedStep):
     ValueError
         If ``sweeps``, ``scan``, ``collapse``, ``interweave`` or ``passes`` is not as above, if
         what is asked for by ``True`` is not possible, or if a full conditional is
-        improper at the initial point, as that of a variance with a Gamma prior is if its children
-        are zero.
+        improper at the initial point, as that of a variance with a Gamma prior is if all that is
+        observed is zero. (The scale of weights that begin at zero keeps its value until these have
+        been drawn.)
 
     Notes
     -----
@@ -191,7 +193,8 @@ class Gibbs(BlockedStep):
             require_numbers(model)
             raise ValueError(
                 f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
-                "conditional has no density; start what depends on it elsewhere than at zero, "
+                "conditional has no density, as that of a scale of which all that is seen is "
+                "exactly as its mean; give it a prior that keeps it from zero, or begin elsewhere, "
                 "with initvals."
             )
         announce()

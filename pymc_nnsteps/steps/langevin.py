@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
@@ -128,6 +129,7 @@ class MALA(MetropolisHastings):
         model = modelcontext(model)
         rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
         require_continuous(rvs, "MALA")
+        require_fitting_data(model)
         point = model.initial_point() if initial_point is None else initial_point
         scales = _scales(model, rvs, preconditioner or {}, point)
         super().__init__(

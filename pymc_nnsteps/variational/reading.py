@@ -97,6 +97,13 @@ def read_model(model: pm.Model) -> Reading:
             "fit needs a model with one observed variable and without potentials; it has "
             f"{len(model.observed_RVs)} and {len(model.potentials)}"
         )
+    [y] = model.observed_RVs
+    name = y.name.removesuffix("_observed")
+    if name != y.name and model.named_vars.get(f"{name}_unobserved") in model.free_RVs:
+        raise NotConjugate(
+            f"{name} has missing entries, which fit does not impute: leave out the rows with NaN, "
+            "or draw from the posterior by pm.sample"
+        )
     return _Reader(model).read()
 
 

@@ -14,7 +14,7 @@ from pymc_nnsteps.conditionals import find_conditionals, match
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.joint.plan import explain
+from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import needs_gibbs
 from tests.conditionals.exact_piecewise import assert_exact_piecewise
 from tests.conditionals.graphs import assert_exact_gaussian, point_of

@@ -333,11 +333,46 @@ def test_draws_are_positive_and_fit(name):
     assert np.isfinite(logp_of(model)(new))
 
 
+def scales_of_weights():
+    """Of every kind of prior with which a scale of weights has no law where these are zero."""
+    scales = {
+        "half_normal": pm.HalfNormal("half_normal", shape=3),
+        "exponential": pm.Exponential("exponential", 1),
+        "uniform": pm.Uniform("uniform", 0, 3),
+        "variance": pm.Gamma("variance", 0.4, 2) ** 0.5,
+        "precision": pm.InverseGamma("precision", 2, 2) ** -0.5,
+    }
+    weights = [pm.Normal(f"w_{name}", 0, sigma, shape=3) for name, sigma in scales.items()]
+    more = pm.Normal("more", 0, scales["precision"])
+    mean = X @ pm.math.stack(weights, axis=1).sum(1) + more
+    pm.Normal("y", mean, 0.5, observed=Y[:, 0])
+    return list(scales)
+
+
+def test_scales_wait_for_weights_that_begin_at_zero():
+    """NaN in the chain; a scale that stays as it was, or other weights than these that do."""
+    with pm.Model() as model:
+        names = scales_of_weights()
+        step = nns.Gibbs(rng=np.random.default_rng(0), compile_kwargs={"mode": FAST})
+    start = model.initial_point()
+    first, _ = step.step(start)
+    second, _ = step.step(first)
+    for name in names:
+        value = model.rvs_to_values[model[name]].name
+        np.testing.assert_allclose(first[value], start[value], rtol=0, atol=1e-12)
+        assert np.all(np.abs(second[value] - start[value]) > 1e-6)
+        assert np.all(first[f"w_{name}"] != 0)
+    assert all(np.isfinite(value).all() for value in second.values())
+
+
 def test_improper_at_zero():
-    """NaN in the chain: a variance with a Gamma prior whose children are all zero."""
-    model = build("variance_with_gamma_prior")
-    with pytest.raises(ValueError, match="v_log__ cannot be drawn at the initial point"):
-        nns.Gibbs([model["v"]], model=model)
+    """NaN in the chain, or a scale that waits for ever: all that is seen of it stays at zero."""
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma", shape=2)
+        pm.Normal("y", 0, sigma[0], observed=[0.0, 0.0])
+        pm.Normal("z", 0, sigma[1], observed=[0.0, 1.0])
+    with pytest.raises(ValueError, match="sigma_log__ cannot be drawn at the initial point"):
+        nns.Gibbs(model=model, compile_kwargs={"mode": FAST})
 
 
 def test_float32():

@@ -124,6 +124,21 @@ def test_inputs_alone_were_exchanged(name):
     require_fitting_data(model)
 
 
+@pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
+def test_other_inputs_where_targets_are_missing():
+    """PyMC's IndexError about a mask, or targets of rows that are others."""
+    model = nns.intermediate_noise_mlp(X, np.where(X > 0.5, np.nan, X), hidden=(2,))
+    require_fitting_data(model)
+    reason = r"y, which has missing .* shape \(8, 2\), but .* shape \({}, 2\); give inputs as many"
+    for n_rows in (5, 16):
+        pm.set_data({"inputs": np.resize(X, (n_rows, 2))}, model=model)
+        for call in (lambda: nns.explain(model), *steps(model)):
+            with pytest.raises(ValueError, match=reason.format(n_rows)):
+                call()
+    pm.set_data({"inputs": X + 1}, model=model)
+    require_fitting_data(model)
+
+
 def test_shapes_that_broadcast():
     """A common mean, a scalar, unknown shapes: none of these is wrong."""
     with pm.Model(coords={"row": range(8), "column": range(2)}) as model:

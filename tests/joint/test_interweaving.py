@@ -37,6 +37,8 @@ from pymc_nnsteps.steps.sweep import chain_draws
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, flat, point_of, random_nodes, shapes_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
+
 RNG = np.random.default_rng(11)
 N, UNITS, PASSES = 4, 3, 2
 X = RNG.normal(size=(N, 2))
@@ -174,6 +176,17 @@ def activations_seen_in_part():
     pm.Normal("u", a[:1] @ w, 0.5, observed=Y[1:2, 1])
 
 
+def targets_missing_in_different_rows():
+    """Imputed ones; of another table some entries, one of them twice, its columns in rows."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", relu(z), 0.5)
+    gaps = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 1], [1, 1, 1]], bool)
+    mean = a @ pm.Normal("W2", shape=(UNITS, 3)) + 0.2
+    pm.Normal("y", mean, [0.7, 0.9, 0.4], observed=np.where(gaps, np.nan, Y))
+    other = -(pm.Normal("W3", shape=(2, UNITS)) @ a.T)
+    pm.Normal("u", other[[1, 0, 1, 1], [3, 0, 3, 1]], 0.8, observed=Y[:, 1])
+
+
 HAND_WRITTEN = (
     weights_by_column,
     units_before_samples,
@@ -182,6 +195,7 @@ HAND_WRITTEN = (
     several_children,
     some_activations_not_seen,
     activations_seen_in_part,
+    targets_missing_in_different_rows,
     hierarchical,
     one_unit_without_axis,
     one_weight_of_each_unit,

@@ -1,11 +1,21 @@
 """The plan of a sweep: `explain` shows what Gibbs runs, whatever the options."""
 
 import numpy as np
+import pymc as pm
 import pytest
+from pymc.sampling import mcmc
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import gibbs
-from tests.zoo import ZOO, bow_tie_network, regression, relu_network
+from tests.joint import gated_layers
+from tests.zoo import (
+    ZOO,
+    bow_tie_network,
+    hierarchical_network,
+    regression,
+    relu_network,
+    smooth_network,
+)
 
 X = np.random.default_rng(0).normal(size=(7, 2))
 
@@ -69,6 +79,58 @@ def test_explain_is_the_plan_that_is_run(name, monkeypatch):
             assert found == law.name
             assert why.count("interwoven with") == len([d for d in moves if d is not law])
             assert ("integrated out" in why) == bool(law.integrates_out)
+
+
+UNLIKE = [name for name in ZOO if not hasattr(gated_layers, name)]
+"""Models without those that differ in a layer of gates only."""
+
+
+@pytest.mark.parametrize("name", [*UNLIKE, "gates_by_chance"])
+def test_explain_names_the_steps_that_sample_assigns(name, monkeypatch):
+    """A step that the note below the table does not name; a law of Gibbs that is another beside it.
+
+    PyMC asks itself what to assign, as `pm.sample` does.
+    """
+    model = ZOO[name]()
+    _, selected = mcmc.assign_step_methods(model)
+    assigned = {
+        model.values_to_rvs[value].name: step.__name__
+        for step, values in selected.items()
+        for value in values
+    }
+    explained = nns.explain(model)
+    noted = {variable: step for variable, step, _ in explained.beside}
+    assert {rv.name: noted.get(rv.name, "Gibbs") for rv in model.free_RVs} == assigned
+    for variable, step, why in explained.beside:
+        assert f"to {step}: {why}" in str(explained)
+        assert variable in str(explained).partition("pm.sample gives")[2]
+    if ours := [variable for variable, step in assigned.items() if step == "Gibbs"]:
+        table = planned(monkeypatch, model, vars=ours).explanation
+        assert table.rows == tuple(row for row in explained.rows if row[0] in ours)
+        assert not table.beside
+
+
+def test_why_variables_are_not_given_to_hmc():
+    """The reasons of a network that is not read, of one beside other variables, and of none."""
+
+    def reason(model, variable):
+        [why] = [row[1:] for row in nns.explain(model).beside if row[0] == variable]
+        return ": ".join(why)
+
+    network = hierarchical_network()
+    assert reason(network, "W_ih1") == "HMC: weights of a network whose scales Gibbs draws"
+    with network:
+        pm.Normal("apart")
+    assert reason(network, "apart").startswith("NUTS: others are for networks")
+    assert reason(network, "W_ih1").endswith("as apart would be left to NUTS")
+    curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")
+    assert reason(curved, "W_ih1").endswith("has no rule for squares")
+    assert reason(smooth_network(), "W1").startswith("NUTS: HMC does not take the weights")
+    nns.set_auto_assign(False)
+    try:
+        assert "nns.set_auto_assign(False)" in reason(network, "W_ih1")
+    finally:
+        nns.set_auto_assign(True)
 
 
 def test_a_step_shows_its_plan():

@@ -98,6 +98,13 @@ def test_other_networks_are_declined(model):
         nns.fit(model(), progressbar=False)
 
 
+@pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
+def test_missing_targets_are_named():
+    model = nns.bow_tie(X, np.where(X[:, 0] > 1, np.nan, X[:, 0]), hidden=(3,))
+    with pytest.raises(nns.NotConjugate, match=r"y has missing entries, .* leave out the rows"):
+        nns.fit(model, progressbar=False)
+
+
 def test_names_of_columns():
     frame = pd.DataFrame(X, columns=["u", "v"])
     targets = pd.DataFrame({"left": X[:, 0], "right": X[:, 1]})

@@ -20,7 +20,7 @@ and ``bh``, ``th`` and ``ah`` belong to all of them.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -113,50 +113,103 @@ def groups(
         Naming the key, if it is none of this network's or its prior is impossible, and the
         hidden layer, if nothing leads into it or out of it.
     """
-    if given is None:
-        given = {}
+    given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise ValueError(
             f'priors must be a mapping such as {{"ih": "0.05:0.5", "bo": 1}}; got {given!r}.'
         )
-    out = len(units) - 1
-    n_hidden = out - 1
-    name = partial(layer_name, n_hidden=n_hidden)
-    pairs = [(k, layer) for layer in range(1, out + 1) for k in range(layer)]
-    weights = {name(k) + name(layer): (k, layer) for k, layer in pairs}
-    biases = {f"b{name(layer)}": layer for layer in range(1, out + 1)}
-    offsets = {f"t{name(layer)}": layer for layer in range(out)}
-    adjustments = {f"a{name(layer)}": layer for layer in range(1, out + 1)}
-    keys = [*weights, *biases, *offsets, *adjustments]
-    shorthand = _shorthand(n_hidden)
-    priors, alphas = _chosen(given, shorthand, n_hidden, likelihood, keys)
-    shapes: dict[str, tuple[int, ...]] = {
-        **{key: (units[layer], units[k]) for key, (k, layer) in weights.items()},
-        **{key: (units[layer],) for key, layer in (biases | offsets).items()},
-    }
+    keys = _Keys.of(len(units) - 2)
+    priors, alphas = _chosen(given, keys, likelihood)
+    shapes = keys.shapes(units)
     connected = {
         key: connections_between(key, index, shapes[key])
-        for key, index in _by_full_key(connections, shorthand, shapes).items()
+        for key, index in _by_full_key(connections, keys).items()
     }
-    adjusted = biases | {key: layer for key, (_, layer) in weights.items()}
     for key in connected:
-        asked = any(key in shorthand.get(each, [each]) for each in given)
-        priors[key] = _of_connections(key, priors.get(key), asked)
-        if key in adjusted and (adjustment := f"a{name(adjusted[key])}") in alphas:
+        priors[key] = _of_connections(key, priors.get(key), keys.stand_for(key, given))
+        if (adjustment := keys.adjustment_of(key)) in alphas:
             raise ValueError(
                 f"priors[{adjustment!r}] adjusts units, to which the parameters of "
                 f"connections[{key!r}] do not belong; leave one of them out."
             )
     found = Groups(
-        {weights[key]: prior for key, prior in priors.items() if key in weights},
-        {biases[key]: prior for key, prior in priors.items() if key in biases},
-        {offsets[key]: prior for key, prior in priors.items() if key in offsets},
-        {adjustments[key]: alpha for key, alpha in alphas.items()},
+        _by_layer(keys.weights, priors),
+        _by_layer(keys.biases, priors),
+        _by_layer(keys.offsets, priors),
+        _by_layer(keys.adjustments, alphas),
         _noise(priors.get("noise"), likelihood),
         connected,
     )
-    _require_connected(found, n_hidden)
+    _require_connected(found, keys.n_hidden)
     return found
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Full keys of a network's groups with the layers they stand between or at, and short ones.
+
+    Attributes
+    ----------
+    n_hidden : int
+    weights : dict from key to (source, destination)
+    biases, offsets, adjustments : dict from key to layer
+    shorthand : dict from key without numbers to list of full keys
+    """
+
+    n_hidden: int
+    weights: dict[str, tuple[int, int]]
+    biases: dict[str, int]
+    offsets: dict[str, int]
+    adjustments: dict[str, int]
+    shorthand: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, n_hidden: int) -> "_Keys":
+        """Those of all groups that a network with so many hidden layers may have."""
+        name = partial(layer_name, n_hidden=n_hidden)
+        above = range(1, n_hidden + 2)
+        return cls(
+            n_hidden,
+            {name(k) + name(layer): (k, layer) for layer in above for k in range(layer)},
+            {f"b{name(layer)}": layer for layer in above},
+            {f"t{name(layer)}": layer for layer in range(n_hidden + 1)},
+            {f"a{name(layer)}": layer for layer in above},
+            _shorthand(n_hidden),
+        )
+
+    @property
+    def full(self) -> list[str]:
+        return [*self.weights, *self.biases, *self.offsets, *self.adjustments]
+
+    def full_keys(self, key: str) -> list[str]:
+        """What a key stands for: itself, if it has numbers."""
+        return self.shorthand.get(key, [key])
+
+    def short_first(self, given: Iterable[str]) -> list[str]:
+        """Keys in an order in which one with numbers comes after those without."""
+        return sorted(given, key=lambda key: key not in self.shorthand)
+
+    def stand_for(self, key: str, given: Iterable[str]) -> bool:
+        """Whether one of the given keys is or stands for a full key."""
+        return any(key in self.full_keys(each) for each in given)
+
+    def adjustment_of(self, key: str) -> str | None:
+        """Key of the adjustments of the units that parameters lead into; None: of no such."""
+        layer = self.weights[key][1] if key in self.weights else self.biases.get(key)
+        return None if layer is None else f"a{layer_name(layer, self.n_hidden)}"
+
+    def shapes(self, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Of the parameters of each group."""
+        return {
+            **{key: (units[layer], units[k]) for key, (k, layer) in self.weights.items()},
+            **{key: (units[layer],) for key, layer in (self.biases | self.offsets).items()},
+        }
+
+
+def _by_layer[Place, Value](
+    places: Mapping[str, Place], chosen: Mapping[str, Value]
+) -> dict[Place, Value]:
+    return {places[key]: value for key, value in chosen.items() if key in places}
 
 
 def _shorthand(n_hidden: int) -> dict[str, list[str]]:
@@ -170,11 +223,7 @@ def _shorthand(n_hidden: int) -> dict[str, list[str]]:
     }
 
 
-def _by_full_key(
-    connections: Mapping[str, ArrayLike] | None,
-    shorthand: Mapping[str, Sequence[str]],
-    keys: Collection[str],
-) -> dict[str, ArrayLike]:
+def _by_full_key(connections: Mapping[str, ArrayLike] | None, keys: _Keys) -> dict[str, ArrayLike]:
     """Connections by full keys; a key with numbers comes before one without."""
     if connections is None:
         return {}
@@ -183,17 +232,18 @@ def _by_full_key(
             'connections must be a mapping such as {"ih": index}, with an integer array of shape '
             f"(fan_out, fan_in); got {type(connections).__name__}."
         )
-    short = [key for key, full in shorthand.items() if full and set(full) <= set(keys)]
+    full = [*keys.weights, *keys.biases, *keys.offsets]
+    known = [key for key, stood in keys.shorthand.items() if stood and set(stood) <= set(full)]
+    known += full
     for key in connections:
-        if key not in (*short, *keys):
+        if key not in known:
             raise ValueError(
-                f"connections has the key {key!r}; groups of this network are "
-                f"{', '.join((*short, *keys))}."
+                f"connections has the key {key!r}; groups of this network are {', '.join(known)}."
             )
     return {
-        full: connections[key]
-        for key in sorted(connections, key=lambda key: key not in shorthand)
-        for full in shorthand.get(key, [key])
+        each: connections[key]
+        for key in keys.short_first(connections)
+        for each in keys.full_keys(key)
     }
 
 
@@ -213,29 +263,25 @@ def _of_connections(key: str, prior: Prior | None, asked: bool) -> Prior:
 
 
 def _chosen(
-    given: Mapping[str, PriorLike],
-    shorthand: Mapping[str, Sequence[str]],
-    n_hidden: int,
-    likelihood: str | None,
-    keys: Sequence[str],
+    given: Mapping[str, PriorLike], keys: _Keys, likelihood: str | None
 ) -> tuple[dict[str, Prior], dict[str, float]]:
     """Priors and shapes of adjustments by full keys, with the defaults."""
-    known = [*(key for key, full in shorthand.items() if full), *keys]
+    known = [*(key for key, full in keys.shorthand.items() if full), *keys.full]
     if likelihood in REAL:
         known.append("noise")
     strange = [key for key in given if key not in known]
     if strange:
         law = "" if likelihood is None else f' and likelihood="{likelihood}"'
         raise ValueError(
-            f"priors has the key {strange[0]!r}; with {n_hidden} hidden layers{law} the keys are "
-            f"{', '.join(known)}."
+            f"priors has the key {strange[0]!r}; with {keys.n_hidden} hidden layers{law} the keys "
+            f"are {', '.join(known)}."
         )
     chosen: dict[str, Prior | float | None] = {}
     for priors in (DEFAULT_PRIORS, given):
-        for key in sorted(priors, key=lambda key: key not in shorthand):
+        for key in keys.short_first(priors):
             if key in known:
-                chosen.update(dict.fromkeys(shorthand.get(key, [key]), _read(key, priors[key])))
-    if n_hidden and "io" not in given:
+                chosen.update(dict.fromkeys(keys.full_keys(key), _read(key, priors[key])))
+    if keys.n_hidden and "io" not in given:
         del chosen["io"]
     return (
         {key: prior for key, prior in chosen.items() if isinstance(prior, Prior)},
