@@ -34,8 +34,14 @@ def test_tails_have_their_mass(normals, dtype):
     last = kernels.LAST_EDGE
     for bound in (2.5, 3.5, last - 0.05, last, last + 0.2, last + 0.6):
         assert_proportion(z > bound, 2 * stats.norm.sf(bound))
-    beyond = normals[normals > 3.5]
-    assert_uniform(special.ndtr(-beyond) / special.ndtr(-3.5))
+
+
+def test_the_tail_has_its_cdf():
+    """Another rate, or sign, of the few that are drawn behind the last edge."""
+    rng = np.random.default_rng(1)
+    for sign in (1, -1):
+        z = sign * np.array([kernels.outside(rng, np.int64(0), sign * 4.1) for _ in range(20_000)])
+        assert_uniform(special.ndtr(-z) / special.ndtr(-kernels.LAST_EDGE))
 
 
 def test_float32_is_float64_rounded(normals):
