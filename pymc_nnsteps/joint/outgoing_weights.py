@@ -29,7 +29,7 @@ X must be drawn afresh before anything else is given it (:mod:`.scan` checks it)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import override
+from typing import Any, override
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -109,21 +109,21 @@ def find_outgoing(
         Among them that of the outgoing weights.
     """
     likelihood = rows.likelihood
-    v, a = _seen_through(likelihood.rows.design), likelihood.activations
+    if not likelihood.rows.design.type.broadcastable[0]:
+        return None
+    v, a = _behind_axes_of_one(likelihood.rows.design), likelihood.activations
     drawn = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
     if not drawn or len(children(model, a)) != 1 or children(model, v) != children(model, a):
         return None
-    [member] = [member for member in drawn[0].members if member.rv is v]
     if given_any([likelihood.rows.weight, likelihood.rows.score], [v]):
         return None
+    [member] = [member for member in drawn[0].members if member.rv is v]
     return OutgoingWeights((v,), rows, member, rows.integrates_out)
 
 
-def _seen_through(design: TensorVariable) -> TensorVariable | None:
+def _behind_axes_of_one(design: TensorVariable) -> Any:
     """The variable that a design of one row is, but for axes of length one."""
-    if not design.type.broadcastable[0]:
-        return None
-    variable = design
+    variable: Any = design
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
         [variable] = variable.owner.inputs
     return variable
