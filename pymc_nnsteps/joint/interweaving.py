@@ -46,7 +46,7 @@ kernel, proposal and pass; behind pooling the pooled layer would have to move as
 than a sweep costs, and kernels have few weights and many patches: they are not interwoven.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -68,7 +68,7 @@ from pymc_nnsteps.conditionals.blocks import (
 )
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
-from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian, read_activation
+from pymc_nnsteps.conditionals.piecewise import read_activation
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import known_shape
@@ -77,7 +77,6 @@ from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood, marginal_likelihood
-from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
@@ -128,24 +127,33 @@ class Interweaving(Conditional):
     def n_tuned(self, shapes: Shapes) -> int:
         return shapes[self.pre_activations][self.likelihood.units]
 
+    def pre_activations_by_unit(self) -> TensorVariable:
+        """Shape (units, n_obs)."""
+        return self.pre_activations.dimshuffle(self.likelihood.units, self.likelihood.samples)
+
+    def pieces(self) -> tuple[TensorVariable, ...]:
+        """Knots, slopes and intercepts of the activation."""
+        function = self.activation.function
+        return tuple(
+            pt.constant(values, dtype="float64")
+            for values in (function.knots, function.slopes, function.intercepts)
+        )
+
+    def response(self) -> TensorVariable:
+        """What is seen from above without the part of the activations' offset, (n_obs, m)."""
+        response = self.likelihood.response(self.activation.offset)
+        return expand(response, {0: self.inputs.shape[0]})
+
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         z, likelihood, prior = self.pre_activations, self.likelihood, prior_of(self.members)
-        units, n_obs = likelihood.rows.design.shape[1], self.inputs.shape[0]
+        units = likelihood.rows.design.shape[1]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
             return expand(with_labels(array, prior), {0: units})
 
         precision = by_unit(prior.precision)
         linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
-        pieces = (
-            pt.constant(values, dtype="float64")
-            for values in (
-                self.activation.function.knots,
-                self.activation.function.slopes,
-                self.activation.function.intercepts,
-            )
-        )
         rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, level = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_rows(
@@ -153,11 +161,11 @@ class Interweaving(Conditional):
             by_unit(block_of(self.members)),
             precision,
             linear,
-            z.dimshuffle(likelihood.units, likelihood.samples),
-            *pieces,
+            self.pre_activations_by_unit(),
+            *self.pieces(),
             likelihood.rows.design,
             likelihood.weight,
-            expand(likelihood.response(self.activation.offset), {0: n_obs}),
+            self.response(),
             likelihood.variance,
             self.tuning,
             normal,
@@ -167,63 +175,6 @@ class Interweaving(Conditional):
         block = rows if prior.label_lengths else rows[0]
         values = {**split(block, self.members), z: typed_like(z, moved.dimshuffle(order))}
         return Draw(rng, values, acceptance=acceptance)
-
-
-def propose_interwoven(
-    model: pm.Model,
-    blocks: Sequence[Conditional],
-    interweave: Choice,
-    passes: int,
-    shapes: Shapes,
-    collapsed: Collection[TensorVariable],
-) -> Proposals:
-    """Propose to move weights with their pre-activations.
-
-    Parameters
-    ----------
-    collapsed : collection of TensorVariable
-        Activations that are integrated out of other draws already.
-
-    Raises
-    ------
-    ValueError
-        If ``interweave`` is True and there is a layer behind an activation for which it cannot be.
-    """
-    if interweave is False:
-        return Proposals()
-    moves: dict[TensorVariable, Interweaving] = {}
-    replacements: list[Replacement] = []
-    declined: dict[TensorVariable, str] = {}
-    by_variable = {block.draws[0]: block for block in blocks}
-    for block in blocks:
-        [z, *others] = block.draws
-        expected = isinstance(block, PiecewiseGaussian)
-        if others or not isinstance(block, PiecewiseGaussian | Gaussian):
-            continue
-        try:
-            move = match_interweaving(model, z, blocks, passes)
-            a = move.likelihood.activations
-            if a in moves:
-                raise NotConjugate(
-                    f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
-                )
-        except NotConjugate as reason:
-            if expected and interweave is True:
-                raise ValueError(
-                    f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
-                ) from None
-            if expected:
-                declined[z] = f"not interwoven: {reason}"
-            continue
-        if interweave == "auto" and (too_long := why_too_long(move.row_length(shapes))):
-            if expected:
-                declined[z] = too_long
-            continue
-        moves[a] = move
-        if a not in collapsed:
-            puts = (*move.likelihood.before, move, move.likelihood.fresh, block)
-            replacements.append(Replacement(by_variable[a], (block,), puts))
-    return Proposals(tuple(replacements), tuple(moves), declined)
 
 
 def why_too_long(n_weights: int) -> str | None:

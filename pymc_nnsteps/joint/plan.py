@@ -14,8 +14,9 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.joint.chain import propose_chains
 from pymc_nnsteps.joint.collapse import propose_collapsed
-from pymc_nnsteps.joint.interweaving import propose_interwoven
 from pymc_nnsteps.joint.interwoven_gates import propose_interwoven_gates
+from pymc_nnsteps.joint.interwoven_rows import propose_interwoven
+from pymc_nnsteps.joint.outgoing_weights import OutgoingWeights
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan, order_scan
 from pymc_nnsteps.tables import as_text
@@ -175,6 +176,11 @@ def _row(
         notes.append(f"{', '.join(map(describe, law.integrates_out))} integrated out")
     moves = [draw for draw in drawing if draw.tuning is not None and draw is not law]
     notes += [f"interwoven with {_others(move, rv)}" for move in moves]
+    for draw in drawing:
+        if isinstance(draw, OutgoingWeights):
+            notes.append(
+                f"also with {', '.join(map(describe, draw.integrates_out))} integrated out"
+            )
     if note is not None:
         notes.append(note)
     notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")

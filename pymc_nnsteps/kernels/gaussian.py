@@ -1,6 +1,6 @@
 r"""Draws of Gaussian blocks with a precision matrix per label, label by label, as Numba kernels.
 
-The last of them, :func:`move_rows` and :func:`move_gated_rows`, draw by Metropolis-Hastings
+Two of them, :func:`move_rows` and :func:`move_gated_rows`, draw by Metropolis-Hastings
 (:mod:`.interweaving`, :mod:`.interwoven_gates`).
 
 The labels (units of a layer, samples) are independent given the rest, but each has weights of its
@@ -1087,24 +1087,24 @@ def fill_precision(
 
 
 @jit
-def find_mean(
-    inputs: Array,
+def fill_score(
     noise: Array,
-    prior_linear: Array,
     gradient: Array,
     curvature: Array,
     slope: Array,
     intercept: Array,
-    factor: Array,
-) -> Array:
-    """``P^{-1} (prior_linear + sum_n s (g - c (s e + t)) x)`` with the Cholesky factor of P."""
-    score = np.empty(len(noise))
+    score: Array,
+) -> None:
+    """Fill ``s (g - c (s e + t))``, by which the inputs of a sample enter ``P m``."""
     for n in range(len(noise)):
         rest = gradient[n] - curvature[n] * (slope[n] * noise[n] + intercept[n])
         score[n] = slope[n] * rest
-    mean = np.dot(score, inputs)
-    for j in range(len(mean)):
-        mean[j] += prior_linear[j]
+
+
+@inline
+def solve_both(factor: Array, linear: Array) -> Array:
+    """``P^{-1} h`` with the Cholesky factor of P."""
+    mean = linear.copy()
     solve_transposed(factor, mean)
     solve(factor, mean)
     return mean
@@ -1181,8 +1181,11 @@ def update_precision(
     left: Array,
     right: Array,
     new_precision: Array,
-) -> None:
-    """Fill P of new slopes: by the samples that change theirs, unless that loses digits."""
+) -> bool:
+    """Fill P of new slopes: by the samples that change theirs, unless that loses digits.
+
+    Returns whether it does not.
+    """
     for n in range(len(slope)):
         squares = new_slope[n] * new_slope[n] - slope[n] * slope[n]
         change[n] = curvature[n] * squares
@@ -1196,6 +1199,17 @@ def update_precision(
         for n in range(len(slope)):
             change[n] = curvature[n] * new_slope[n] * new_slope[n]
         fill_precision(prior, inputs, change, left, right, new_precision)
+    return kept_digits
+
+
+@jit
+def add_scores(inputs: Array, score: Array, new_score: Array, linear: Array) -> None:
+    """Turn ``P m`` into that of new scores; samples that keep theirs cost nothing."""
+    for n in range(len(score)):
+        change = new_score[n] - score[n]
+        if change != 0.0:
+            for j in range(len(linear)):
+                linear[j] += change * inputs[n, j]
 
 
 @jit
@@ -1231,7 +1245,7 @@ def move_rows(
     ``slope``, ``intercept``   :math:`s`, :math:`t`
     ``level``                  :math:`\sigma(z)`
     ``curvature, gradient``    :math:`c`, :math:`g`
-    ``mean``                   :math:`m`
+    ``linear``, ``mean``       :math:`P m` and :math:`m`
     ``precisions, factors``    :math:`P` and its Cholesky factor, kept between passes
     ``spread``                 :math:`\sqrt{1 - \rho^2}`
     ``new_...``                the same at :math:`W_a'`
@@ -1284,6 +1298,7 @@ def move_rows(
     new_slope, new_intercept = np.empty(n_obs), np.empty(n_obs)
     gradient, curvature, change = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
     level, shift = np.empty(n_obs), np.empty(n_obs)
+    score, new_score, linear = np.empty(n_obs), np.empty(n_obs), np.empty(d)
     scratch = np.empty((2, n_obs, d))
     left, right = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
     precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
@@ -1312,16 +1327,9 @@ def move_rows(
                 pivots[a] = try_to_factorise(factor)
             if pivots[a] <= 0.0:
                 continue
-            mean = find_mean(
-                inputs,
-                noise[a],
-                prior_linear[a],
-                gradient,
-                curvature,
-                slope[a],
-                intercept[a],
-                factor,
-            )
+            fill_score(noise[a], gradient, curvature, slope[a], intercept[a], score)
+            linear[:] = prior_linear[a] + np.dot(score, inputs)
+            mean = solve_both(factor, linear)
             if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
                 rows[a], pre[a] = np.nan, np.nan
                 continue
@@ -1336,23 +1344,18 @@ def move_rows(
             read_pieces(new_z, knots, slopes, intercepts, new_slope, new_intercept)
             for n in range(n_obs):
                 shift[n] = new_slope[n] * new_z[n] + new_intercept[n] - level[n]
-            update_precision(
+            fill_score(noise[a], gradient, curvature, new_slope, new_intercept, new_score)
+            if update_precision(
                 prior[a], inputs, curvature, slope[a], new_slope, precisions[a], change, scratch,
                 left, right, new_precision,
-            )  # fmt: skip
+            ):  # fmt: skip
+                add_scores(inputs, score, new_score, linear)
+            else:
+                linear[:] = prior_linear[a] + np.dot(new_score, inputs)
             new_factor[:] = new_precision
             if not try_to_factorise(new_factor) > 0.0:
                 continue
-            new_mean = find_mean(
-                inputs,
-                noise[a],
-                prior_linear[a],
-                gradient,
-                curvature,
-                new_slope,
-                new_intercept,
-                new_factor,
-            )
+            new_mean = solve_both(new_factor, linear)
             for j in range(d):
                 back[j] = row[j] - new_mean[j] - rho[a] * (new_row[j] - new_mean[j])
 
@@ -1367,6 +1370,72 @@ def move_rows(
                 slope[a], intercept[a] = new_slope, new_intercept
                 precisions[a], factors[a] = new_precision, new_factor
     return rows, pre, acceptance
+
+
+@jit
+def draw_outgoing(
+    pre: Array,
+    knots: Array,
+    slopes: Array,
+    intercepts: Array,
+    outgoing: Array,
+    prior: Array,
+    prior_linear: Array,
+    weight: Array,
+    response: Array,
+    variance: Array,
+    noise: Array,
+    normal: Array,
+) -> Array:
+    r"""Draw the weights that one output sees a layer through in turn.
+
+    Each is drawn given activations of its unit that are drawn for it, and with those of the other
+    units integrated out (:mod:`pymc_nnsteps.joint.outgoing_weights`).
+
+    Parameters
+    ----------
+    pre : array, shape (units, n_obs)
+        ``z_a``.
+    knots : array, shape (K,)
+    slopes, intercepts : array, shape (K + 1,)
+        Of the activation's pieces.
+    outgoing, prior, prior_linear : array, shape (units,)
+        ``v_a``, the precision of its prior, and precision times mean.
+    weight : array, shape (n_obs,) or (1,)
+        Precision of the response given the activations.
+    response : array, shape (n_obs,)
+    variance : array, shape (units,)
+        Of the activations' noise.
+    noise : array, shape (units, n_obs)
+    normal : array, shape (units,)
+        Standard normals.
+    """
+    units, n_obs = pre.shape
+    outgoing = outgoing.copy()
+    slope, intercept = np.empty(n_obs), np.empty(n_obs)
+    levels = np.empty((units, n_obs))
+    residual = response.copy()
+    for a in range(units):
+        read_pieces(pre[a], knots, slopes, intercepts, slope, intercept)
+        levels[a] = slope * pre[a] + intercept
+        residual -= outgoing[a] * levels[a]
+    for a in range(units):
+        others = 0.0
+        for b in range(units):
+            if b != a:
+                others += outgoing[b] * outgoing[b] * variance[b]
+        v, level, precision, linear = outgoing[a], levels[a], prior[a], prior_linear[a]
+        for n in range(n_obs):
+            known = 1.0 / (1.0 / weight[n if len(weight) > 1 else 0] + others)
+            sharpness = 1.0 / variance[a] + v * v * known
+            shift = v * known * residual[n] / sharpness + noise[a, n] / math.sqrt(sharpness)
+            activation = level[n] + shift
+            precision += known * activation * activation
+            linear += known * activation * (residual[n] + v * level[n])
+        outgoing[a] = linear / precision + normal[a] / math.sqrt(precision)
+        for n in range(n_obs):
+            residual[n] -= (outgoing[a] - v) * level[n]
+    return outgoing
 
 
 @jit

@@ -992,25 +992,25 @@ def test_passes_of_a_combination():
     assert move.n_tuned(shapes_of(model)) == UNITS != N
 
 
-ONE = ["W1 b1", "W1 b1 Z2", "X2", "Z2", "W2 b2"]
-TWO = ["W1 b1", "W1 b1 Z2", "X2", "Z2", "W2 b2", "W2 b2 Z3", "X3", "Z3", "W3 b3"]
-LOGISTIC = ["W1 b1", "Polya-Gamma", "W1 b1 Z2", "X2", "Z2", "w2"]
+ONE = ["W1 b1", "W1 b1 Z2", "W2", "X2", "Z2", "W2 b2"]
+TWO = ["W1 b1", "W1 b1 Z2", "X2", "Z2", "W2 b2", "W2 b2 Z3", "W3", "X3", "Z3", "W3 b3"]
+LOGISTIC = ["W1 b1", "Polya-Gamma", "W1 b1 Z2", "w2", "X2", "Z2", "w2"]
 BY_SAMPLE = ["W1", "W1 Z2", "X2", "Z2", "W2", "W2 Z3", "X3", "Z3", "W3"]
 
 
 @pytest.mark.parametrize(
     ("build", "sequential", "parallel"),
     [
-        (network, ONE, ["W1 b1 Z2", "X2", "W1 b1", "W2 b2", "Z2"]),
+        (network, ONE, ["W1 b1 Z2", "W2", "X2", "W1 b1", "W2 b2", "Z2"]),
         (
             lambda: network(hidden=(2, 3)),
             TWO,
-            ["W1 b1 Z2", "X2", "W2 b2 Z3", "X3", "W1 b1", "W2 b2", "W3 b3", "Z2", "Z3"],
+            ["W1 b1 Z2", "X2", "W2 b2 Z3", "W3", "X3", "W1 b1", "W2 b2", "W3 b3", "Z2", "Z3"],
         ),
         (
             lambda: built(logistic),
             LOGISTIC,
-            ["Polya-Gamma", "W1 b1 Z2", "X2", "W1 b1", "w2", "Z2"],
+            ["Polya-Gamma", "W1 b1 Z2", "w2", "X2", "W1 b1", "w2", "Z2"],
         ),
         (
             lambda: built(skip_connection),
@@ -1070,7 +1070,7 @@ def test_what_is_given_stale_activations_is_refused(build, late, layer):
 def test_a_move_without_fresh_activations_is_refused():
     model = network()
     combined = [c for c in sweep_of(model) if names([c]) != ["X2"]]
-    with pytest.raises(ValueError, match=r"given X2, which was integrated out of the draw of W1"):
+    with pytest.raises(ValueError, match=r"given X2, which was integrated out of the draw of W2"):
         compile_check(model, combined)
 
 

@@ -287,7 +287,7 @@ def test_invalid_order_is_refused(monkeypatch):
     """What the last of these errors comes from."""
     moves_after_the_fresh_draw(monkeypatch)
     with pytest.raises(ValueError, match="given X2, which was integrated out"):
-        nns.Gibbs(model=network())
+        nns.Gibbs(model=network(3))
 
 
 # --- other samplers ------------------------------------------------------------------------

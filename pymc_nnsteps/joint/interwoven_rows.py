@@ -1,0 +1,74 @@
+"""Which layers' rows of weights are interwoven with their pre-activations, and by which moves."""
+
+from collections.abc import Collection, Sequence
+
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.joint.interweaving import Interweaving, match_interweaving, why_too_long
+from pymc_nnsteps.joint.outgoing_weights import find_outgoing
+from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
+
+
+def propose_interwoven(
+    model: pm.Model,
+    blocks: Sequence[Conditional],
+    interweave: Choice,
+    passes: int,
+    shapes: Shapes,
+    collapsed: Collection[TensorVariable],
+) -> Proposals:
+    """Propose to move weights with their pre-activations.
+
+    Parameters
+    ----------
+    collapsed : collection of TensorVariable
+        Activations that are integrated out of other draws already.
+
+    Raises
+    ------
+    ValueError
+        If ``interweave`` is True and there is a layer behind an activation for which it cannot be.
+    """
+    if interweave is False:
+        return Proposals()
+    moves: dict[TensorVariable, Interweaving] = {}
+    replacements: list[Replacement] = []
+    declined: dict[TensorVariable, str] = {}
+    by_variable = {block.draws[0]: block for block in blocks}
+    for block in blocks:
+        [z, *others] = block.draws
+        expected = isinstance(block, PiecewiseGaussian)
+        if others or not isinstance(block, PiecewiseGaussian | Gaussian):
+            continue
+        try:
+            move = match_interweaving(model, z, blocks, passes)
+            a = move.likelihood.activations
+            if a in moves:
+                raise NotConjugate(
+                    f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
+                )
+        except NotConjugate as reason:
+            if expected and interweave is True:
+                raise ValueError(
+                    f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
+                ) from None
+            if expected:
+                declined[z] = f"not interwoven: {reason}"
+            continue
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(shapes))):
+            if expected:
+                declined[z] = too_long
+            continue
+        moves[a] = move
+        if a not in collapsed:
+            outgoing = find_outgoing(model, move, blocks)
+            moves_both = (move,) if outgoing is None else (move, outgoing)
+            puts = (*move.likelihood.before, *moves_both, move.likelihood.fresh, block)
+            replacements.append(Replacement(by_variable[a], (block,), puts))
+    return Proposals(tuple(replacements), tuple(moves), declined)
