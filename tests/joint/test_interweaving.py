@@ -24,7 +24,6 @@ from scipy import linalg, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import parameters
@@ -35,7 +34,8 @@ from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.conditionals import graphs
-from tests.conditionals.graphs import FAST, flat, point_of, random_nodes, shapes_of
+from tests.conditionals.graphs import FAST, flat, random_nodes, shapes_of
+from tests.joint.densities import built, density_of, random_point
 
 pytestmark = pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
 
@@ -207,12 +207,6 @@ TWO_LAYERS = ("noises", "skip_connection")
 LAYERS = [(case, layer) for case in CASES for layer in ((2, 3) if case in TWO_LAYERS else (2,))]
 
 
-def built(build, **options):
-    with pm.Model() as model:
-        build(**options)
-    return model
-
-
 def build_case(case):
     by_name = {build.__name__: (build, {}) for build in HAND_WRITTEN}
     build, options = (NETWORKS | by_name)[case]
@@ -222,19 +216,6 @@ def build_case(case):
 def matched(model, z="Z2", passes=PASSES, without=()):
     rvs = [rv for rv in model.free_RVs if rv.name not in without]
     return match_interweaving(model, model[z], find_conditionals(model, rvs), passes)
-
-
-def random_point(model, seed):
-    """On the right side of hard constraints."""
-    rng = np.random.default_rng(seed)
-    shapes = shapes_of(model)
-    bits = [rv for rv in model.free_RVs if rv.dtype == "int64"]
-    given = {rv.name: rng.integers(2, size=shapes[rv]) for rv in bits}
-    point = point_of(model, rng, **given)
-    start = model.initial_point()
-    if not np.isfinite(model.compile_logp(mode=FAST)(point)):
-        point["Z3"] = start["Z3"]
-    return point
 
 
 # --- the oracle -----------------------------------------------------------------------------------
@@ -383,25 +364,6 @@ def _slope(function, direction):
             return (forward + back) / 2
         step /= 4
     raise AssertionError("a kink too close to the point")
-
-
-def density_of(model, rvs, omegas):
-    """Log density and its gradient by some variables, as a function of the point.
-
-    Densities of Bernoulli variables are replaced by Polya-Gamma integrands at given variables.
-    """
-    natural = natural_values(model)
-    others = [rv for rv in model.basic_RVs if rv not in omegas]
-    total = sum(term.sum() for term in model.logp(vars=others, sum=False))
-    for child, omega in omegas.items():
-        value, psi = graph_replace([natural[child], logit_of(child)], natural, strict=False)
-        total += ((value - 0.5) * psi - omega * psi**2 / 2).sum()
-    gradient = pt.concatenate(
-        [part.ravel() for part in pt.grad(total, [model.rvs_to_values[rv] for rv in rvs])]
-    )
-    inputs = list(model.value_vars)
-    function = pytensor.function(inputs, [total, gradient], mode=FAST, on_unused_input="ignore")
-    return lambda point: function(*(point[v.name] for v in inputs))
 
 
 # --- the draw -------------------------------------------------------------------------------------

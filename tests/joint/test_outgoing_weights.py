@@ -19,23 +19,31 @@ from pytensor.graph.replace import graph_replace
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.joint.interweaving import match_interweaving
 from pymc_nnsteps.joint.outgoing_weights import find_outgoing
 from pymc_nnsteps.kernels import gaussian as kernels
 from tests.conditionals.graphs import FAST, random_nodes, shapes_of
-from tests.joint.test_interweaving import (
-    SPREAD,
-    UNITS,
-    X,
-    Y,
-    build_case,
-    built,
-    density_of,
-    matched,
-    random_point,
-    relu,
-)
+from tests.joint.densities import built, density_of, random_point
 
-CASES = ("relu", "abs", "no_bias", "probit", "logistic", "hierarchical")
+RNG = np.random.default_rng(11)
+N, UNITS = 4, 3
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 3))
+SPREAD = np.exp(RNG.normal(size=(N, 1)) / 2)
+
+
+def relu(z):
+    return pt.maximum(z, 0)
+
+
+def network(y=Y[:, 0], **options):
+    nns.intermediate_noise_mlp(X, y, hidden=(UNITS,), noise=0.3, **options)
+
+
+def logistic():
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", abs(z), 0.5)
+    v = pm.Normal("v", shape=UNITS)
+    pm.Bernoulli("y", p=pm.math.sigmoid(a @ v - 0.2), observed=[1, 0, 0, 1])
 
 
 def offsets_and_means():
@@ -43,11 +51,23 @@ def offsets_and_means():
     z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
     a = pm.Normal("X2", abs(z) - 0.4, [0.5, 0.9, 0.4])
     v = pm.Normal("v", [[0.4], [-0.2], [0.9]], [[0.3], [1.2], [0.8]], shape=(UNITS, 1))
-    pm.Normal("y", a @ v + 0.7, SPREAD[:, :1], observed=Y[:, :1])
+    pm.Normal("y", a @ v + 0.7, SPREAD, observed=Y[:, :1])
+
+
+CASES = {
+    "relu": (network, {}),
+    "abs": (network, {"activation": "abs"}),
+    "no bias": (network, {"bias": False}),
+    "precisions": (network, {"weight_precision": [0.6, 1.7]}),
+    "probit": (network, {"y": [1, 0, 0, 1], "likelihood": "probit"}),
+    "logistic": (logistic, {}),
+    "offsets": (offsets_and_means, {}),
+}
 
 
 def build(case):
-    return built(offsets_and_means) if case == "offsets" else build_case(case)
+    function, options = CASES[case]
+    return built(function, **options)
 
 
 class Layer:
@@ -55,8 +75,9 @@ class Layer:
 
     def __init__(self, model, seed=0):
         rng, shapes = np.random.default_rng(seed + 1), shapes_of(model)
-        self.rows = matched(model)
-        self.outgoing = find_outgoing(model, self.rows, find_conditionals(model, model.free_RVs))
+        conditionals = find_conditionals(model, model.free_RVs)
+        self.rows = match_interweaving(model, model["Z2"], conditionals, 1)
+        self.outgoing = find_outgoing(model, self.rows, conditionals)
         [v], [a] = self.outgoing.draws, self.outgoing.integrates_out
         self.v, self.a, self.point = v.name, a.name, random_point(model, seed)
         held = {}
@@ -118,7 +139,7 @@ class Layer:
         return weights
 
 
-@pytest.mark.parametrize("case", [*CASES, "offsets"])
+@pytest.mark.parametrize("case", CASES)
 def test_weights_are_drawn_as_the_model_says(case):
     """A lost prior mean or offset, a variance for a precision, units in another order."""
     layer = Layer(build(case))
@@ -205,10 +226,12 @@ def fixed_weights():
 )
 def test_others_are_left_to_their_own_draw(build_model):
     model = built(build_model)
-    assert find_outgoing(model, matched(model), find_conditionals(model, model.free_RVs)) is None
+    conditionals = find_conditionals(model, model.free_RVs)
+    rows = match_interweaving(model, model["Z2"], conditionals, 1)
+    assert find_outgoing(model, rows, conditionals) is None
     assert "also with" not in str(nns.explain(model))
 
 
 def test_it_is_explained():
-    rows = {row[0]: row[2] for row in nns.explain(build_case("relu")).rows}
+    rows = {row[0]: row[2] for row in nns.explain(build("relu")).rows}
     assert rows["W2"] == "jointly with b2; also with X2 integrated out; children: y"

@@ -1,0 +1,49 @@
+"""Models, points and log densities that tests of joint moves share."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
+
+from pymc_nnsteps.conditionals.augmentation import logit_of
+from pymc_nnsteps.graphs.values import natural_values
+from tests.conditionals.graphs import FAST, point_of, shapes_of
+
+
+def built(build, **options):
+    with pm.Model() as model:
+        build(**options)
+    return model
+
+
+def random_point(model, seed):
+    """On the right side of hard constraints."""
+    rng = np.random.default_rng(seed)
+    shapes = shapes_of(model)
+    bits = [rv for rv in model.free_RVs if rv.dtype == "int64"]
+    given = {rv.name: rng.integers(2, size=shapes[rv]) for rv in bits}
+    point = point_of(model, rng, **given)
+    start = model.initial_point()
+    if not np.isfinite(model.compile_logp(mode=FAST)(point)):
+        point["Z3"] = start["Z3"]
+    return point
+
+
+def density_of(model, rvs, omegas):
+    """Log density and its gradient by some variables, as a function of the point.
+
+    Densities of Bernoulli variables are replaced by Polya-Gamma integrands at given variables.
+    """
+    natural = natural_values(model)
+    others = [rv for rv in model.basic_RVs if rv not in omegas]
+    total = sum(term.sum() for term in model.logp(vars=others, sum=False))
+    for child, omega in omegas.items():
+        value, psi = graph_replace([natural[child], logit_of(child)], natural, strict=False)
+        total += ((value - 0.5) * psi - omega * psi**2 / 2).sum()
+    gradient = pt.concatenate(
+        [part.ravel() for part in pt.grad(total, [model.rvs_to_values[rv] for rv in rvs])]
+    )
+    inputs = list(model.value_vars)
+    function = pytensor.function(inputs, [total, gradient], mode=FAST, on_unused_input="ignore")
+    return lambda point: function(*(point[v.name] for v in inputs))
