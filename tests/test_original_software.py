@@ -170,7 +170,7 @@ def test_regression_of_rdata(capsys):
     model = rdata()
     began = time.process_time()
     idata = pm.sample(
-        10_000, tune=1_000, chains=4, cores=1, random_seed=1, model=model,
+        6_000, tune=1_000, chains=4, cores=1, random_seed=1, model=model,
         initvals=[start(model, seed) for seed in range(4)],
         progressbar=False, compute_convergence_checks=False,
     )  # fmt: skip

@@ -225,7 +225,7 @@ def random_length(
     Parameters
     ----------
     longest : int
-        The number of leapfrog steps is uniform from 1 to this.
+        The logarithm of the number of leapfrog steps, from 1 to this, is uniform.
     persistence : float
         Correlation of the momenta with those given.
     normalised : array, shape (n,)
@@ -248,7 +248,7 @@ def random_length(
     for i in range(n):
         normalised[i] = persistence * normalised[i] + fresh * rng.standard_normal()
         p[i] = math.sqrt(precision[i]) * normalised[i]
-    length = 1 + int(longest * rng.random())
+    length = int((longest + 1.0) ** rng.random())
     density = there_density = start[0]
     energy = kinetic(p, precision) - density
     there_q, slope = q.copy(), start[1 : n + 1].copy()

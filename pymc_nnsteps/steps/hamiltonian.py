@@ -32,8 +32,8 @@ RECENT = 8
 
 FIRST_SIZE = 0.5
 
-LONGEST = 200
-"""Leapfrog steps of a trajectory beside Gibbs, at most: longer ones leave the scales behind."""
+LONGEST = 1_000
+"""Leapfrog steps of a trajectory beside Gibbs, at most."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,10 @@ class HMC(BlockedStep):
     max_depth : int
         A no-U-turn trajectory is doubled at most so many times.
     longest : int, "auto" or None
-        Trajectories have a number of leapfrog steps that is uniform from 1 to this. None:
-        no-U-turn trajectories. "auto" is 200 where the metric is a network's, whose scales need
-        draws of their own more often than weights need long trajectories, and None elsewhere.
+        Trajectories have a random number of leapfrog steps, from 1 to this, of which the logarithm
+        is uniform: as much work in short ones as in long ones. None: no-U-turn trajectories. "auto"
+        is 1000 where the metric is a network's, whose scales need draws of their own more often
+        than no-U-turn trajectories end, and None elsewhere.
     persistence : float
         Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
         for trajectories that have a ``longest``. As the metric differs between trajectories, it is

@@ -18,7 +18,7 @@ import pymc_nnsteps as nns
 from tests import original_software as original
 
 N_CHAINS, TUNE, GRADIENTS = 2, 500, 1_000_000
-SETTINGS = [{"longest": 200}, {"longest": 400}, {"longest": None}]
+SETTINGS = [{"longest": 1000}, {"longest": 200}, {"longest": None}]
 SCALES = list(original.MAIN_MODE)
 WEIGHTS = [*original.PARAMETERS.values(), "bo"]
 

@@ -101,7 +101,7 @@ def test_a_wrong_law_is_named_with_its_child(error, monkeypatch):
     plant, variable, child = PLANTED[error]
     model = several_children()
     plant(monkeypatch)
-    with pytest.raises(AssertionError, match=rf"^{variable}: .* child {child} is misread$"):
+    with pytest.raises(AssertionError, match=rf"(?s)^{variable}: .* child {child} is misread$"):
         nns.verify(model, random_seed=0)
 
 

@@ -248,7 +248,7 @@ def test_which_trajectories():
     """A random length beside the scales of a network, no-U-turn elsewhere, or as asked."""
     model = two_levels()
     found = [nns.HMC(["w"], metric=metric, model=model, **C) for metric in ("network", "learnt")]
-    assert [step.longest for step in found] == [200, None]
+    assert [step.longest for step in found] == [1000, None]
     assert nns.HMC(["w"], longest=None, model=model, **C).longest is None
 
 
