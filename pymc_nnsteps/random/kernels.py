@@ -674,7 +674,7 @@ def piecewise_normal_kernel(
                 k = free[n_free]
                 place[k], chances[k] = i, chance
                 means[k, 0], means[k, 1], sds[k, 0], sds[k, 1] = mean[0], mean[1], sd[0], sd[1]
-                if n_free == 0:
+                while n_free == 0:
                     n_free = two_pieces(
                         rng, state, bits, beyond, numbers, place, chances, means, sds, free,
                         edges[1], out,
