@@ -45,8 +45,13 @@ def unwrapped(expression: TensorVariable) -> TensorVariable:
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
-    """Distribution parameters of ``rv``."""
-    return tuple(rv.owner.op.dist_params(rv.owner))
+    """Distribution parameters of ``rv``; where an operation does not name them, its inputs.
+
+    One that does not is PyMC's, of data that are a part of all (``total_size``).
+    """
+    node = rv.owner
+    known = hasattr(node.op, "dist_params")
+    return tuple(node.op.dist_params(node) if known else node.inputs)
 
 
 def dependents(

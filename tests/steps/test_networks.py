@@ -32,6 +32,13 @@ def by_hand():
     return ["tau", "tau_input", "variance", "noise"]
 
 
+def of_a_part_of_the_data():
+    tau = pm.Gamma("tau", 1, 1)
+    W1, w2 = pm.Normal("W1", 0, tau=tau, shape=(2, 3)), pm.Normal("w2", shape=3)
+    pm.Normal("y", pm.math.tanh(X @ W1) @ w2, 0.5, observed=Y, total_size=60)
+    return ["tau"]
+
+
 def a_classifier():
     tau = pm.Gamma("tau", 1, 1)
     W1 = pm.Normal("W1", 0, tau=tau, shape=(3, 2))
@@ -73,7 +80,8 @@ def beside_an_ordinary_regression():
     return found
 
 
-NETWORKS = [by_hand, a_classifier, an_output_that_is_a_variable_of_its_own, latent_layers,
+NETWORKS = [by_hand, a_classifier, of_a_part_of_the_data,
+            an_output_that_is_a_variable_of_its_own, latent_layers,
             latent_layers_behind_a_logit, beside_an_ordinary_regression]  # fmt: skip
 
 
