@@ -166,7 +166,9 @@ def rejection_sample(
                 pilot = Pilot(draws, accepted, tries, perf_counter() - start)
                 if pilot.is_hopeless(max_tries):
                     break
-                if not is_told and pilot.is_long(max_tries):
+                if tries == n:  # the first tries, which may have waited for a compiler
+                    start = perf_counter()
+                elif not is_told and pilot.is_long(max_tries):
                     warnings.warn(f"{pilot}; interrupt it to have those accepted.", stacklevel=2)
                     is_told = True
                 rate = f"Rejection sampling, {accepted / tries:.2g} of the tries accepted"

@@ -1059,8 +1059,8 @@ def test_long(monkeypatch):
     """Silence for as long as a cap of many tries allows."""
     monkeypatch.setattr(pilot, "PILOT_SECONDS", 0.0)
     monkeypatch.setattr(pilot, "LONG_SECONDS", 0.0)
-    with pytest.warns(UserWarning, match=r"draws=500 take about \S+ tries and .*; interrupt it"):
-        sample(build_mean(), 500)
+    with pytest.warns(UserWarning, match=r"draws=20000 take about \S+ tries and .*; interrupt"):
+        sample(build_mean(), 20_000)
 
 
 @pytest.mark.parametrize("after", [0, 2])
