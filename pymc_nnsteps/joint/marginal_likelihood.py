@@ -107,9 +107,12 @@ class MarginalLikelihood:
         response = self.rows.score / self.weight
         if offset is None:
             return response
-        ordered = align(offset.astype(response.dtype), 2).dimshuffle(self.samples, self.units)
-        full = expand(ordered, {1: self.rows.design.shape[1]})
-        return response - pt.dot(full, self.rows.design.T)
+        full = expand(self.by_sample(offset), {1: self.rows.design.shape[1]})
+        return response - pt.dot(full.astype(response.dtype), self.rows.design.T)
+
+    def by_sample(self, offset: TensorVariable) -> TensorVariable:
+        """What has the axes of the activations, shape (n_obs, units); each may be one."""
+        return align(offset, 2).dimshuffle(self.samples, self.units)
 
 
 def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:

@@ -4,7 +4,7 @@ Given its activations a layer's outgoing weights are known as if these had been 
 and the activations of all units share among them what the output leaves open: a unit of small
 weight that should have another one changes it by small steps. Here each of these weights is drawn
 with the activations of all *other* units integrated out. Model, with activations
-:math:`X_{na}` around :math:`u_{na} = \sigma(z_{na})`:
+:math:`X_{na}` around :math:`u_{na}`, the activation of :math:`z_{na}` and any offset:
 
 .. math::
 
@@ -40,6 +40,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.blocks import Member
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.joint.interweaving import Interweaving
@@ -78,16 +79,19 @@ class OutgoingWeights(Conditional):
 
         precision = by_unit(v.precision)
         pre = self.rows.pre_activations_by_unit()
+        behind = self.rows.activation.offset
+        offset = pt.zeros((1, 1)) if behind is None else likelihood.by_sample(behind).T
         rng, noise = standard_normal(rng, pre.shape, "float64")
         rng, normal = standard_normal(rng, precision.shape, "float64")
         value = draw_outgoing(
             pre,
             *self.rows.pieces(),
+            expand(offset.astype("float64"), {0: pre.shape[0]}),
             v.rv.flatten(),
             precision,
             precision * by_unit(v.mean),
             likelihood.weight[:, 0],
-            self.rows.response()[:, 0],
+            expand(likelihood.response(None), {0: pre.shape[1]})[:, 0],
             likelihood.variance,
             noise,
             normal,

@@ -1378,6 +1378,7 @@ def draw_outgoing(
     knots: Array,
     slopes: Array,
     intercepts: Array,
+    offset: Array,
     outgoing: Array,
     prior: Array,
     prior_linear: Array,
@@ -1399,6 +1400,8 @@ def draw_outgoing(
     knots : array, shape (K,)
     slopes, intercepts : array, shape (K + 1,)
         Of the activation's pieces.
+    offset : array, shape (units, n_obs) or (units, 1)
+        Of the activations' mean.
     outgoing, prior, prior_linear : array, shape (units,)
         ``v_a``, the precision of its prior, and precision times mean.
     weight : array, shape (n_obs,) or (1,)
@@ -1417,7 +1420,7 @@ def draw_outgoing(
     residual = response.copy()
     for a in range(units):
         read_pieces(pre[a], knots, slopes, intercepts, slope, intercept)
-        levels[a] = slope * pre[a] + intercept
+        levels[a] = slope * pre[a] + intercept + offset[a]
         residual -= outgoing[a] * levels[a]
     for a in range(units):
         others = 0.0

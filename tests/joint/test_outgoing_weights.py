@@ -49,7 +49,8 @@ def logistic():
 def offsets_and_means():
     """An offset before the activations and behind them, a prior of each weight, a column."""
     z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
-    a = pm.Normal("X2", abs(z) - 0.4, [0.5, 0.9, 0.4])
+    skip = X @ pm.Normal("skip", shape=(2, UNITS))
+    a = pm.Normal("X2", abs(z) - 0.4 + skip, [0.5, 0.9, 0.4])
     v = pm.Normal("v", [[0.4], [-0.2], [0.9]], [[0.3], [1.2], [0.8]], shape=(UNITS, 1))
     pm.Normal("y", a @ v + 0.7, SPREAD, observed=Y[:, :1])
 
