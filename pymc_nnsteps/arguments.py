@@ -75,3 +75,15 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         known = ", ".join(f'"{choice}"' for choice in choices)
         raise ValueError(f"{name} must be one of {known}; got {value!r}.")
+
+
+def require_bool_or_auto(name: str, value: object) -> None:
+    """Check that an argument is True, False or "auto".
+
+    Raises
+    ------
+    ValueError
+        If it is not, with the argument's name.
+    """
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(f'{name} must be True, False or "auto"; got {value!r}.')

@@ -7,7 +7,7 @@ from typing import get_args, override
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.arguments import positive_integer, require_bool_or_auto, require_choice
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.names import describe
@@ -41,9 +41,7 @@ class Options:
         """Check the choices."""
         require_choice("scan", self.scan, get_args(Scan))
         for name in ("collapse", "interweave"):
-            choice = getattr(self, name)
-            if not isinstance(choice, bool) and choice != "auto":
-                raise ValueError(f'{name} must be True, False or "auto"; got {choice!r}.')
+            require_bool_or_auto(name, getattr(self, name))
         positive_integer("passes", self.passes)
 
 

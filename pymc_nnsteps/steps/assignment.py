@@ -1,7 +1,7 @@
 """Which variables Gibbs and HMC take by themselves when :func:`pymc.sample` assigns steps."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -16,6 +16,8 @@ from pymc_nnsteps.conditionals.recognition import match
 from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.networks import needs_gibbs, networks_of
 
@@ -96,6 +98,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
     unmoved = _why_not_moved(model, model.free_RVs) if weights else None
+    integrated_out = _integrated_out(model, weights) if weights and unmoved is None else ""
     for rv in model.free_RVs:
         if not _enabled:
             step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
@@ -111,9 +114,16 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif unmoved is not None:
             step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
         else:
-            step, why = "HMC", "weights of a network whose scales Gibbs draws"
+            step, why = "HMC", "weights of a network whose scales Gibbs draws" + integrated_out
         found.append((rv, step, why))
     return found
+
+
+def _integrated_out(model: pm.Model, weights: Collection[TensorVariable]) -> str:
+    """Which weights HMC integrates out."""
+    rvs = [rv for rv in model.free_RVs if rv in weights]
+    block = block_to_collapse(model, rvs, "auto", shapes_of(model, model.initial_point()))
+    return "" if block is None else f"; {', '.join(map(describe, block.draws))} integrated out"
 
 
 def _of_pymc(rv: TensorVariable) -> str:

@@ -18,10 +18,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.random_data import refuse_random_data
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
+from pymc_nnsteps.steps.integrated import log_integral
 from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
@@ -46,6 +49,8 @@ class FlatDensity:
         The free variables that are moved.
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
+    block : Gaussian, optional
+        Other variables, which are integrated out.
 
     Attributes
     ----------
@@ -64,7 +69,11 @@ class FlatDensity:
     """
 
     def __init__(
-        self, model: pm.Model, rvs: Sequence[TensorVariable], compile_kwargs: Mapping[str, Any]
+        self,
+        model: pm.Model,
+        rvs: Sequence[TensorVariable],
+        compile_kwargs: Mapping[str, Any],
+        block: Gaussian | None = None,
     ) -> None:
         refuse_random_data(model)
         values = [model.rvs_to_values[rv] for rv in rvs]
@@ -74,7 +83,11 @@ class FlatDensity:
         parts = [reader.take(place, as_tensor(value)) for value in values]
         moved = dict(zip(values, map(as_value, values, parts), strict=True))
         factors = [*rvs, *dependent_factors(model, rvs)]
-        [density] = substitute([log_density(model, factors)], moved)
+        density = log_density(model, factors)
+        if block is not None:
+            [density] = substitute([density], _zeros(model, block.draws))
+            density += log_integral(model, block)
+        [density] = substitute([density], moved)
         slopes = gradient_of(density, parts, values)
         output = pt.concatenate(
             [density[None], *(slope.ravel().astype("float64") for slope in slopes)]
@@ -148,6 +161,13 @@ class FlatDensity:
     def __getstate__(self) -> dict[str, Any]:
         """Addresses are those of one process."""
         return self.__dict__ | {"_native": None}
+
+
+def _zeros(model: pm.Model, rvs: Sequence[TensorVariable]) -> dict[Any, Any]:
+    """Zeros for the value variable of each."""
+    arrays = substitute([pt.zeros(lengths(rv), rv.dtype) for rv in rvs], natural_values(model))
+    values = [model.rvs_to_values[rv] for rv in rvs]
+    return {v: as_value(v, array) for v, array in zip(values, arrays, strict=True)}
 
 
 class _Native(types.WrapperAddressProtocol):

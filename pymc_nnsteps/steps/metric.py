@@ -31,6 +31,8 @@ class Metric:
         As for :class:`~pymc_nnsteps.HMC`.
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
+    integrated_out : sequence of TensorVariable
+        Other variables, of which it must not depend either.
 
     Attributes
     ----------
@@ -48,15 +50,16 @@ class Metric:
         rvs: Sequence[TensorVariable],
         metric: Literal["auto", "network", "learnt", "prior"],
         compile_kwargs: Mapping[str, Any],
+        integrated_out: Sequence[TensorVariable] = (),
     ) -> None:
         values = [model.rvs_to_values[rv] for rv in rvs]
-        moved = moved_with(model, rvs)
+        moved = moved_with(model, [*rvs, *integrated_out])
         known = {rv: prior_precision(model, rv, moved) for rv in rvs}
         precisions: list[Any] = [pt.ones(()) if p is None else p for p in known.values()]
         self.kind: Kind = "learnt" if metric == "auto" else metric
         if metric in ("auto", "network"):
             try:
-                curvatures = network_curvature(model, rvs)
+                curvatures = network_curvature(model, [*rvs, *integrated_out])[: len(rvs)]
             except NotConjugate as reason:
                 if metric == "network":
                     raise ValueError(

@@ -164,18 +164,19 @@ class HierarchicalLayers:
         }
 
         def parameters(
-            name: str, key: str, prior: Prior, precision: Scale, *dims: str
+            name: str, key: str, prior: Prior, precision: Scale, *layers: int
         ) -> TensorVariable:
             connections = group.connections.get(key)
             if connections is None:
-                return _parameter(name, prior, precision, dims=dims)
+                dims, shape = zip(*((unit_dims[i], units[i]) for i in layers), strict=True)
+                return _parameter(name, prior, precision, dims=dims, shape=shape)
             shared = _parameter(name, prior, precision, shape=connections.n_weights)
             return connections.of_each(shared)
 
         def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = kind + names[layer]
             precision = common_precision(name, prior, 1, START["bias"]) * adjustment
-            return parameters(name, name, prior, precision, unit_dims[layer])
+            return parameters(name, name, prior, precision, layer)
 
         def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = names[source] + names[layer]
@@ -184,8 +185,7 @@ class HierarchicalLayers:
             common = common_precision(name, prior, n_sources, start)
             precision = precision_of_units(name, prior, common, start, unit_dims[source])
             adjusted = precision * adjustment[:, None] if adjustment.ndim else precision
-            dims = unit_dims[layer], unit_dims[source]
-            return parameters(f"W_{name}", name, prior, adjusted, *dims)
+            return parameters(f"W_{name}", name, prior, adjusted, layer, source)
 
         def linear(layer: int) -> TensorVariable:
             adjustment = adjustments.get(layer, floating(1))

@@ -1,0 +1,165 @@
+r"""A Gaussian block integrated out of the log density of what a step moves.
+
+Where the posterior of a block :math:`v` given all else is :math:`N(P^{-1} h, P^{-1})`
+(:mod:`pymc_nnsteps.conditionals.gaussian`), the density of all else is
+
+.. math::
+
+    \log \int p(\theta, v, y)\, dv = \log p(\theta, v = 0, y)
+    + \tfrac12 h^T P^{-1} h - \tfrac12 \log |P| + \text{constant},
+
+P and h functions of :math:`\theta`. With :math:`m = P^{-1} h` the gradients of the two terms are
+:math:`m` with respect to h and :math:`-\tfrac12 (m m^T + P^{-1})` with respect to P.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.blocks import Observation, dense_size, evidence_of, prior_of
+from pymc_nnsteps.conditionals.conditional import Shapes
+from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.recognition import find_conditionals, match
+from pymc_nnsteps.graphs.arrays import expand, flatten
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.joint.replacement import Choice
+from pymc_nnsteps.steps.network_curvature import network_curvature
+
+LARGEST = 100
+"""Entries of a block, at each label, up to which it is integrated out where that is left open."""
+
+
+def block_to_collapse(
+    model: pm.Model, rvs: Sequence[TensorVariable], collapse: Choice, shapes: Shapes
+) -> Gaussian | None:
+    """The largest block of some variables that is Gaussian given all others, if it is to be.
+
+    Its children are Normal: none needs auxiliary variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : sequence of TensorVariable
+        What a step moves; not all of them are in the block.
+    collapse : bool or "auto"
+        As for :class:`~pymc_nnsteps.HMC`.
+    shapes : mapping from random variable to tuple of int
+
+    Raises
+    ------
+    ValueError
+        If ``collapse`` is True and there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with pm.Model() as model:
+    ...     w, v, b = pm.Normal("w", shape=3), pm.Normal("v", shape=3), pm.Normal("b")
+    ...     y = pm.Normal("y", pt.tanh(np.ones((4, 1)) * w) @ v + b, observed=np.ones(4))
+    >>> block_to_collapse(model, [w, v, b], "auto", {w: (3,), v: (3,), b: ()}).draws
+    (v, b)
+    """
+    if collapse is False or (collapse == "auto" and not _is_precise_network(model, rvs)):
+        return None
+    members = [rv for rv in rvs if _is_gaussian(model, rv)]
+    blocks = [c for c in find_conditionals(model, members) if isinstance(c, Gaussian)]
+    sizes = {block: dense_size(block.members, shapes) for block in blocks}
+    block = max(sizes, key=sizes.__getitem__, default=None)
+    if block is not None and len(block.draws) < len(rvs):
+        return block if collapse is True or sizes[block] <= LARGEST else None
+    if collapse is True:
+        what = "none of" if block is None else "all of"
+        raise ValueError(
+            f"collapse is True, but {what} {', '.join(map(describe, rvs))} can be integrated out "
+            f"and drawn exactly; {'pass False' if block is None else 'use nns.Gibbs'}."
+        )
+    return None
+
+
+def _is_precise_network(model: pm.Model, rvs: Sequence[TensorVariable]) -> bool:
+    """Whether variables are weights, in float64, of a network that can be read."""
+    try:
+        network_curvature(model, rvs)
+    except NotConjugate:
+        return False
+    return all(rv.dtype == "float64" for rv in rvs)
+
+
+def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
+    try:
+        found = match(model, rv)
+    except NotConjugate:
+        return False
+    return isinstance(found, Gaussian) and all(
+        isinstance(seen, Observation) for seen in found.observations
+    )
+
+
+def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
+    """What the log density gains where a block is integrated out in place of being zero.
+
+    Returns
+    -------
+    TensorVariable
+        In terms of the model's value variables, of which the block's are none.
+    """
+    prior = prior_of(block.members)
+    evidence = []
+    for seen in block.observations:
+        assert isinstance(seen, Observation)
+        evidence.append(evidence_of(block.members, seen))
+    linear = reduce(add, (said.linear() for said in evidence), pt.zeros_like(prior.precision))
+    if prior.mean is not None:
+        linear = linear + prior.precision * prior.mean
+    n = len(prior.label_lengths)
+    labels = dict(enumerate(prior.label_lengths))
+    diagonal = prior.precision[..., None] * pt.eye(prior.precision.shape[-1])
+    precision = reduce(add, (said.information() for said in evidence), diagonal)
+    h = flatten(expand(linear, labels), 0, n)
+    if prior.shared and all(said.shared for said in evidence):
+        p, h = precision.dimshuffle("x", n, n + 1), h[None]
+    else:
+        p, h = flatten(expand(precision, labels), 0, n), h[:, None]
+    p, h = substitute([p.astype("float64"), h.astype("float64")], natural_values(model))
+    return _log_gaussian_integral(p, h)
+
+
+def _log_gaussian_integral(p: TensorVariable, h: TensorVariable) -> TensorVariable:
+    """Sum over g and r of ``h_gr^T P_g^-1 h_gr / 2 - log |P_g| / 2``, with its gradient by hand.
+
+    Parameters
+    ----------
+    p : TensorVariable, shape (groups, d, d)
+    h : TensorVariable, shape (groups, rows, d)
+    """
+    p_in, h_in = p.type(), h.type()
+    root = cholesky(p_in, lower=True)
+    whitened = solve_triangular(root, h_in.mT, lower=True, b_ndim=2)
+    log_roots = pt.log(pt.diagonal(root, axis1=-2, axis2=-1)).sum()
+    value = pt.sqr(whitened).sum() / 2 - h_in.shape[1] * log_roots
+
+    def pullback(
+        inputs: list[TensorVariable],
+        outputs: list[TensorVariable],
+        cotangents: list[TensorVariable],
+    ) -> list[TensorVariable]:
+        p, h = inputs
+        [slope] = cotangents
+        inverse_root = solve_triangular(
+            cholesky(p, lower=True), pt.broadcast_to(pt.eye(p.shape[-1]), p.shape), lower=True
+        )
+        inverse = inverse_root.mT @ inverse_root
+        m = h @ inverse
+        return [-slope / 2 * (m.mT @ m + h.shape[1] * inverse), slope * m]
+
+    integral: Any = OpFromGraph([p_in, h_in], [value], inline=True, pullback=pullback)
+    return integral(p, h)
