@@ -131,8 +131,6 @@ def test_gibbs_and_hmc(case):
 
 
 HYPERPARAMETERS = {"n": "tau_noise", "h1": "tau_ih1", "h3": "tau_h1o", "h2": "tau_bh1"}
-SLOW = {"log h1", "log h2", "log h3"}
-"""Printed only: a run of minutes has a few dozen effective draws of them."""
 
 
 def batch_error(values):
@@ -172,17 +170,15 @@ def in_main_mode(posterior):
 
 @pytest.mark.slow
 def test_regression_of_rdata(capsys):
-    """Function values and the noise in the main mode, and the fresh cases of its longest chain.
+    """Function values, noise and scales in the main mode, and the fresh cases of its longest chain.
 
-    Chains that begin there may visit the other mode, of mass 0.036, for thousands of draws. Within
-    the main one they need to be long enough for some visits, of a thousand draws in 20 000, to
-    other roles of hidden units, by which function values change by a standard deviation.
+    Chains that begin there may visit the other mode, of mass 0.036.
     """
     listed = json.loads((FOLDER / "rdata_reference.json").read_text())
     model = rdata()
     began = time.process_time()
     idata = pm.sample(
-        12_000, tune=1_000, chains=8, cores=1, random_seed=1, model=model,
+        3_000, tune=1_000, chains=8, cores=1, random_seed=1, model=model,
         initvals=[start(model, seed) for seed in range(8)],
         progressbar=False, compute_convergence_checks=False,
     )  # fmt: skip
@@ -207,7 +203,7 @@ def test_regression_of_rdata(capsys):
         line, agrees = compared(name, draws, case[mode])
         speed = float(az.ess(draws)) / cpu_seconds
         table.append(f"{line}{speed:10.2f}{case.get('log', case)['ess_per_cpu_s']:10.2f}")
-        wrong += [] if agrees or name in SLOW else [name]
+        wrong += [] if agrees else [name]
     score, squared_error = on_fresh_cases(model, posterior)
     table.append(f"1000 fresh cases: log density {score:.3f}, squared error {squared_error:.4f}")
     with capsys.disabled():

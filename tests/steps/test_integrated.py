@@ -201,6 +201,8 @@ def test_what_is_integrated_out_by_itself():
         pm.Normal("y", pt.tanh(np.ones((3, 1)) @ w.T) @ v, observed=np.ones(3))
     assert collapsed(wide, ("w", "v"), "auto")[1] is None
     assert collapsed(wide, ("w", "v"), True)[1].draws == (v,)
+    built = nns.hierarchical_mlp(A, A[:, 0], hidden=(2,))
+    assert "whose scales Gibbs draws; W_h1o, bo integrated out" in str(nns.explain(built))
 
 
 def test_what_cannot_be_integrated_out():
