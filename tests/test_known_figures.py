@@ -131,20 +131,21 @@ def test_mnist_error() -> None:
 
 
 def test_mnist_error_of_a_convolution() -> None:
-    """Delta = 100: test error below 20 % after 1000 sweeps, also of 4 000 images in float64.
+    """8 000 images, Delta = 100: test error below 20 % around sweep 1000.
 
-    Of 8 000, ``python -m tests.benchmarks l`` prints it.
+    Chains from the same start differ by some 3 % there (of 4 000 images six chains ended between
+    17 and 26 %), so that one is looked at when it is well past it.
     """
     data = mnist()
     if data is None:
         pytest.skip("the MNIST images are not there")
     X, y = data
     model = nns.intermediate_noise_cnn(
-        X[:4000].reshape(-1, 28, 28),
-        y[:4000],
+        X[:8000].reshape(-1, 28, 28),
+        y[:8000],
         convolutions=[nns.Conv2D(channels=2, kernel=4, stride=2, pool=2)],
         noise=100.0,
         likelihood="multinomial_probit",
     )
-    state = next(points(model, model.initial_point(), sweeps=1000, seed=0))
+    state = next(points(model, model.initial_point(), sweeps=1500, seed=0))
     assert image_error(state, X[8000:], y[8000:]) < 0.2

@@ -26,6 +26,11 @@ accuracy ends. An excess over a bound is generated as such, so that draws beside
 bound keep their relative precision. Because the masses are known, a *mixture* of restricted
 normals is drawn with the same three proposals.
 
+Where many uniform numbers and standard normals are called for they are made together: streams of
+random bits that begin at words of the given generator advance side by side (Blackman and Vigna,
+2021), as the processor works on several numbers at once, and a ziggurat (Marsaglia and Tsang, 2000)
+of so many layers that few points lie outside them makes normals of them.
+
 The generalised inverse Gaussian and the Polya-Gamma have their own proposals, which
 `pymc_nnsteps.random.generalized_inverse_gaussian` and `pymc_nnsteps.random.polya_gamma` derive.
 
@@ -37,6 +42,10 @@ functions it calls.
 
 References
 ----------
+Blackman, D., and Vigna, S. (2021). Scrambled linear pseudorandom number generators. ACM
+Transactions on Mathematical Software 47.
+Marsaglia, G., and Tsang, W. W. (2000). The ziggurat method for generating random variables. Journal
+of Statistical Software 5.
 Robert, C. P. (1995). Simulation of truncated normal variables. Statistics and Computing 5.
 """
 
@@ -60,8 +69,16 @@ NEGLIGIBLE = -100.0
 """Log odds below which a piece is left out."""
 OUTSIDE = 1.5
 """How many sds a piece's mode may lie outside it for its whole normal to be proposed."""
-AT_A_TIME = 256
-"""Draws from two pieces that are made together."""
+AT_A_TIME = 512
+"""Numbers that are made together."""
+FEW = 2000
+"""Numbers that are not worth the start of streams."""
+STREAMS = 64
+"""Generators that are run side by side: a power of two, which divides AT_A_TIME."""
+LAYERS = 1024
+"""Of the ziggurat, a power of two."""
+LAST_EDGE = 4.038849846109504
+"""Where the tail begins below which that many layers, the tail with its own among them, close."""
 
 BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
 INVERSE_E = math.exp(-1.0)
@@ -77,6 +94,115 @@ def step(length: int, n: int) -> int:
     if length == 1:
         return 0
     raise ValueError("a parameter has neither one element nor one for each draw")
+
+
+@inline
+def word(rng: Generator) -> np.uint64:
+    """64 random bits."""
+    high, low = np.uint64(rng.random() * 2.0**32), np.uint64(rng.random() * 2.0**32)
+    return (high << np.uint64(32)) | low
+
+
+@jit
+def begin_streams(rng: Generator) -> Array:
+    """States of STREAMS generators xoshiro256++, all at random."""
+    state = np.empty(4 * STREAMS, np.uint64)
+    for i in range(state.size):
+        state[i] = word(rng)
+    return state
+
+
+@jit
+def fill_bits(state: Array, bits: Array) -> None:
+    """The next AT_A_TIME words, from each stream in turn."""
+    for i in range(0, AT_A_TIME, STREAMS):
+        for j in range(STREAMS):
+            a, b = state[j], state[STREAMS + j]
+            c, d = state[2 * STREAMS + j], state[3 * STREAMS + j]
+            total = a + d
+            bits[i + j] = ((total << np.uint64(23)) | (total >> np.uint64(41))) + a
+            shifted = b << np.uint64(17)
+            c ^= a
+            d ^= b
+            state[j], state[STREAMS + j], state[2 * STREAMS + j] = a ^ d, b ^ c, c ^ shifted
+            state[3 * STREAMS + j] = (d << np.uint64(45)) | (d >> np.uint64(19))
+
+
+@jit
+def fill_uniform(state: Array, bits: Array, out: Array) -> None:
+    """Uniform numbers, at most as many as there are words."""
+    fill_bits(state, bits)
+    for k in range(out.size):
+        out[k] = np.int64(bits[k] >> np.uint64(11)) * 2.0**-53
+
+
+def ziggurat() -> Array:
+    """Where layers of the same area under ``exp(-x^2 / 2)`` end, the lowest first.
+
+    The last of them ends at zero. The lowest is as wide as a rectangle of its area, with the tail.
+    """
+    height = math.exp(-0.5 * LAST_EDGE**2)
+    area = LAST_EDGE * height + math.sqrt(0.5 * math.pi) * math.erfc(LAST_EDGE / math.sqrt(2.0))
+    edges = [area / height, LAST_EDGE]
+    while len(edges) < LAYERS:
+        height += area / edges[-1]
+        edges.append(math.sqrt(-2.0 * math.log(height)))
+    return np.array([*edges, 0.0])
+
+
+EDGES = ziggurat()
+
+
+@inline
+def layer_point(bits: np.uint64) -> tuple[np.int64, float]:
+    """A layer, and a point between its ends on both sides of zero."""
+    layer = np.int64(bits) & (LAYERS - 1)
+    return layer, (np.int64(bits) >> 11) * 2.0**-52 * EDGES[layer]
+
+
+@jit
+def outside(rng: Generator, layer: np.int64, z: float) -> float:
+    """A standard normal where a point lies beyond the end of the next layer."""
+    if layer == 0:
+        while True:
+            beyond = rng.standard_exponential() / LAST_EDGE
+            if not beyond * beyond > 2.0 * rng.standard_exponential():
+                return math.copysign(LAST_EDGE + beyond, z)
+    below, above = math.exp(-0.5 * EDGES[layer] ** 2), math.exp(-0.5 * EDGES[layer + 1] ** 2)
+    if below + rng.random() * (above - below) < math.exp(-0.5 * z * z):
+        return z
+    return rng.standard_normal()
+
+
+@jit
+def fill_normal(rng: Generator, state: Array, bits: Array, beyond: Array, out: Array) -> None:
+    """Standard normals by a ziggurat, at most as many as there are words."""
+    fill_bits(state, bits)
+    for k in range(out.size):
+        layer, z = layer_point(bits[k])
+        out[k] = z
+        beyond[k] = not abs(z) < EDGES[layer + 1]
+    for k in range(out.size):
+        if beyond[k]:
+            layer, z = layer_point(bits[k])
+            out[k] = outside(rng, layer, z)
+
+
+@jit
+def standard_normal_kernel(rng: Generator, shape: Array, out: Array) -> Array:
+    """Standard normals, of any shape."""
+    flat = out.reshape(-1)
+    n = flat.size
+    if n < FEW:
+        for i in range(n):
+            flat[i] = rng.standard_normal()
+        return out
+    state, bits = begin_streams(rng), np.empty(AT_A_TIME, np.uint64)
+    beyond = np.empty(AT_A_TIME, np.bool_)
+    for begin in range(0, n, AT_A_TIME):
+        end = min(begin + AT_A_TIME, n)
+        fill_normal(rng, state, bits, beyond, flat[begin:end])
+    return out
 
 
 @inline
@@ -415,55 +541,74 @@ def set_pieces(
             middle[k] = 0.5 * (left + right)
 
 
+@inline
+def one_of_two(rng: Generator, chance: float, mean: Array, sd: Array, edge: float) -> float:
+    """A draw from two pieces whose modes are not far outside them, by their whole normals."""
+    while True:
+        is_upper = rng.random() < chance
+        piece = np.int64(is_upper)
+        z = mean[piece] + sd[piece] * rng.standard_normal()
+        if (z > edge) == is_upper:
+            return z
+
+
 @jit
 def two_pieces(
     rng: Generator,
-    count: int,
-    waiting: Array,
+    state: Array,
+    bits: Array,
+    beyond: Array,
+    numbers: Array,
     place: Array,
     chance: Array,
     mean: Array,
     sd: Array,
+    free: Array,
     edge: float,
     out: Array,
-) -> None:
-    """Draws from two pieces whose modes are not far outside them.
+) -> int:
+    """A proposal for each of AT_A_TIME draws from two pieces; those that are accepted leave.
 
-    Each is proposed by its whole normal; ``chance`` is that of the upper one. Those that are
-    rejected wait for the next turn: a branch that the processor cannot foresee costs more than a
-    proposal.
+    The others wait for the next turn, with new ones in the slots that are free: a branch that the
+    processor cannot foresee costs more than a proposal.
 
     Parameters
     ----------
     rng : Generator
-    count : int
-        Number of draws.
-    waiting : array of int
+    state, bits, beyond : array
+        Of :func:`fill_normal`.
+    numbers : array, shape (2, AT_A_TIME)
         Scratch.
-    place : array of int
+    place : array of int, shape (AT_A_TIME,)
         Where each draw goes.
-    chance : array
+    chance : array, shape (AT_A_TIME,)
         Of a proposal of the upper piece.
-    mean, sd : array, shape (at least count, 2)
+    mean, sd : array, shape (AT_A_TIME, 2)
         Of each piece's normal.
+    free : array of int, shape (AT_A_TIME,)
+        Filled with the slots of draws that are done.
     edge : float
         Between the pieces.
     out : array
         Filled at the places.
+
+    Returns
+    -------
+    int
+        Number of slots that are free.
     """
-    for k in range(count):
-        waiting[k] = k
-    while count > 0:
-        rejected = 0
-        for i in range(count):
-            k = waiting[i]
-            upper = rng.random() < chance[k]
-            piece = np.int64(upper)
-            z = mean[k, piece] + sd[k, piece] * rng.standard_normal()
-            out[place[k]] = z
-            waiting[rejected] = k
-            rejected += (z > edge) != upper
-        count = rejected
+    uniform, normal = numbers
+    fill_uniform(state, bits, uniform)
+    fill_normal(rng, state, bits, beyond, normal)
+    done = 0
+    for k in range(AT_A_TIME):
+        is_upper = uniform[k] < chance[k]
+        piece = np.int64(is_upper)
+        z = mean[k, piece] + sd[k, piece] * normal[k]
+        out[place[k]] = z
+        free[done] = k
+        done += (z > edge) == is_upper
+    return done
 
 
 @jit
@@ -493,9 +638,12 @@ def piecewise_normal_kernel(
     from_mu, from_x, sd, inv_sd, width, jump, middle = table
     mean, log_density, size, cumulative = np.empty((4, pieces))
     kind = np.empty(pieces, np.int64)
-    waiting, place = np.empty((2, AT_A_TIME), np.int64)
-    chance, means, sds = np.empty(AT_A_TIME), np.empty((AT_A_TIME, 2)), np.empty((AT_A_TIME, 2))
-    count = 0
+    numbers, place = np.empty((2, AT_A_TIME)), np.zeros(AT_A_TIME, np.int64)
+    chances, means, sds = np.empty(AT_A_TIME), np.empty((AT_A_TIME, 2)), np.empty((AT_A_TIME, 2))
+    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
+    many = n >= FEW and pieces == 2
+    state = begin_streams(rng) if many else bits
+    free, n_free = np.arange(AT_A_TIME), AT_A_TIME
 
     for i in range(n):
         mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
@@ -518,13 +666,19 @@ def piecewise_normal_kernel(
             log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
             if above > -OUTSIDE and below < OUTSIDE and abs(log_odds) < -NEGLIGIBLE:
                 odds = math.exp(log_odds)
-                place[count], chance[count] = i, odds / (1.0 + odds)
-                means[count, 0], means[count, 1] = mean[0], mean[1]
-                sds[count, 0], sds[count, 1] = sd[0], sd[1]
-                count += 1
-                if count == AT_A_TIME:
-                    two_pieces(rng, count, waiting, place, chance, means, sds, edges[1], out)
-                    count = 0
+                chance = odds / (1.0 + odds)
+                if not many:
+                    out[i] = one_of_two(rng, chance, mean, sd, edges[1])
+                    continue
+                n_free -= 1
+                k = free[n_free]
+                place[k], chances[k] = i, chance
+                means[k, 0], means[k, 1], sds[k, 0], sds[k, 1] = mean[0], mean[1], sd[0], sd[1]
+                while n_free == 0:
+                    n_free = two_pieces(
+                        rng, state, bits, beyond, numbers, place, chances, means, sds, free,
+                        edges[1], out,
+                    )  # fmt: skip
                 continue
 
         mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
@@ -579,8 +733,10 @@ def piecewise_normal_kernel(
                 k += u >= cumulative[j]
             accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
         out[i] = z
-    if count > 0:
-        two_pieces(rng, count, waiting, place, chance, means, sds, edges[1], out)
+    place[free[:n_free]] = -1
+    for k in range(AT_A_TIME):
+        if place[k] >= 0:
+            out[place[k]] = one_of_two(rng, chances[k], means[k], sds[k], edges[1])
     return out
 
 

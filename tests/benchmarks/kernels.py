@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_nnsteps.random import kernels
-from pymc_nnsteps.random.standard_normal import standard_normal_kernel
 from tests.benchmarks.timing import milliseconds
 
 N = 100_000
@@ -50,7 +49,7 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
     utilities = z.reshape(-1, classes)
     labels = rng.integers(classes, size=len(utilities))
     return {
-        "standard normal": lambda: standard_normal_kernel(rng, out),
+        "standard normal": lambda: kernels.standard_normal_kernel(rng, np.array([N]), out),
         "truncated normal, z > 0 with means near 0": truncated(z, zero, infinity),
         "truncated normal, z > 1000 with means near 0": truncated(z, one * 1000, infinity),
         "truncated normal, 2 < z < 3 with means near 0": truncated(z, one * 2, one * 3),

@@ -181,7 +181,7 @@ def gaussian_law(model, conditional, point, shapes=None, held=()):
     for rv in conditional.draws:
         blind[model.rvs_to_values[rv].name] = np.full_like(point[rv.name], np.nan)
     own = [blind[value.name] for value in names]
-    lengths = graph_replace([node.op.size_param(node) for node in nodes], given, strict=False)
+    lengths = graph_replace([node.op.dist_params(node)[0] for node in nodes], given, strict=False)
     sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")
     shapes_of_noise = [tuple(size) for size in sizes(*own)]
     function = pytensor.function([*names, *inputs], replaced, mode=FAST, on_unused_input="ignore")

@@ -37,6 +37,20 @@ def test_functions_of_others_stay(f, x):
     assert function(np.ones((1,) * x.ndim, x.dtype)).dtype == x.dtype
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_larger_of_matrix_and_number(dtype):
+    """Two matrices, whose lengths nobody would compare; a NaN that is lost."""
+    x, y = pt.matrix("x", dtype=dtype), pt.matrix("y", dtype=dtype)
+    outputs = [pt.maximum(x, 0), pt.maximum(np.float32(0.5), x.T), pt.maximum(x, y)]
+    function = pytensor.function([x, y], outputs, **c_by_default())
+    assert sum(isinstance(op, OfMatrix) for op in ops(function)) == 2
+    values = np.array([[1.5, -2.0, np.nan], [np.inf, -0.0, 0.25]], dtype)
+    expected = pytensor.function([x, y], outputs, mode="FAST_COMPILE")(values, values[::-1])
+    for found, value in zip(function(values, values[::-1]), expected, strict=True):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, value)
+
+
 def test_gradient_of_gelu():
     """The functions are replaced after differentiation."""
     x = pt.matrix("x", dtype="float64")

@@ -16,6 +16,7 @@ from pymc_nnsteps.random import (
     polya_gamma,
     truncated_normal,
 )
+from pymc_nnsteps.random.standard_normal import standard_normal
 from tests.random.oracles import ACTIVATIONS
 
 MODES = {
@@ -36,16 +37,18 @@ def draw_all(mode, dtype, sigma_ndim, seed=0):
     next_rng, utilities = argmax_utilities(next_rng, mu, sigma, labels, x)
     next_rng, gig = generalized_inverse_gaussian(next_rng, mu, x**2, sigma)
     next_rng, omega = polya_gamma(next_rng, 10 * x)
+    next_rng, two_pieces = piecewise_normal(next_rng, mu, sigma, x, 0.5, *ACTIVATIONS["relu"])
+    next_rng, normal = standard_normal(next_rng, mu.shape, dtype)
     inputs = [In(rng, mutable=True), mu, x, sigma, labels]
-    outputs = [next_rng, truncated, piecewise, utilities, gig, omega]
+    outputs = [next_rng, truncated, piecewise, utilities, gig, omega, two_pieces, normal]
     compiled = function(inputs, outputs, mode=mode)
 
     data = np.random.default_rng(1)
-    values = [*data.normal(size=(2, 300, 5)), np.full((5,) * sigma_ndim, 0.3)]
+    values = [*data.normal(size=(2, 500, 5)), np.full((5,) * sigma_ndim, 0.3)]
     values = [np.asarray(value, dtype) for value in values]
     generator = np.random.default_rng(seed)
-    first = compiled(generator, *values, data.integers(0, 5, 300).astype("int8"))
-    second = compiled(first[0], *values, data.integers(0, 5, 300).astype("int8"))
+    first = compiled(generator, *values, data.integers(0, 5, 500).astype("int8"))
+    second = compiled(first[0], *values, data.integers(0, 5, 500).astype("int8"))
     return generator, first, second
 
 

@@ -81,6 +81,16 @@ def test_relu_odds_far_from_both_pieces():
         assert_proportion(z > 0, positive / (positive + 1))
 
 
+def test_draws_that_still_wait_at_the_end_have_their_cdf():
+    """Proposals that were rejected left in place, where the last turn of draws is not full."""
+    act, parameters = ACTIVATIONS["relu"], (0.3, 1.0, -0.2, 0.7)
+    seeds = range(150)
+    z = np.concatenate([draw(*parameters, act, kernels.FEW, seed) for seed in seeds])
+    u, probabilities = piecewise_normal_pit(z, *parameters, act)
+    assert_proportion(z > 0, probabilities[1])
+    assert_uniform(u)
+
+
 def test_excess_over_a_knot_keeps_relative_precision():
     """A draw computed as mean + sd * normal, whose rounding is coarser than its distribution."""
     z = draw(-1e6, 1.0, 0.0, 1.0, activation([0], [0, 0], [1e9, 0]), 100_000)
