@@ -16,7 +16,7 @@ from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
 from pymc_nnsteps.graphs.shapes import require_fitting_data
-from pymc_nnsteps.kernels.compiling import c_by_default, numba_by_default
+from pymc_nnsteps.kernels.compiling import c_by_default, numba_by_default, without_traces
 from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
@@ -173,6 +173,7 @@ class HMC(BlockedStep):
     }
     momentum = np.empty(0)
 
+    @without_traces()
     def __init__(
         self,
         vars: Vars = None,
