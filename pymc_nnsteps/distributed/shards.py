@@ -31,7 +31,7 @@ from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, S
 from pymc_nnsteps.distributed.rounds import Rounds
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow
 
@@ -329,7 +329,7 @@ class _Compiled:
         self._drawn: list[str] = [value.name for value in values]
         self.superseded = [v.name for v in values if v not in read]
         inputs = [pytensor.In(rng, mutable=True), *given, *read]
-        self._compiled = Compiled(inputs, outputs, c_by_default())
+        self._compiled = Compiled(inputs, outputs, of_laws(c_by_default()))
 
     def __call__(
         self,

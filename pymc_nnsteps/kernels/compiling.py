@@ -38,6 +38,17 @@ from pymc_nnsteps.kernels.jit import version
 BEFORE_FUSION, LAST = 48, 200
 """Positions among PyTensor's rewrites."""
 
+SPECIAL_MATRICES = (
+    "cholesky_of_diag",
+    "diagonal_solve_to_division",
+    "dot_diag_to_elemwise",
+    "orthogonal_dot_transpose_to_eye",
+    "orthogonal_solve_to_transpose_matmul",
+    "selection_dot_to_indexing",
+    "useless_symmetric_transpose",
+)
+"""PyTensor's rewrites that look for diagonal and other special matrices at each product."""
+
 _BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
 
 
@@ -59,8 +70,9 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     if not pytensor.config.cxx:
         return resolve_backend_compile_kwargs("numba", compile_kwargs)
     options = resolve_backend_compile_kwargs("c", compile_kwargs)
-    # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both.
-    mode = options["mode"].excluding("gemm_optimizer")
+    # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both, and
+    # NumPy's product finds out by itself that a matrix has one column.
+    mode = options["mode"].excluding("gemm_optimizer", "local_gemm_to_gemv")
     options["mode"] = mode.register(
         (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION), (RunViewsInPython(), LAST)
     )
@@ -97,6 +109,14 @@ def drawing(options: dict[str, Any]) -> dict[str, Any]:
     return options | {"mode": mode.register((CopyParametersForSciPy(), LAST))}
 
 
+def of_laws(options: dict[str, Any]) -> dict[str, Any]:
+    """Options to compile draws from laws with, which keep special matrices as vectors and indices.
+
+    To look for such matrices takes a quarter of the time.
+    """
+    return options | {"mode": get_mode(options["mode"]).excluding(*SPECIAL_MATRICES)}
+
+
 class CopyParametersForSciPy(GraphRewriter):
     """Let SciPy draw with copies of parameters.
 
@@ -125,7 +145,10 @@ class InPython(Op):
 
     @override
     def make_node(self, *inputs: Variable) -> Apply:
-        node = self.op.make_node(*inputs)
+        return self.in_place_of(self.op.make_node(*inputs))
+
+    def in_place_of(self, node: Apply) -> Apply:
+        """The same as a node of ``op``."""
         return Apply(self, node.inputs, [output.type() for output in node.outputs])
 
     @override
@@ -153,10 +176,13 @@ class RunViewsInPython(GraphRewriter):
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, VIEWS):
-                outputs = InPython(node.op).make_node(*node.inputs).outputs
-                fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
+        pairs = [
+            pair
+            for node in reversed(fgraph.toposort())
+            if isinstance(node.op, VIEWS)
+            for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
+        ]
+        fgraph.replace_all_validate(pairs)
 
 
 OF_MATRICES: dict[type[ScalarOp], Callable[..., np.ndarray]] = {
@@ -228,6 +254,16 @@ class UseFunctionsOfMatrices(GraphRewriter):
                 known = {"float64"}, *([{"float32"}] if len(node.inputs) > 1 else [])
                 if old.type.ndim >= 2 and dtypes in known and len(matrices) == 1:
                     fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(*node.inputs))
+
+
+@contextmanager
+def without_traces() -> Iterator[None]:
+    """Make and compile graphs without a note, at each node, of the lines of code that made it.
+
+    These are the package's own, and to note them takes a sixth of the time.
+    """
+    with pytensor.config.change_flags(traceback__limit=0):
+        yield
 
 
 @contextmanager

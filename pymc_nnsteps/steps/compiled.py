@@ -22,7 +22,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.compiling import without_blas_notice
+from pymc_nnsteps.kernels.compiling import without_blas_notice, without_traces
 
 
 class OfData:
@@ -85,6 +85,7 @@ class Compiled:
     function : pytensor function
     """
 
+    @without_traces()
     def __init__(
         self,
         inputs: Sequence[Variable | pytensor.In],

@@ -26,7 +26,7 @@ from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, sh
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.kernels.compiling import c_by_default, of_laws, without_traces
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import held_scales
@@ -147,6 +147,7 @@ class Gibbs(BlockedStep):
     _state_class = GibbsState
     adaptations: tuple[DualAveraging, ...]
 
+    @without_traces()
     def __init__(
         self,
         vars: TensorVariable | str | Sequence[TensorVariable | str] | None = None,
@@ -176,12 +177,7 @@ class Gibbs(BlockedStep):
         self.vars = [model.rvs_to_values[rv] for rv in drawn]
         self._held = {model.rvs_to_values[rv].name for rv in held_scales(model, drawn)}
         self.rng = get_random_generator(rng)
-        self._sweep = Sweep(
-            model,
-            planned.sweep,
-            shapes,
-            c_by_default(compile_kwargs),
-        )
+        self._sweep = Sweep(model, planned.sweep, shapes, of_laws(c_by_default(compile_kwargs)))
         stats: dict[str, Any] = {SWEEPS: (np.int64, [])}
         if self._sweep.n_tuned:
             stats |= {name: (np.float64, []) for name in MOVES}

@@ -22,7 +22,12 @@ from pymc_nnsteps.arguments import (
 )
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.joint.replacement import Choice
-from pymc_nnsteps.kernels.compiling import c_by_default, numba_by_default
+from pymc_nnsteps.kernels.compiling import (
+    c_by_default,
+    numba_by_default,
+    of_laws,
+    without_traces,
+)
 from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
@@ -195,6 +200,7 @@ class HMC(BlockedStep):
     }
     momentum = np.empty(0)
 
+    @without_traces()
     def __init__(
         self,
         vars: Vars = None,
@@ -234,7 +240,7 @@ class HMC(BlockedStep):
         moved = [rv for rv in rvs if rv not in integrated_out]
         self._density = FlatDensity(model, moved, numba_by_default(compile_kwargs), block)
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
-        self._block = None if block is None else Sweep(model, [block], shapes, in_c)
+        self._block = None if block is None else Sweep(model, [block], shapes, of_laws(in_c))
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
         self.longest = longest
