@@ -23,6 +23,13 @@ from tests.zoo import X
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
 SLOW = pytest.mark.slow
 COMPILED_FAST_BY_NUMBA = {"gibbs-regression", "pcn-process"}
+ONE_OF_EACH_CLASS = [
+    "gibbs-regression",
+    "pcn-process",
+    "pcnl-process",
+    "mala-process",
+    "hmc-network",
+]
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -36,22 +43,25 @@ def model(case):
 
 
 @pytest.fixture(scope="module")
-def unseeded(case, model):
-    """A step, and where it goes without ever having been given a generator."""
-    step = case.make(model)
-    return step, run(step, model.initial_point(), 4)[0][-1]
-
-
-@pytest.fixture(scope="module")
-def step(unseeded):
-    return unseeded[0]
+def first_point(model):
+    return model.initial_point()
 
 
 @pytest.fixture
-def point(step, model):
+def start(first_point):
+    return copy.deepcopy(first_point)
+
+
+@pytest.fixture(scope="module")
+def step(case, model, first_point):
+    return case.make(model, initial_point=first_point)
+
+
+@pytest.fixture
+def point(step, start):
     """A few steps into a chain."""
     step.setup_chain(np.random.default_rng(0), 10, 10)
-    return run(step, model.initial_point(), 3)[0][-1]
+    return run(step, start, 3)[0][-1]
 
 
 # --- state and seeds -----------------------------------------------------------------------
@@ -74,13 +84,13 @@ def test_state_round_trip(step, point):
     assert again[1] == stats
 
 
-def test_goes_on_from_checkpoints(step, model):
+def test_goes_on_from_checkpoints(step, start):
     """In tuning, at its end and after it, with the step moving another chain in between."""
 
     def chain(breaks):
         step.setup_chain(np.random.default_rng(8), 6, 6)
         step.tune = True
-        point, points = model.initial_point(), []
+        point, points = start, []
         for draw in range(12):
             if draw == 6:
                 step.stop_tuning()
@@ -89,7 +99,7 @@ def test_goes_on_from_checkpoints(step, model):
             if draw in breaks:
                 kept = pickle.dumps((state_of(step), point))
                 step.setup_chain(np.random.default_rng(9), 0, 2)
-                run(step, model.initial_point(), 2)
+                run(step, start, 2)
                 state, point = pickle.loads(kept)
                 restore(step, state)
         return points
@@ -136,9 +146,8 @@ def _equal(a, b):
     return a is b or a == b
 
 
-def test_setup_chain_starts_afresh(step, model):
+def test_setup_chain_starts_afresh(step, start):
     """A counter, a cache or a generator that survives from the chain before."""
-    start = model.initial_point()
     step.setup_chain(np.random.default_rng(3), 5, 5)
     points, stats = run(step, start, 4)
     step.setup_chain(np.random.default_rng(4), 5, 5)
@@ -152,31 +161,33 @@ def test_setup_chain_starts_afresh(step, model):
     assert not np.any(points[-1][name] == start[name])
 
 
-def test_setup_chain_takes_the_generator_it_is_given(step, model):
+def test_setup_chain_takes_the_generator_it_is_given(step, start):
     generator = np.random.default_rng(3)
     step.setup_chain(generator, 5, 5)
     before = generator.bit_generator.state
-    step.step(model.initial_point())
+    step.step(start)
     assert step.rng is generator
     assert generator.bit_generator.state != before
 
 
-def test_generator_given_at_construction(case, step, model):
-    given = case.make(model, rng=np.random.default_rng(5))
+@pytest.mark.parametrize("key", ONE_OF_EACH_CLASS)
+def test_generators_at_construction(key):
+    """Each step has one of its own, unless it is given one."""
+    model = CASES[key].build()
     start = model.initial_point()
+    step, other, given = (
+        CASES[key].make(model, initial_point=start, **options)
+        for options in ({}, {}, {"rng": np.random.default_rng(5)})
+    )
+    name = step.vars[0].name
+    one, another = (run(each, start, 4)[0][-1] for each in (step, other))
+    assert not np.any(one[name] == another[name])
     step.setup_chain(np.random.default_rng(5), 1, 5)
     assert_same(run(given, start, 2)[0], run(step, start, 2)[0])
     given.setup_chain(np.random.default_rng(7), 5, 5)
     given.rng = np.random.default_rng(5)
     step.setup_chain(np.random.default_rng(5), 5, 5)
     assert_same(run(given, start, 2)[0], run(step, start, 2)[0])
-
-
-def test_works_without_a_generator(case, unseeded, model):
-    step, one = unseeded
-    other = run(case.make(model), model.initial_point(), 4)[0][-1]
-    name = step.vars[0].name
-    assert not np.any(one[name] == other[name])
 
 
 def test_pickle_round_trip(step, point):
@@ -191,13 +202,13 @@ def test_pickle_round_trip(step, point):
 # --- points --------------------------------------------------------------------------------
 
 
-def test_new_point_is_like_the_old_one(step, model, point):
+def test_new_point_is_like_the_old_one(step, start, point):
     """Reordered keys land in other variables' columns; shapes broadcast and dtypes cast."""
     frozen = {name: value.copy() for name, value in point.items()}
     for value in point.values():
         value.flags.writeable = False
     new = run(step, point, 4)[0][-1]
-    assert list(new) == list(point) == list(model.initial_point())
+    assert list(new) == list(point) == list(start)
     drawn = {variable.name for variable in step.vars}
     assert drawn <= set(point)
     for name, value in point.items():
@@ -273,9 +284,10 @@ def test_float32(case, step):
     """The same move as in double precision, but for the rounding of its state."""
     with pytensor.config.change_flags(floatX="float32"):
         model = case.build()
-        single = case.make(model)
+        first = model.initial_point()
+        single = case.make(model, initial_point=first)
         single.setup_chain(np.random.default_rng(0), 5, 5)
-        points, _ = run(single, model.initial_point(), 20)
+        points, _ = run(single, first, 20)
         for variable in single.vars:
             assert variable.dtype in ("float32", "int64")
             assert points[-1][variable.name].dtype == variable.dtype
@@ -288,7 +300,7 @@ def test_float32(case, step):
         np.testing.assert_allclose(value, ends[1][name], rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-def assert_one_stream(step, other, model, floatX, rtol):
+def assert_one_stream(step, other, start, floatX, rtol):
     """The random numbers are the same bits; what they are added to is rounded by another BLAS.
 
     A tiny acceptance probability carries the absolute rounding of two log densities.
@@ -296,7 +308,7 @@ def assert_one_stream(step, other, model, floatX, rtol):
     ends = []
     for each in (step, other):
         each.setup_chain(np.random.default_rng(0), 5, 5)
-        points, stats = run(each, model.initial_point(), 5)
+        points, stats = run(each, start, 5)
         ends.append((points[-1], stats[-1], each.rng.bit_generator.state))
     (point, stats, state), (expected, stats_expected, state_expected) = ends
     assert state == state_expected
@@ -307,10 +319,10 @@ def assert_one_stream(step, other, model, floatX, rtol):
         np.testing.assert_allclose(value, expected[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
-def test_python_draws_from_the_same_stream(case, step, model):
+def test_python_draws_from_the_same_stream(case, step, model, start):
     """Other arithmetic, another order of draws, or another number of them."""
-    other = case.make(model, compile_kwargs={"mode": "FAST_COMPILE"})
-    assert_one_stream(step, other, model, "float64", 1e-9)
+    options = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "initial_point": start}
+    assert_one_stream(step, case.make(model, **options), start, "float64", 1e-9)
 
 
 SMALLER = {
@@ -329,18 +341,19 @@ NUMBA = [
     pytest.param(key, "float64", 1e-9, marks=[] if key in COMPILED_FAST_BY_NUMBA else SLOW)
     for key in CASES
     if key not in DRAWS_OF_GIBBS_DEEP
-] + [(key, "float32", 1e-3) for key in sorted(COMPILED_FAST_BY_NUMBA)]
+] + [pytest.param(key, "float32", 1e-3, marks=SLOW) for key in sorted(COMPILED_FAST_BY_NUMBA)]
 
 
 @pytest.mark.parametrize(("key", "floatX", "rtol"), NUMBA)
 def test_numba_draws_from_the_same_stream(key, floatX, rtol):
     with pytensor.config.change_flags(floatX=floatX):
         model = SMALLER.get(key, CASES[key].build)()
+        start = model.initial_point()
         step, other = (
-            CASES[key].make(model, **options)
+            CASES[key].make(model, initial_point=start, **options)
             for options in ({}, {"compile_kwargs": {"mode": "NUMBA"}})
         )
-        assert_one_stream(step, other, model, floatX, rtol)
+        assert_one_stream(step, other, start, floatX, rtol)
 
 
 def test_reductions_in_the_default_mode():

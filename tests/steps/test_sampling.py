@@ -283,25 +283,28 @@ def test_prior_start():
 
 @pytest.mark.parametrize("key", CASES)
 def test_new_data_between_chains(key):
-    """A Gram matrix of the old data; other data of as many rows, or another number of them."""
+    """A Gram matrix of the old data; another number of rows, then other data of as many."""
     rng = np.random.default_rng(2)
     model, fresh = CASES[key].build(), CASES[key].build()
     targets = model["targets"].get_value()
-    step = CASES[key].make(model)
+    start = model.initial_point()
+    step = CASES[key].make(model, initial_point=start)
     step.setup_chain(np.random.default_rng(0), 5, 5)
-    run(step, model.initial_point(), 2)
-    for rows in (7, len(X)):
-        new = {"inputs": rng.normal(size=(rows, 2))}
-        new["targets"] = rng.permutation(np.resize(targets, (rows, *targets.shape[1:])))
-        coords = {"obs": np.arange(rows)} if "obs" in model.dim_lengths else None
-        for each in (model, fresh):
-            with each:
-                pm.set_data(new, coords=coords)
-        expected = CASES[key].make(fresh)
-        for each in (step, expected):
-            each.setup_chain(np.random.default_rng(1), 5, 5)
-        points = run(step, model.initial_point(), 3)[0]
-        assert_same(points, run(expected, fresh.initial_point(), 3)[0])
+    run(step, start, 2)
+    coords = {"obs": np.arange(7)} if "obs" in model.dim_lengths else None
+    for _ in range(2):
+        new = {"inputs": rng.normal(size=(7, 2))}
+        new["targets"] = rng.permutation(np.resize(targets, (7, *targets.shape[1:])))
+        with model:
+            pm.set_data(new, coords=coords)
+        start = model.initial_point()
+        step.setup_chain(np.random.default_rng(1), 5, 5)
+        points = run(step, start, 3)[0]
+    with fresh:
+        pm.set_data(new, coords=coords)
+    expected = CASES[key].make(fresh, initial_point=start)
+    expected.setup_chain(np.random.default_rng(1), 5, 5)
+    assert_same(points, run(expected, start, 3)[0])
 
 
 def test_new_data_between_calls_of_sample():
