@@ -6,6 +6,7 @@ import pymc as pm
 import pytensor
 import pytest
 import xarray as xr
+from pymc.initial_point import make_initial_point_fn
 from pytensor.compile.mode import Mode
 from scipy import special, stats
 
@@ -49,11 +50,11 @@ def of_layers(settings, n_layers):
 
 def random_point(model, seed=0):
     rng = np.random.default_rng(seed)
+    n_obs = len(model["inputs"].get_value())
+    shapes = {v.name: [n_obs if n is None else n for n in v.type.shape] for v in model.value_vars}
     return {
-        name: rng.integers(2, size=value.shape)
-        if name.startswith("gamma")
-        else rng.normal(size=value.shape)
-        for name, value in model.initial_point().items()
+        name: rng.integers(2, size=shape) if name.startswith("gamma") else rng.normal(size=shape)
+        for name, shape in shapes.items()
     }
 
 
@@ -148,8 +149,8 @@ def test_mixtures_sum_over_all_gates(hidden):
     options = {"hidden": hidden, "temperature": 0.4, "noise_beta": 0.5, "hidden_beta": 0.3}
     gated = bow_tie(X[:2], X[:2, 0], **options)
     mixture = bow_tie(X[:2], X[:2, 0], marginalize_gates=True, **options)
-    point = random_point(mixture)
-    assert not any(name.startswith("gamma") for name in point)
+    point = {k: v for k, v in random_point(gated).items() if not k.startswith("gamma")}
+    assert list(point) == [value.name for value in mixture.value_vars]
     density = gated.compile_logp(jacobian=False, **FAST)
     gates = {f"gamma{layer}": (2, width) for layer, width in enumerate(hidden, 1)}
     sizes = [int(np.prod(shape)) for shape in gates.values()]
@@ -400,7 +401,7 @@ def test_start_fits_the_targets(hidden, n_outputs):
 def test_start_of_units_that_no_row_opens():
     """Output weights of zero, all of them, from which no scale of them could be drawn."""
     model = bow_tie(X[:2], [-1.0, 1.0], hidden=(1,))
-    starts = (model.initial_point(seed) for seed in range(100))
+    starts = map(make_initial_point_fn(model=model), range(100))
     closed = [start for start in starts if not start["gamma1"].any()]
     assert closed
     assert all(start["W2"].all() for start in closed)
@@ -420,10 +421,11 @@ def test_start_has_a_seed():
 def test_starts_are_usable_also_after_set_data(family, start):
     model = bow_tie(X, TARGETS[1], hidden=(4,), shrinkage=family, start=start)
     density = model.compile_logp(**FAST)
-    assert np.isfinite([density(model.initial_point(seed)) for seed in (1, 2)]).all()
+    start_at = make_initial_point_fn(model=model)
+    assert np.isfinite([density(start_at(seed)) for seed in (1, 2)]).all()
     with model:
         pm.set_data({"inputs": 1 - 5 * X[:4], "targets": TARGETS[1][1:5]})
-    moved = model.initial_point(1)
+    moved = start_at(1)
     assert np.isfinite(density(moved))
     assert moved["a1"].shape == (4, 4)
     if start == "data":
@@ -431,7 +433,6 @@ def test_starts_are_usable_also_after_set_data(family, start):
         np.testing.assert_allclose(residuals.mean(), 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("floatx", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("inputs", "y"),
     [
@@ -443,7 +444,10 @@ def test_starts_are_usable_also_after_set_data(family, start):
     ],
     ids=["one row", "constant inputs", "constant column", "zeros", "far from zero"],
 )
-@pytest.mark.parametrize("hidden", [(), (9,), (4, 3)])
+@pytest.mark.parametrize(
+    ("hidden", "floatx"),
+    [((), "float64"), ((9,), "float64"), ((4, 3), "float64"), ((4, 3), "float32")],
+)
 @pytest.mark.filterwarnings("ignore:(X|y) (is constant|has a scale):UserWarning")
 def test_starts_of_difficult_data(inputs, y, hidden, floatx):
     with pytensor.config.change_flags(floatX=floatx):

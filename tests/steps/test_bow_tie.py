@@ -35,7 +35,7 @@ def assert_sweep_is_valid(shrinkage, collapse, transitions):
     assert_joint(step, model, "targets", transitions=transitions)
 
 
-@pytest.mark.parametrize("collapse", [False, True])
+@pytest.mark.parametrize("collapse", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_joint_distribution(collapse):
     """A sweep that does not leave the posterior of two layers invariant."""
     assert_sweep_is_valid("student_t", collapse, 8_000)

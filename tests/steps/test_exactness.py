@@ -159,7 +159,7 @@ CASES["multinomial probit"] = (
 )
 
 
-TYPICAL = ("hard tanh, 2 layers", "factor analysis", "pooled convolution", "multinomial probit")
+TYPICAL = ("hard tanh, 2 layers", "factor analysis", "multinomial probit")
 RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
 RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in CASES]
 
@@ -241,7 +241,14 @@ def test_regression_in_closed_form():
         assert_moments(standard[:, i] * standard[:, (i + 1) % 4], 0.0, 1.0)
 
 
-@pytest.mark.parametrize("activation", ["relu", "sign", "identity"])
+@pytest.mark.parametrize(
+    "activation",
+    [
+        "relu",
+        pytest.param("sign", marks=pytest.mark.slow),
+        pytest.param("identity", marks=pytest.mark.slow),
+    ],
+)
 def test_tiny_network_against_importance_sampling(activation):
     """1-1-1: draws from the prior of all variables, weighted by the likelihood."""
     x, y = np.array([[-1.0], [0.7], [1.5]]), np.array([0.8, -0.3, 1.2])
@@ -259,6 +266,7 @@ def test_tiny_network_against_importance_sampling(activation):
     _compare(sampled, prior, log_weight)
 
 
+@pytest.mark.slow
 def test_tiny_probit_network_against_importance_sampling():
     x, y = np.array([[-1.0], [0.4], [1.5]]), np.array([1, 0, 1])
     model = nns.intermediate_noise_mlp(

@@ -20,9 +20,7 @@ from tests.zoo import X, hierarchical_network, probit_network, regression, relu_
 WEIGHTS = ["W1", "b1", "W2", "b2"]
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
 FEW = QUIET | {"draws": 6, "tune": 4, "chains": 2, "cores": 1, "random_seed": 11}
-START_METHODS = pytest.mark.parametrize(
-    "start_method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
-)
+SLOW = pytest.mark.slow
 FORK_WARNS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
@@ -35,6 +33,13 @@ class Hold(BlockedStep):
 
     def step(self, point):
         return point, [{}]
+
+
+def start_methods(quick):
+    """How PyMC starts its processes, all but one of which are slow tests."""
+    methods = ["fork", "spawn", "forkserver"]
+    marked = [m if m == quick else pytest.param(m, marks=SLOW) for m in methods]
+    return pytest.mark.parametrize("start_method", marked)
 
 
 def assert_same_posterior(idata, other):
@@ -99,7 +104,7 @@ def test_chains_and_seeds(model, reference):
     assert not np.any(other["posterior"]["W1"].values == reference["posterior"]["W1"].values)
 
 
-@START_METHODS
+@start_methods("fork")
 @FORK_WARNS
 def test_processes_draw_the_same_bits(start_method, model, reference):
     idata = pm.sample(model=model, mp_ctx=start_method, **FEW | {"cores": 2})
@@ -109,7 +114,7 @@ def test_processes_draw_the_same_bits(start_method, model, reference):
     )
 
 
-@pytest.mark.parametrize("backend", ["c", pytest.param("numba", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["c", pytest.param("numba", marks=SLOW)])
 def test_backend(backend, model, reference):
     idata = pm.sample(model=model, backend=backend, **FEW)
     assert set(idata["sample_stats"].data_vars) == STATS
@@ -169,13 +174,14 @@ def test_steps_are_chosen_for_a_hierarchical_network(compound, caplog):
         assert np.unique(compound["posterior"][name]).size == compound["posterior"][name].size
 
 
-@START_METHODS
+@start_methods("spawn")
 @FORK_WARNS
 def test_processes_draw_the_same_bits_of_a_compound(start_method, compound):
     options = FEW | {"cores": 2, "mp_ctx": start_method, "backend": "c"}
     assert_same_posterior(pm.sample(model=hierarchical_network(), **options), compound)
 
 
+@SLOW
 def test_backends_of_a_compound(compound):
     """Both steps in one language; NUTS's rounding grows from draw to draw."""
     idata = pm.sample(
