@@ -93,7 +93,7 @@ def assert_within_4_errors(found, listed):
     assert not wrong, f"z-scores beyond 4: {wrong}"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param("t1", marks=pytest.mark.slow), "t2"])
 def test_rejection_sampling(case):
     """A level, a connection, a scaling or a bound that is not the original's."""
     model = CASES[case]()

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 from pymc.step_methods import STEP_METHODS
 
 import pymc_nnsteps as nns
@@ -93,14 +92,14 @@ def test_import_is_silent():
     assert [line for line in done.stderr.splitlines() if "BLAS" not in line] == []
 
 
-@pytest.mark.parametrize(
-    "module", ["matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask", "distributed", "zarr"]
-)
-def test_import_of_plotting_and_examples(module):
+LATE = ("matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask", "distributed", "zarr")
+
+
+def test_import_of_plotting_and_examples():
     """Beyond what PyMC itself brings along."""
     code = (
         "import sys, pymc; before = set(sys.modules); import pymc_nnsteps; "
-        f"print([name for name in set(sys.modules) - before if name.startswith({module!r})])"
+        f"print([name for name in set(sys.modules) - before if name.startswith({LATE})])"
     )
     assert python(code).stdout.strip() == "[]"
 

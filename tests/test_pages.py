@@ -1,6 +1,7 @@
 """The code of the README and of the documentation runs, and prints what these show.
 
-Each section runs by itself. That pages can be built, and that their links lead somewhere, is for
+Each section runs by itself, and those of pages of models, which take a compiler long, with the slow
+tests. That pages can be built, and that their links lead somewhere, is for
 ``make docs``.
 """
 
@@ -24,7 +25,13 @@ SECTIONS = {
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # of short chains
 @pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(section, marks=pytest.mark.slow if "docs/models" in section else ())
+        for section in SECTIONS
+    ],
+)
 def test_section_runs_by_itself(section, monkeypatch, capsys):
     """A name of another section, an option that is no more, a table that is not up to date."""
     sample = pm.sample

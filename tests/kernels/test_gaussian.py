@@ -5,6 +5,8 @@ label as an affine map of independent normals, forms their joint covariance, and
 The law of a draw is read off exactly: the noise is set to zero, then to each unit vector.
 """
 
+from itertools import product
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -628,16 +630,25 @@ def arguments_of(name):
     return [q["design"], q["weight"], q["y"], q["mean"], q["prior"], q["mean"], noise]
 
 
-@pytest.mark.parametrize("mode", MODES)
+COMPILED_LONG = [("draw_banded", "C")] + [
+    (name, "NUMBA")
+    for name in ("redraw_labels", "draw_banded", "draw_collapsed_gates", "draw_chain")
+]
+OPS = [
+    "redraw_labels",
+    "draw_banded",
+    "draw_labels",
+    "draw_collapsed_gates",
+    "collapsed_information",
+    "draw_chain",
+]
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "mode"),
     [
-        "redraw_labels",
-        pytest.param("draw_banded", marks=pytest.mark.slow),
-        "draw_labels",
-        "draw_collapsed_gates",
-        "collapsed_information",
-        "draw_chain",
+        pytest.param(*case, marks=pytest.mark.slow if case in COMPILED_LONG else ())
+        for case in product(OPS, MODES)
     ],
 )
 def test_ops(name, mode):

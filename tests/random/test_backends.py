@@ -52,7 +52,9 @@ def draw_all(mode, dtype, sigma_ndim, seed=0):
     return generator, first, second
 
 
-@pytest.mark.parametrize(("dtype", "sigma_ndim"), [("float64", 0), ("float32", 1)])
+@pytest.mark.parametrize(
+    ("dtype", "sigma_ndim"), [("float64", 0), pytest.param("float32", 1, marks=pytest.mark.slow)]
+)
 def test_backends_draw_the_same_bits(dtype, sigma_ndim):
     """Another stream, other arithmetic (fastmath above all) or another dtype in some backend."""
     draws = {name: draw_all(mode, dtype, sigma_ndim)[1:] for name, mode in MODES.items()}
