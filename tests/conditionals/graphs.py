@@ -20,7 +20,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import UniformRV
 
 from pymc_nnsteps.conditionals.augmentation import logit_of
-from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.graphs import shapes as graph_shapes
 from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.random.op import KernelRV
@@ -46,9 +46,28 @@ def logp_of(model):
     return _compiled[model]
 
 
+_starts = WeakKeyDictionary()
+
+
+def start_of(model):
+    """Its initial point, computed once for as many variables and for the data that there are."""
+    data = [container.get_value(borrow=True) for container in model.data_vars]
+    seen, start = _starts.get(model, ([], {}))
+    same = len(seen) == len(data) and all(a is b for a, b in zip(seen, data, strict=True))
+    if not same or len(start) != len(model.free_RVs):
+        start = model.initial_point()
+        _starts[model] = data, start
+    return {name: value.copy() for name, value in start.items()}
+
+
+def shapes_of(model):
+    """Shapes of its variables."""
+    return graph_shapes.shapes_of(model, start_of(model))
+
+
 def point_of(model, rng, **given):
     """A random point: values of the free variables by name, in the model's value space."""
-    point = model.initial_point()
+    point = start_of(model)
     for name, value in point.items():
         random = rng.normal(size=value.shape)
         point[name] = np.asarray(given.get(name, random), dtype=value.dtype).reshape(value.shape)

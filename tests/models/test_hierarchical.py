@@ -16,6 +16,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize, PiecewiseLinear
 from pymc_nnsteps.models.parts.groups import groups
+from tests.conditionals.graphs import start_of
 from tests.statistics import assert_moments, assert_uniform
 
 RNG = np.random.default_rng(1)
@@ -143,9 +144,7 @@ def likelihood_logp(point, f, y, likelihood, noise):
 def random_point(model, seed=0):
     """Values of the free variables themselves: precisions, not their logarithms."""
     rng = np.random.default_rng(seed)
-    with pytensor.config.change_flags(**FAST):
-        start = model.initial_point()
-    draws = {name: rng.normal(size=np.shape(value)) for name, value in start.items()}
+    draws = {name: rng.normal(size=value.shape) for name, value in start_of(model).items()}
     return {
         name.removesuffix("_log__"): np.exp(z / 2) if name.endswith("_log__") else z
         for name, z in draws.items()

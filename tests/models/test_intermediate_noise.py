@@ -9,6 +9,7 @@ from scipy.stats import invgamma, norm
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.models import intermediate_noise_mlp
+from tests.conditionals.graphs import start_of
 
 N_OBS, N_FEATURES = 9, 3
 X = np.random.default_rng(1).normal(size=(N_OBS, N_FEATURES))
@@ -27,8 +28,7 @@ def build(likelihood="normal", **options):
 
 def random_point(model, seed=0):
     rng = np.random.default_rng(seed)
-    start = model.initial_point()
-    return {name: rng.normal(size=value.shape) for name, value in start.items()}
+    return {name: rng.normal(size=value.shape) for name, value in start_of(model).items()}
 
 
 def logp(model, point):

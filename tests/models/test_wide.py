@@ -21,6 +21,7 @@ from scipy.stats import multivariate_normal, norm
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.models import one_hot, wide_mlp
+from tests.conditionals.graphs import start_of
 from tests.statistics import assert_moments
 
 RNG = np.random.default_rng(1)
@@ -65,8 +66,7 @@ def build(form="by rows", outputs=1, depth=1, **options):
 
 def random_point(model, seed=0):
     rng = np.random.default_rng(seed)
-    start = model.initial_point()
-    return {name: rng.normal(size=value.shape) for name, value in start.items()}
+    return {name: rng.normal(size=value.shape) for name, value in start_of(model).items()}
 
 
 def logp(model, point, variables=None):
