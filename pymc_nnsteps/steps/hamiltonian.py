@@ -122,7 +122,8 @@ class HMC(BlockedStep):
     collapse : bool or "auto"
         Whether the largest block of the variables that is Gaussian given all others is integrated
         out. "auto" does so in float64 for weights of a network that can be read, up to 100 in what
-        one output sees, since the cost of a gradient grows with the cube of their number.
+        one output sees, since the cost of a gradient grows with the cube of their number, and where
+        one precision matrix serves all outputs.
     step_size : float, optional
         Of leapfrog steps, in units of the metric. If not given it is adapted during tuning and
         kept after that; in the metric of a network, which bounds the curvature, it is at most 1.

@@ -23,7 +23,14 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.blocks import Observation, dense_size, evidence_of, prior_of
+from pymc_nnsteps.conditionals.blocks import (
+    BlockPrior,
+    Evidence,
+    Observation,
+    dense_size,
+    evidence_of,
+    prior_of,
+)
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.recognition import find_conditionals, match
@@ -75,7 +82,8 @@ def block_to_collapse(
     sizes = {block: dense_size(block.members, shapes) for block in blocks}
     block = max(sizes, key=sizes.__getitem__, default=None)
     if block is not None and len(block.draws) < len(rvs):
-        return block if collapse is True or sizes[block] <= LARGEST else None
+        cheap = sizes[block] <= LARGEST and _is_shared(*_prior_and_evidence(block))
+        return block if collapse is True or cheap else None
     if collapse is True:
         what = "none of" if block is None else "all of"
         raise ValueError(
@@ -112,11 +120,7 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
     TensorVariable
         In terms of the model's value variables, of which the block's are none.
     """
-    prior = prior_of(block.members)
-    evidence = []
-    for seen in block.observations:
-        assert isinstance(seen, Observation)
-        evidence.append(evidence_of(block.members, seen))
+    prior, evidence = _prior_and_evidence(block)
     linear = reduce(add, (said.linear() for said in evidence), pt.zeros_like(prior.precision))
     if prior.mean is not None:
         linear = linear + prior.precision * prior.mean
@@ -125,12 +129,25 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
     diagonal = prior.precision[..., None] * pt.eye(prior.precision.shape[-1])
     precision = reduce(add, (said.information() for said in evidence), diagonal)
     h = flatten(expand(linear, labels), 0, n)
-    if prior.shared and all(said.shared for said in evidence):
+    if _is_shared(prior, evidence):
         p, h = precision.dimshuffle("x", n, n + 1), h[None]
     else:
         p, h = flatten(expand(precision, labels), 0, n), h[:, None]
     p, h = substitute([p.astype("float64"), h.astype("float64")], natural_values(model))
     return _log_gaussian_integral(p, h)
+
+
+def _prior_and_evidence(block: Gaussian) -> tuple[BlockPrior, list[Evidence]]:
+    evidence = []
+    for seen in block.observations:
+        assert isinstance(seen, Observation)
+        evidence.append(evidence_of(block.members, seen))
+    return prior_of(block.members), evidence
+
+
+def _is_shared(prior: BlockPrior, evidence: Sequence[Evidence]) -> bool:
+    """Whether all labels have the same precision matrix."""
+    return prior.shared and all(said.shared for said in evidence)
 
 
 def _log_gaussian_integral(p: TensorVariable, h: TensorVariable) -> TensorVariable:

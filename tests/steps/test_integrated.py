@@ -191,7 +191,7 @@ def test_metric_does_not_know_the_block():
 
 
 def test_what_is_integrated_out_by_itself():
-    """Weights of a network in float64, of moderate width; nothing of other models."""
+    """Weights of a network in float64, of moderate width, by one matrix; none of other models."""
     model = network()
     assert collapsed(model, CASES[network], "auto")[1].draws == (model["v"], model["b"])
     assert collapsed(model, CASES[network], False)[1] is None
@@ -201,6 +201,10 @@ def test_what_is_integrated_out_by_itself():
         pm.Normal("y", pt.tanh(np.ones((3, 1)) @ w.T) @ v, observed=np.ones(3))
     assert collapsed(wide, ("w", "v"), "auto")[1] is None
     assert collapsed(wide, ("w", "v"), True)[1].draws == (v,)
+    for noise, is_shared in [("0.05:0.5", True), ("0.05:0.5:0.5", False)]:
+        outputs = nns.hierarchical_mlp(A, A, hidden=(2,), priors={"noise": noise})
+        block = collapsed(outputs, ("W_ih1", "bh1", "W_h1o", "bo"), "auto")[1]
+        assert (block is not None) == is_shared
     built = nns.hierarchical_mlp(A, A[:, 0], hidden=(2,))
     assert "whose scales Gibbs draws; W_h1o, bo integrated out" in str(nns.explain(built))
 
