@@ -6,7 +6,14 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.blas import Gemm
 
-from pymc_nnsteps.kernels.compiling import OfMatrix, c_by_default, numba_by_default
+from pymc_nnsteps.kernels.compiling import (
+    InPython,
+    OfMatrix,
+    c_by_default,
+    numba_by_default,
+    of_laws,
+    without_traces,
+)
 
 FUNCTIONS = [pt.exp, pt.tanh, pt.erf, pt.erfc]
 
@@ -74,3 +81,35 @@ def test_tangents_of_matrices_in_numba():
     assert any(isinstance(op, OfMatrix) for op in ops(function))
     values = np.random.default_rng(0).normal(0, 3, size=(4, 3))
     np.testing.assert_allclose(function(values), 2 * np.tanh(values.T), rtol=1e-14)
+
+
+def test_views_are_run_in_python():
+    """Also those of views, which are replaced at once with them."""
+    x, v = pt.matrix("x"), pt.vector("v")
+    results = [pt.join(0, x.T[1:], v[None])[::-1], pt.stack([x[0, 0], v[1]])]
+    function = pytensor.function([x, v], results, **c_by_default())
+    views = [op for op in ops(function) if isinstance(op, InPython)]
+    assert len(views) > 4
+    x, v = np.arange(6.0).reshape(2, 3), np.array([7.0, 8.0])
+    joined, stacked = function(x, v)
+    np.testing.assert_array_equal(joined, np.vstack([x.T[1:], v])[::-1])
+    np.testing.assert_array_equal(stacked, [0, 8])
+
+
+@pytest.mark.parametrize("mode", [{}, {"compile_kwargs": {"mode": "NUMBA"}}])
+def test_laws_are_compiled_without_a_search_for_special_matrices(mode):
+    x = pt.vector("x")
+    product = pt.diag(x) @ pt.diag(x)
+    options = c_by_default(**mode)
+    found, plain = (pytensor.function([x], product, **each) for each in (options, of_laws(options)))
+    assert [any("ot" in str(op) for op in ops(f)) for f in (found, plain)] == [False, True]
+    np.testing.assert_allclose(plain(np.array([2.0, 3.0])), np.diag([4.0, 9.0]))
+
+
+def test_traces_are_left_out_for_a_while():
+    with pytensor.config.change_flags(traceback__limit=8):
+        with without_traces():
+            untraced = pt.vector("x") + 1
+        traced = pt.vector("x") + 1
+    assert not untraced.tag.trace
+    assert traced.tag.trace
