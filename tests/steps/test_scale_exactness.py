@@ -87,7 +87,13 @@ def build(function):
     return model
 
 
-@pytest.mark.parametrize("function", MODELS)
+LONGER = {regression, adjusted_units, student_t_observations, student_t_weights}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [pytest.param(model, marks=pytest.mark.slow if model in LONGER else ()) for model in MODELS],
+)
 def test_joint_distribution(function):
     """A wrong shape, a lost child, a sum over the wrong axis, a Jacobian forgotten."""
     model = build(function)
@@ -124,7 +130,13 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("plant", PLANTED)
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(plant, marks=pytest.mark.slow if function in LONGER else ())
+        for plant, (function, *_) in PLANTED.items()
+    ],
+)
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     function, op, change = PLANTED[plant]
     model = build(function)
