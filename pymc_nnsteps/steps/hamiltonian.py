@@ -241,6 +241,7 @@ class HMC(BlockedStep):
         moved = [rv for rv in rvs if rv not in integrated_out]
         self._density = FlatDensity(model, moved, numba_by_default(compile_kwargs), block)
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
+        self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
         self._block = None if block is None else Sweep(model, [block], shapes, of_laws(in_c))
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
@@ -296,7 +297,7 @@ class HMC(BlockedStep):
         if self._given_size is not None:
             return self._given_size
         adapted = math.exp(self.adaptation.current if self.tune else self.adaptation.average)
-        return min(adapted, LARGEST_SIZE) if self._metric.kind == "network" else adapted
+        return min(adapted, self._largest_size)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Follow a trajectory from ``point``."""
@@ -315,7 +316,9 @@ class HMC(BlockedStep):
             self.rng, located, start, precision, size, limit
         )
         if self.tune:
-            self.adaptation = self.adaptation.update(acceptance)
+            # More is no reason for longer steps where these are not to be had.
+            enough = self._target if size == self._largest_size else 1.0
+            self.adaptation = self.adaptation.update(min(acceptance, enough))
         else:
             self.n_diverging += diverging
         new_point = point.copy()

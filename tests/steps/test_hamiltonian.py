@@ -252,6 +252,22 @@ def test_which_trajectories():
     assert nns.HMC(["w"], longest=None, model=model, **C).longest is None
 
 
+def test_steps_of_a_network_have_a_largest_size(monkeypatch):
+    """Where all are accepted the adaptation stays near it, and is soon back if they are not."""
+    model = two_levels()
+    sizes = []
+    for metric in ("network", "learnt"):
+        step = nns.HMC(["w"], metric=metric, model=model, **C)
+        monkeypatch.setattr(nns.HMC, "_move", lambda *given: (0.0, 1.0, 1, False))
+        for _ in range(300):
+            step.step(model.initial_point())
+        sizes.append(step.size)
+        monkeypatch.undo()
+        if metric == "network":
+            assert abs(step.adaptation.current) < 0.5
+    assert sizes[0] <= 1.0 < sizes[1]
+
+
 def test_depth_is_limited():
     model = two_levels()
     step = nns.HMC(["w"], step_size=1e-3, max_depth=2, longest=None, model=model, **C)
