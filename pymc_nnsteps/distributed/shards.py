@@ -46,7 +46,8 @@ Sums = list[NDArray[Any]]
 QUICK = Mode(linker="py", optimizer="fast_compile")
 
 COMPILING = Lock()
-"""PyTensor compiles in one thread of a process at a time; shards may be in several."""
+"""PyTensor compiles in one thread of a process at a time: functions that several threads compile
+together are not rewritten, and round otherwise. Shards may be in several, and shared draws beside."""
 
 
 def added(said: Sequence[Sums]) -> Sums:
@@ -248,20 +249,21 @@ class Shared:
 
     def __init__(self, model: pm.Model, planned: Rounds) -> None:
         self._model = model
-        shapes = shapes_of(model)
-        self._rounds = [
-            _shared_of_round(model, planned, number, shapes)
-            for number in range(len(planned.rounds))
-        ]
         rvs = [rv for rv in model.free_RVs if rv not in planned.of_rows]
         self.names = [str(rv.name) for rv in rvs]
         self._values = [model.rvs_to_values[rv] for rv in rvs]
         current = natural_values(model)
-        self._natural = pytensor.function(
-            self._values,
-            [current[rv] for rv in rvs],
-            mode=QUICK,
-        )
+        with COMPILING:
+            shapes = shapes_of(model)
+            self._rounds = [
+                _shared_of_round(model, planned, number, shapes)
+                for number in range(len(planned.rounds))
+            ]
+            self._natural = pytensor.function(
+                self._values,
+                [current[rv] for rv in rvs],
+                mode=QUICK,
+            )
         self.rng = np.random.default_rng()
         self.point: Point = {}
 
@@ -273,7 +275,8 @@ class Shared:
     def begin(self, seed: Any) -> None:
         """Begin a chain."""
         self.rng = np.random.default_rng(seed)
-        point = _initial_point(self._model, int(self.rng.integers(2**31)), {})
+        with COMPILING:
+            point = _initial_point(self._model, int(self.rng.integers(2**31)), {})
         self.point = {value.name: point[value.name] for value in self._values}
 
     def restore(self, point: Point, rng: np.random.Generator) -> None:
