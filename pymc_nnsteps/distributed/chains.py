@@ -7,6 +7,7 @@ from pymc.stats.convergence import log_warning_stats
 
 from pymc_nnsteps.distributed.runs import Checkpoint, Run, restore, state_of
 from pymc_nnsteps.distributed.store import Store
+from pymc_nnsteps.distributed.tasks import COMPILING
 
 
 class _Loaded(threading.local):
@@ -16,7 +17,6 @@ class _Loaded(threading.local):
 
 
 _loaded = _Loaded()
-_loading = threading.Lock()
 
 
 def remember(run: Run) -> None:
@@ -27,7 +27,7 @@ def remember(run: Run) -> None:
 def run_of(store: Store) -> Run:
     """The run of a store, compiled once in each thread."""
     if _loaded.run is None or _loaded.run.identity != store.identity:
-        with _loading:
+        with COMPILING:
             _loaded.run = store.run()
     return _loaded.run
 

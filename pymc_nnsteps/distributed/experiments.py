@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ def experiments(
 
     Each result is written as soon as it is there. What the store has is not computed again, so that
     after an interrupt, or with more settings, the same call goes on.
+
+    Workers with several threads call the function in one of them at a time, as PyTensor compiles in
+    one only.
 
     Parameters
     ----------
@@ -85,8 +89,9 @@ def experiments(
     found = {i: _read(file) for i, file in enumerate(files) if file.exists()}
     missing = [i for i in range(len(files)) if i not in found]
     calls = [[settings[i]] for i in missing]
+    called = function if client is None else partial(tasks.alone, function)
     with tasks.bar("Experiments", len(found), len(files), progressbar) as grow:
-        for number, result in tasks.carried_out(client, function, calls):
+        for number, result in tasks.carried_out(client, called, calls):
             i = missing[number]
             name = f"what function returns at {texts[i]}"
             if not isinstance(result, Mapping):

@@ -11,7 +11,6 @@ from functools import cached_property
 from hashlib import blake2b
 from operator import add
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
 from typing import Any, override
 
@@ -29,6 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.distributed.rounds import Rounds
+from pymc_nnsteps.distributed.tasks import COMPILING
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
@@ -44,10 +44,6 @@ Sums = list[NDArray[Any]]
 
 
 QUICK = Mode(linker="py", optimizer="fast_compile")
-
-COMPILING = Lock()
-"""PyTensor compiles in one thread of a process at a time: functions that several threads compile
-together are not rewritten, and round otherwise. Shards may be in several, and shared draws beside."""
 
 
 def added(said: Sequence[Sums]) -> Sums:

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 from uuid import uuid4
 
 from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.distributed.extras import needed
+
+COMPILING = RLock()
+"""PyTensor compiles in one thread of a process at a time: where several do, the settings that each
+changes for a while may stay changed, and functions are compiled otherwise, or not to C, from then
+on."""
 
 type Calls = Sequence[Mapping[str, Any]]
 """Arguments of a function by their names, for calls one after another."""
@@ -53,6 +59,12 @@ def carried_out(
 def _call(function: Callable[..., Any], arguments: Mapping[str, Any], before: Any) -> Any:
     """Call a function, after what is ``before``."""
     return function(**arguments)
+
+
+def alone(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Call a function that may compile, in one thread of a process at a time."""
+    with COMPILING:
+        return function(**arguments)
 
 
 @contextmanager

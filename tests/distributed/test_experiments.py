@@ -1,5 +1,6 @@
 """A function at each of many settings: what is done is not done again."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,29 @@ def test_same_on_a_cluster(tmp_path):
     ) as client:
         there = run(raised, SETTINGS, tmp_path / "there", client=client)
     assert there.equals(here)
+
+
+ACTIVE, MOST = [], []
+
+
+def busy(base, power):
+    """As long as another thread needs to begin."""
+    ACTIVE.append(base)
+    MOST.append(len(ACTIVE))
+    time.sleep(0.05)
+    ACTIVE.pop()
+    return {"value": base**power}
+
+
+def test_threads_of_a_worker_take_turns(tmp_path):
+    """Two that compile at the same time leave PyTensor without its C compiler."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(
+        processes=False, n_workers=1, threads_per_worker=3, dashboard_address=":0"
+    ) as client:
+        run(busy, SETTINGS, tmp_path, client=client)
+    assert len(MOST) == len(SETTINGS)
+    assert max(MOST) == 1
 
 
 def test_settings_that_are_made_one_by_one(tmp_path):
