@@ -255,12 +255,12 @@ def test_which_trajectories():
 def test_steps_of_a_network_have_a_largest_size(monkeypatch):
     """Where all are accepted the adaptation stays near it, and is soon back if they are not."""
     model = two_levels()
-    sizes = []
+    point, sizes = model.initial_point(), []
     for metric in ("network", "learnt"):
         step = nns.HMC(["w"], metric=metric, model=model, **C)
         monkeypatch.setattr(nns.HMC, "_move", lambda *given: (0.0, 1.0, 1, False))
         for _ in range(300):
-            step.step(model.initial_point())
+            step.step(point)
         sizes.append(step.size)
         monkeypatch.undo()
         if metric == "network":
