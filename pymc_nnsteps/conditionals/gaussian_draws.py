@@ -79,7 +79,7 @@ def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
 def draw_elementwise(rng: Variable, prior: BlockPrior, total: Total | None) -> Drawn:
     """Draw a block whose entries are independent (d = 1), from its prior if nothing is said."""
     precision = prior.precision if total is None else prior.precision + total.information
-    linear = _linear(prior, None if total is None else total.linear)
+    linear = linear_of(prior, None if total is None else total.linear)
     rng, noise = _noise(rng, prior)
     return rng, linear / precision + noise / pt.sqrt(precision)
 
@@ -100,7 +100,7 @@ def draw_shared(
     diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
     precision = information + diagonal
     factor = cholesky(precision, lower=True)
-    linear = _linear(prior, total.linear)
+    linear = linear_of(prior, total.linear)
     rng, noise = _noise(rng, prior)
     if many_labels:
         inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
@@ -123,7 +123,7 @@ def draw_batched(
     lengths = dict(enumerate(prior.label_lengths))
     full = expand(diagonal + total.information, lengths)
     factor = cholesky(full, lower=True)
-    linear = _expand_labels(_linear(prior, total.linear), prior)
+    linear = _expand_labels(linear_of(prior, total.linear), prior)
     rng, noise = _noise(rng, prior)
     block = draw_from_factor(factor, linear, noise, b_ndim=1)
     return rng, _unless_lost(block, full, factor, prior, evidence, noise)
@@ -139,7 +139,7 @@ def draw_by_label(
     arrays = (
         expand(_expand_labels(rows.weight, prior), every_row),
         expand(_expand_labels(rows.score, prior), every_row),
-        _expand_labels(_linear(prior, reduce(add, (seen.linear() for seen in evidence))), prior),
+        _expand_labels(linear_of(prior, reduce(add, (seen.linear() for seen in evidence))), prior),
         _expand_labels(prior.precision, prior),
         _expand_labels(_mean(prior), prior),
         noise,
@@ -344,7 +344,7 @@ def _mean(prior: BlockPrior) -> TensorVariable:
     return pt.zeros_like(prior.precision) if prior.mean is None else prior.mean
 
 
-def _linear(prior: BlockPrior, said: TensorVariable | None) -> TensorVariable:
+def linear_of(prior: BlockPrior, said: TensorVariable | None) -> TensorVariable:
     """``h``, with axes (labels, d), from what children add to it."""
     if prior.mean is None:
         return pt.zeros_like(prior.precision) if said is None else said

@@ -13,8 +13,6 @@ P and h functions of :math:`\theta`. With :math:`m = P^{-1} h` the gradients of 
 """
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import add
 from typing import Any
 
 import pymc as pm
@@ -25,7 +23,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.blocks import (
     BlockPrior,
-    Evidence,
     Observation,
     dense_size,
     evidence_of,
@@ -33,6 +30,7 @@ from pymc_nnsteps.conditionals.blocks import (
 )
 from pymc_nnsteps.conditionals.conditional import Shapes
 from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.gaussian_draws import Total, linear_of, total_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals, match
 from pymc_nnsteps.graphs.arrays import expand, flatten
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -82,7 +80,7 @@ def block_to_collapse(
     sizes = {block: dense_size(block.members, shapes) for block in blocks}
     block = max(sizes, key=sizes.__getitem__, default=None)
     if block is not None and len(block.draws) < len(rvs):
-        cheap = sizes[block] <= LARGEST and _is_shared(*_prior_and_evidence(block))
+        cheap = sizes[block] <= LARGEST and _is_shared(*_prior_and_total(block))
         return block if collapse is True or cheap else None
     if collapse is True:
         what = "none of" if block is None else "all of"
@@ -120,16 +118,14 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
     TensorVariable
         In terms of the model's value variables, of which the block's are none.
     """
-    prior, evidence = _prior_and_evidence(block)
-    linear = reduce(add, (said.linear() for said in evidence), pt.zeros_like(prior.precision))
-    if prior.mean is not None:
-        linear = linear + prior.precision * prior.mean
+    prior, total = _prior_and_total(block)
     n = len(prior.label_lengths)
     labels = dict(enumerate(prior.label_lengths))
     diagonal = prior.precision[..., None] * pt.eye(prior.precision.shape[-1])
-    precision = reduce(add, (said.information() for said in evidence), diagonal)
+    precision = diagonal if total is None else diagonal + total.information
+    linear = linear_of(prior, None if total is None else total.linear)
     h = flatten(expand(linear, labels), 0, n)
-    if _is_shared(prior, evidence):
+    if _is_shared(prior, total):
         p, h = precision.dimshuffle("x", n, n + 1), h[None]
     else:
         p, h = flatten(expand(precision, labels), 0, n), h[:, None]
@@ -137,17 +133,18 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
     return _log_gaussian_integral(p, h)
 
 
-def _prior_and_evidence(block: Gaussian) -> tuple[BlockPrior, list[Evidence]]:
+def _prior_and_total(block: Gaussian) -> tuple[BlockPrior, Total | None]:
+    """The prior of a block, and what its children, if there are any, say of it."""
     evidence = []
     for seen in block.observations:
         assert isinstance(seen, Observation)
         evidence.append(evidence_of(block.members, seen))
-    return prior_of(block.members), evidence
+    return prior_of(block.members), total_of(evidence, elementwise=False) if evidence else None
 
 
-def _is_shared(prior: BlockPrior, evidence: Sequence[Evidence]) -> bool:
+def _is_shared(prior: BlockPrior, total: Total | None) -> bool:
     """Whether all labels have the same precision matrix."""
-    return prior.shared and all(said.shared for said in evidence)
+    return prior.shared and (total is None or total.shared)
 
 
 def _log_gaussian_integral(p: TensorVariable, h: TensorVariable) -> TensorVariable:
