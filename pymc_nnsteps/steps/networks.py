@@ -7,7 +7,8 @@ These are the variables for which NUTS is wrong or poor:
   variables whose children they are, and the variables that share a child with an activation or are
   one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
-  inputs: precisions of weights, biases and observations, and what controls them, at every level.
+  inputs: precisions of weights, biases and observations, and what controls them, at every level;
+- beside such scales, the missing targets of the network.
 """
 
 from collections.abc import Collection
@@ -56,7 +57,8 @@ def networks_of(model: pm.Model) -> Networks:
     size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
     if model not in _found or _found[model][0] != size:
         latent, functional = _latent_networks(model), _functional_networks(model)
-        of_gibbs = latent | _scales_of(model, latent | functional)
+        scales = _scales_of(model, latent | functional)
+        of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
         _found[model] = size, Networks(frozenset(of_gibbs), frozenset(functional))
     return _found[model][1]
 
@@ -150,6 +152,11 @@ def _functional_networks(model: pm.Model) -> set[TensorVariable]:
         if _has_hidden_layer(given, model.basic_RVs, _unconstrained(model)):
             variables |= {output} | stated_in(given, model.basic_RVs)
     return variables
+
+
+def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
+    """Outputs that are not observed."""
+    return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
 
 
 def _has_hidden_layer(

@@ -56,3 +56,8 @@ def test_gibbs_draws_missing_targets():
             2, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
         )
     assert idata["prior"]["y_unobserved"].shape == (1, 2, GAPS.sum())
+
+
+def test_missing_targets_leave_weights_to_hmc():
+    explanation = str(nns.explain(BUILDERS["hierarchical"](np.where(GAPS, np.nan, WHOLE))))
+    assert "pm.sample gives W_ih1, bh1, W_h1o, bo to HMC" in explanation

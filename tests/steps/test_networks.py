@@ -1,5 +1,7 @@
 """Which variables `pm.sample` gives to Gibbs by itself: scales of networks, and of nothing else."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -47,6 +49,18 @@ def a_classifier():
     return ["tau"]
 
 
+def targets_that_are_missing(tau=1.0):
+    W1 = pm.Normal("W1", 0, tau=tau, shape=(2, 3))
+    f = pm.math.tanh(X @ W1) @ pm.Normal("w2", shape=3)
+    with warnings.catch_warnings(category=pm.exceptions.ImputationWarning, action="ignore"):
+        pm.Normal("y", f, 0.5, observed=np.where(GROUPS == 1, np.nan, Y))
+
+
+def targets_that_are_missing_behind_a_learnt_scale():
+    targets_that_are_missing(pm.Gamma("tau", 1, 1))
+    return ["tau", "y_unobserved"]
+
+
 def an_output_that_is_a_variable_of_its_own():
     """Of one more level: the network is the mean of group effects."""
     W1 = pm.Normal("W1", 0, tau=pm.Gamma("tau", 1, 1), shape=(2, 3))
@@ -81,6 +95,7 @@ def beside_an_ordinary_regression():
 
 
 NETWORKS = [by_hand, a_classifier, of_a_part_of_the_data,
+            targets_that_are_missing_behind_a_learnt_scale,
             an_output_that_is_a_variable_of_its_own, latent_layers,
             latent_layers_behind_a_logit, beside_an_ordinary_regression]  # fmt: skip
 
@@ -142,7 +157,8 @@ def logistic_regression():
 
 
 ORDINARY = [regression, logistic_regression, hierarchical_normal, regression_on_basis_functions,
-            correlated_effects, whitened_process, factorisation, low_rank_covariance]  # fmt: skip
+            correlated_effects, whitened_process, factorisation, low_rank_covariance,
+            targets_that_are_missing]  # fmt: skip
 
 
 @pytest.mark.parametrize("build", ORDINARY)
