@@ -196,7 +196,7 @@ def test_regression_of_rdata(capsys):
     table, wrong = [f"{'':9}{'mean':>9}{'listed':>9}{'z':>6}{'sd':>8}  ESS/CPU s   listed"], []
     for name, draws, case, mode in rows:
         line, agrees = compared(name, draws, case[mode])
-        speed = float(az.ess(draws)) / cpu_seconds
+        speed = float(az.ess(draws[None])) / cpu_seconds
         table.append(f"{line}{speed:10.2f}{case.get('log', case)['ess_per_cpu_s']:10.2f}")
         wrong += [] if agrees else [name]
     score, squared_error = on_fresh_cases(model, posterior)
