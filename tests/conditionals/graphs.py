@@ -25,6 +25,7 @@ from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
+from tests.modes import AS_WRITTEN
 
 FAST = Mode(linker="py", optimizer="fast_compile")
 
@@ -33,7 +34,7 @@ def evaluate(outputs, givens=()):
     """Values of expressions, with variables (also shared and random ones) replaced by arrays."""
     replace = {v: pt.as_tensor(np.asarray(a, dtype=v.dtype)) for v, a in dict(givens).items()}
     replaced = clone_replace(list(outputs), replace, rebuild_strict=False)
-    return pytensor.function([], replaced, mode=FAST, on_unused_input="ignore")()
+    return pytensor.function([], replaced, mode=AS_WRITTEN, on_unused_input="ignore")()
 
 
 _compiled = WeakKeyDictionary()
@@ -42,7 +43,7 @@ _compiled = WeakKeyDictionary()
 def logp_of(model):
     """The model's own log density, compiled once; it is to be complete by then."""
     if model not in _compiled:
-        _compiled[model] = model.compile_logp(mode=FAST)
+        _compiled[model] = model.compile_logp(mode=AS_WRITTEN)
     return _compiled[model]
 
 
@@ -140,7 +141,7 @@ def integrand_of(model, omegas):
     stated = [graph_replace(array, natural, strict=False) for array in stated]
     outputs = [*model.logp(vars=others, sum=False), *stated]
     names = list(model.value_vars)
-    function = pytensor.function(names, outputs, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(names, outputs, mode=AS_WRITTEN, on_unused_input="ignore")
 
     def log_density(point):
         results = function(*(point[v.name] for v in names))
@@ -201,7 +202,7 @@ def gaussian_law(model, conditional, point, shapes=None, held=()):
         blind[model.rvs_to_values[rv].name] = np.full_like(point[rv.name], np.nan)
     own = [blind[value.name] for value in names]
     lengths = graph_replace([node.op.dist_params(node)[0] for node in nodes], given, strict=False)
-    sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")
+    sizes = pytensor.function(names, lengths, mode=AS_WRITTEN, on_unused_input="ignore")
     shapes_of_noise = [tuple(size) for size in sizes(*own)]
     function = pytensor.function([*names, *inputs], replaced, mode=FAST, on_unused_input="ignore")
 

@@ -11,6 +11,7 @@ from pytensor.compile.mode import Mode
 from scipy import special, stats
 
 from pymc_nnsteps import bow_tie
+from tests.modes import AS_WRITTEN
 from tests.statistics import assert_uniform
 
 N_OBS, N_FEATURES = 6, 3
@@ -60,7 +61,7 @@ def random_point(model, seed=0):
 
 def logp(model, point):
     """Log density in the variables themselves."""
-    return float(model.compile_logp(jacobian=False, **FAST)(point))
+    return float(model.compile_logp(jacobian=False, mode=AS_WRITTEN)(point))
 
 
 def natural(point):
@@ -420,7 +421,7 @@ def test_start_has_a_seed():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_starts_are_usable_also_after_set_data(family, start):
     model = bow_tie(X, TARGETS[1], hidden=(4,), shrinkage=family, start=start)
-    density = model.compile_logp(**FAST)
+    density = model.compile_logp(mode=AS_WRITTEN)
     start_at = make_initial_point_fn(model=model)
     assert np.isfinite([density(start_at(seed)) for seed in (1, 2)]).all()
     with model:
@@ -453,7 +454,7 @@ def test_starts_of_difficult_data(inputs, y, hidden, floatx):
     with pytensor.config.change_flags(floatX=floatx):
         model = bow_tie(inputs, y, hidden=hidden)
         start = model.initial_point(1)
-        assert np.isfinite(model.compile_logp(**FAST)(start))
+        assert np.isfinite(model.compile_logp(mode=AS_WRITTEN)(start))
         last = start[f"W{len(hidden) + 1}"]
         assert np.abs(last).max() < 1e3
 
@@ -586,7 +587,7 @@ def test_float32(family, marginalize):
         dtypes = {name: value.dtype for name, value in start.items()}
         assert dtypes == {n: "int64" if n.startswith("gamma") else "float32" for n in start}
         assert model["inputs"].dtype == "float32"
-        assert np.isfinite(model.compile_logp(**FAST)(start))
+        assert np.isfinite(model.compile_logp(mode=AS_WRITTEN)(start))
 
 
 @pytest.mark.parametrize("marginalize", [False, True])

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import pymc_nnsteps as nns
+from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(7, 4))
@@ -67,7 +68,7 @@ def test_density():
         + stats.norm.logpdf(point["bo"], 0, 1).sum()
         + stats.norm.logpdf(y, functions(point, X), sds["noise"]).sum()
     )
-    logp = model.compile_fn(model.logp(jacobian=False), inputs=model.value_vars, **FAST)
+    logp = model.compile_fn(model.logp(jacobian=False), inputs=model.value_vars, mode=AS_WRITTEN)
     np.testing.assert_allclose(logp(values), expected, rtol=1e-10)
 
 
@@ -93,7 +94,7 @@ def test_every_connection_its_own_weight():
     own = convolutional(connections={"ih1": np.arange(20).reshape(5, 4)}, priors=priors)
     point = {name: RNG.normal(size=np.shape(v)) for name, v in plain.initial_point().items()}
     flat = {name: v.ravel() if name == "W_ih1" else v for name, v in point.items()}
-    logps = [model.compile_logp(**FAST)(at) for model, at in ((plain, point), (own, flat))]
+    logps = [model.compile_logp(mode=AS_WRITTEN)(at) for model, at in ((plain, point), (own, flat))]
     np.testing.assert_allclose(*logps, rtol=1e-10)
 
 

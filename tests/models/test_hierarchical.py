@@ -17,6 +17,7 @@ from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize, PiecewiseLinear
 from pymc_nnsteps.models.parts.groups import groups
 from tests.conditionals.graphs import start_of
+from tests.modes import AS_WRITTEN
 from tests.statistics import assert_moments, assert_uniform
 
 RNG = np.random.default_rng(1)
@@ -151,10 +152,10 @@ def random_point(model, seed=0):
     }
 
 
-def logp_function(model, **mode):
+def logp_function(model, mode=AS_WRITTEN):
     """Log density of the variables themselves, without Jacobians."""
     values = model.value_vars
-    function = model.compile_fn(model.logp(jacobian=False), inputs=values, **(mode or FAST))
+    function = model.compile_fn(model.logp(jacobian=False), inputs=values, mode=mode)
 
     def logp(point):
         given = {

@@ -10,6 +10,7 @@ from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.models import intermediate_noise_mlp
 from tests.conditionals.graphs import start_of
+from tests.modes import AS_WRITTEN
 
 N_OBS, N_FEATURES = 9, 3
 X = np.random.default_rng(1).normal(size=(N_OBS, N_FEATURES))
@@ -32,7 +33,7 @@ def random_point(model, seed=0):
 
 
 def logp(model, point):
-    return model.compile_logp(**FAST)(point)
+    return model.compile_logp(mode=AS_WRITTEN)(point)
 
 
 def names(model):

@@ -22,6 +22,7 @@ from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.models import one_hot, wide_mlp
 from tests.conditionals.graphs import start_of
+from tests.modes import AS_WRITTEN
 from tests.statistics import assert_moments
 
 RNG = np.random.default_rng(1)
@@ -70,7 +71,7 @@ def random_point(model, seed=0):
 
 
 def logp(model, point, variables=None):
-    return model.compile_logp(variables, **FAST)(point)
+    return model.compile_logp(variables, mode=AS_WRITTEN)(point)
 
 
 def gelu(z):
@@ -104,7 +105,7 @@ def posterior_of_readout(psi, y, noise=NOISE):
 
 def compiled(model, outputs):
     """Values of variables of the model at a point."""
-    function = model.compile_fn(outputs, inputs=model.free_RVs, point_fn=False, **FAST)
+    function = model.compile_fn(outputs, inputs=model.free_RVs, point_fn=False, mode=AS_WRITTEN)
     return lambda point: function(*(point[rv.name] for rv in model.free_RVs))
 
 

@@ -28,7 +28,7 @@ from tests.steps.joint import assert_joint
 from tests.zoo import deep_network, regression, relu_network
 
 X = np.random.default_rng(8).normal(size=(4, 2))
-SHORT, LONG, RESTART = 5_000, 24_000, 50
+SHORT, LONG, RESTART = 5_000, 16_000, 50
 MOVES = {"interweaving_acceptance", "interweaving_rho"}
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 
@@ -339,7 +339,7 @@ def _differ(one, other):
 
 @pytest.fixture(scope="module")
 def plain():
-    return by_gibbs(60_000, interweave=False)
+    return by_gibbs(30_000, interweave=False)
 
 
 @pytest.mark.slow
@@ -347,9 +347,9 @@ def test_agrees_with_plain_gibbs_and_nuts(plain):
     """NUTS knows nothing of conditionals, plain Gibbs nothing of Metropolis-Hastings."""
     model = easy_network()
     with model:
-        idata = pm.sample(12_000, tune=1_500, step=pm.NUTS(target_accept=0.9), **QUIET)
+        idata = pm.sample(6_000, tune=1_500, step=pm.NUTS(target_accept=0.9), **QUIET)
     nuts = _summaries(idata, model)
-    found = by_gibbs(30_000, interweave=True)
+    found = by_gibbs(15_000, interweave=True)
     assert _differ(found, plain) < 1
     assert _differ(found, nuts) < 1
     assert _differ(plain, nuts) < 1
@@ -359,7 +359,7 @@ def test_agrees_with_plain_gibbs_and_nuts(plain):
 @pytest.mark.parametrize("plant", ["always accepted", "noise of the activations"])
 def test_comparison_sees_a_planted_error(plain, plant, monkeypatch):
     PLANTS[plant](monkeypatch)
-    assert _differ(by_gibbs(30_000, interweave=True), plain) > 1
+    assert _differ(by_gibbs(15_000, interweave=True), plain) > 1
 
 
 # --- adaptation ----------------------------------------------------------------------------

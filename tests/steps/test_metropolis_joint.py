@@ -16,7 +16,7 @@ from tests.steps.joint import assert_joint, joint_z_scores
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(5, 2))
-SHORT, LONG = 4_000, 50_000
+SHORT, LONG = 4_000, 30_000
 LENGTHS = pytest.mark.parametrize(
     "transitions", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
 )
@@ -153,7 +153,7 @@ def wide_network():
 def nuts_draws():
     quiet = {"progressbar": False, "random_seed": 1, "cores": 1, "chains": 1}
     with wide_network():
-        idata = pm.sample(8_000, tune=1_000, compute_convergence_checks=False, **quiet)
+        idata = pm.sample(5_000, tune=1_000, compute_convergence_checks=False, **quiet)
     return idata["posterior"]["f"].values[0]
 
 
@@ -168,7 +168,7 @@ def test_wide_network_against_nuts(kind, size, nuts_draws):
     step.setup_chain(np.random.default_rng(0), 0, 1)
     functions = model.compile_fn(model.replace_rvs_by_values([model["f"]]), point_fn=True)
     point, history = model.initial_point(), []
-    for i in range(20_200):
+    for i in range(12_200):
         point, _ = step.step(point)
         if i >= 200:
             history.append(functions(point)[0])

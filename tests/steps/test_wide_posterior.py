@@ -42,10 +42,10 @@ def moments_and_errors(draws):
 def test_whitened_posterior_is_the_plain_one():
     """A determinant, a root of the wrong covariance, or a readout that is not drawn afresh."""
     plain = nns.wide_mlp(X, Y, **SETTING, reparametrize=False)
-    expected, expected_error = moments_and_errors(functions(plain, 10_000))
+    expected, expected_error = moments_and_errors(functions(plain, 5_000))
     model = nns.wide_mlp(X, Y, **SETTING)
     step = [nns.PCNL(HIDDEN, steps=10, model=model), nns.Gibbs(["phi"], model=model)]
-    mean, error = moments_and_errors(functions(model, 20_000, step))
+    mean, error = moments_and_errors(functions(model, 10_000, step))
     z = (mean - expected) / np.hypot(error, expected_error)
     assert np.all(np.abs(z) < Z_LIMIT), z
 
