@@ -4,6 +4,7 @@
 helper                             what it is for
 =================================  ============================================================
 ``zoo``                            models that tests share, each with what it is for
+``cases``                          which cases are slow tests
 ``modes``                          how to compile what is compared with
 ``notebooks``                      notebooks: run, with their solutions, and stored
 ``statistics``                     is a sample from the law it claims: moments, uniformity, chains

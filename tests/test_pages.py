@@ -1,6 +1,6 @@
 """The code of the README and of the documentation runs, and prints what these show.
 
-Each section runs by itself, and those of pages of models, which take a compiler long, with the slow
+Each section runs by itself, and those that take long, as of models for a compiler, with the slow
 tests. That pages can be built, and that their links lead somewhere, is for
 ``make docs``.
 """
@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 SHORT = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
 
+LONG = (
+    "docs/models",
+    "docs/howto/resuming.md: Chains on a cluster",
+    "docs/howto/diagnosing.md: Teacher and student",
+    "docs/howto/predicting.md: Comparison of models",
+)
 SECTIONS = {
     f"{page.relative_to(ROOT)}: {heading}": (page, blocks)
     for page in PAGES
@@ -28,7 +34,7 @@ SECTIONS = {
 @pytest.mark.parametrize(
     "section",
     [
-        pytest.param(section, marks=pytest.mark.slow if "docs/models" in section else ())
+        pytest.param(section, marks=pytest.mark.slow if section.startswith(LONG) else ())
         for section in SECTIONS
     ],
 )

@@ -97,9 +97,9 @@ def hierarchical_network():
 
 
 @kept
-def bow_tie_network():
+def bow_tie_network(hidden=(3, 2)):
     """Two layers of gates, scales from generalised inverse Gaussians, a start that is fixed."""
-    model = nns.bow_tie(X, X[:, 0], hidden=(3, 2), shrinkage="nig", temperature=0.5)
+    model = nns.bow_tie(X, X[:, 0], hidden=hidden, shrinkage="nig", temperature=0.5)
     for variable in model.free_RVs:  # not at random: tests compare chains from the same start
         begin_at(variable, None)
     return model

@@ -51,10 +51,8 @@ SCALES = (0.3, 1.0, 1.0, 3.0, 30.0, 1e3)
 LEAST_LOG = float(np.log(np.finfo("float64").tiny))
 """Log density below which a model's own may be that of zero: of a probability that underflows."""
 
-QUICK = Mode(linker="py", optimizer=None)
-"""For functions of a few calls: to rewrite their graphs takes longer."""
-
-STABLE = Mode(linker="py", optimizer="fast_compile").including("stabilize", "specialize")
+QUICK = Mode(linker="py", optimizer="fast_compile")
+STABLE = QUICK.including("stabilize", "specialize")
 """For log densities of decisions that are all but certain."""
 
 Point = Mapping[str, NDArray[Any]]

@@ -43,7 +43,7 @@ _compiled = WeakKeyDictionary()
 def logp_of(model):
     """The model's own log density, compiled once; it is to be complete by then."""
     if model not in _compiled:
-        _compiled[model] = model.compile_logp(mode=AS_WRITTEN)
+        _compiled[model] = model.compile_logp(mode=FAST)
     return _compiled[model]
 
 
@@ -202,7 +202,7 @@ def gaussian_law(model, conditional, point, shapes=None, held=()):
         blind[model.rvs_to_values[rv].name] = np.full_like(point[rv.name], np.nan)
     own = [blind[value.name] for value in names]
     lengths = graph_replace([node.op.dist_params(node)[0] for node in nodes], given, strict=False)
-    sizes = pytensor.function(names, lengths, mode=AS_WRITTEN, on_unused_input="ignore")
+    sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")
     shapes_of_noise = [tuple(size) for size in sizes(*own)]
     function = pytensor.function([*names, *inputs], replaced, mode=FAST, on_unused_input="ignore")
 

@@ -10,6 +10,7 @@ from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, polya_gamma
+from tests.cases import quick
 from tests.conditionals.graphs import (
     draw_graph,
     evaluate,
@@ -136,7 +137,9 @@ def test_density_given_the_precisions(function):
             )
 
 
-@pytest.mark.parametrize("function", MODELS[:-1])
+@pytest.mark.parametrize(
+    "function", quick(MODELS[:-1], {regression, beside_a_normal_child, latent_scores})
+)
 def test_against_exact_draws(function):
     """Precisions that are not drawn afresh, or given the new value instead of the old."""
     model, _ = build(function)

@@ -15,6 +15,7 @@ import pytest
 
 from pymc_nnsteps.conditionals import find_conditionals, gaussian
 from pymc_nnsteps.joint.collapse import CollapsedWeights, match_collapsed
+from tests.cases import half
 from tests.conditionals.graphs import evaluate, gaussian_law, point_of
 
 RNG = np.random.default_rng(12)
@@ -242,7 +243,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("design", "noise", "prior"), CONDITIONS)
+@pytest.mark.parametrize(("design", "noise", "prior"), half(CONDITIONS, of_several=True))
 @pytest.mark.parametrize(("route", "build"), CASES, ids=[build.__name__ for _, build in CASES])
 def test_law_is_exact_at_any_condition(route, build, design, noise, prior, monkeypatch):
     """Equal columns whose difference has another sd than the prior's, a trap that moves too far."""
@@ -259,6 +260,7 @@ def test_law_is_exact_at_any_condition(route, build, design, noise, prior, monke
     assert_exact(law, *problem.exact(), np.finfo(float).eps)
 
 
+@pytest.mark.slow
 def test_single_precision():
     """Digits that single precision loses long before double precision does."""
     with pytensor.config.change_flags(floatX="float32", warn_float64="ignore"):

@@ -8,6 +8,7 @@ import pytest
 import pymc_nnsteps as nns
 from pymc_nnsteps.diagnostics import teacher
 from pymc_nnsteps.diagnostics.thermalization import compiled
+from tests.cases import half
 from tests.statistics import assert_moments
 
 RNG = np.random.default_rng(0)
@@ -78,7 +79,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", half(CASES))
 def test_networks(name):
     """Every start has a density, and the teacher computes what its informed start does."""
     build, targets = CASES[name]

@@ -178,9 +178,8 @@ POSTERIORS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["classical", pytest.param("feed-forward", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classical", "feed-forward"])
 def test_special_cases_by_nuts_and_mala(name):
     """Both samplers approach the level of the informed chain on the same data."""
     X = np.random.default_rng(0).normal(size=(40, 2))

@@ -16,6 +16,7 @@ from pymc_nnsteps.distributed.shards import Instructions, Shard, Shared
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.sweep import Sweep
+from tests.cases import half
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import LEVEL, joint_z_scores
 
@@ -76,7 +77,8 @@ def crew_of(model, shards, scan="sequential"):
 
 
 @pytest.mark.parametrize(
-    ("case", "scan"), [(case, "sequential") for case in CASES] + [("two layers", "parallel")]
+    ("case", "scan"),
+    half([*((case, "sequential") for case in CASES), ("two layers", "parallel")], of_several=True),
 )
 def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     build, y = CASES[case]
@@ -276,6 +278,7 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
     assert_same_draws(idata, expected)
 
 
+@pytest.mark.slow
 def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_path, monkeypatch):
     """Also where a worker is lost that speaks to a group, and one that belongs to another's."""
     model, _, options, _ = network

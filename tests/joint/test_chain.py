@@ -15,6 +15,7 @@ from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.joint.chain import match_chains
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from tests.cases import half
 from tests.conditionals.graphs import (
     draw_graph,
     evaluate,
@@ -150,7 +151,7 @@ def held_omegas(model, found, rng):
     return {child: rng.gamma(2.0, size=shapes[child]) for child in logistic}
 
 
-@pytest.mark.parametrize("build", CHAINS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", half(CHAINS), ids=lambda build: build.__name__)
 def test_joint_law_given_the_precisions(build):
     """A layer's offset, gain or precision lost or of another layer; a step that is transposed."""
     model, expected = built(build)

@@ -21,6 +21,7 @@ from pymc_nnsteps.joint.collapse import (
 )
 from pymc_nnsteps.joint.marginal_likelihood import Augmentation
 from pymc_nnsteps.steps.sweep import chain_draws
+from tests.cases import half, slow
 from tests.conditionals import graphs
 from tests.conditionals.graphs import (
     FAST,
@@ -47,7 +48,7 @@ from tests.joint.gated_layers import (
 ids = [f"{build.__name__}-layer{layer}" for build, layer in COLLAPSED]
 
 
-@pytest.mark.parametrize(("build", "index"), COLLAPSED, ids=ids)
+@pytest.mark.parametrize(("build", "index"), half(COLLAPSED, of_several=True), ids=ids)
 def test_gates_flip_at_their_probability(build, index):
     """Gates given old gates, given activations, or given the noise of another unit or layer."""
     layer = Layer(build, index)
@@ -76,7 +77,7 @@ def test_gates_flip_at_their_probability(build, index):
         given[:, j] = targets[:, j]
 
 
-@pytest.mark.parametrize(("build", "index"), COLLAPSED, ids=ids)
+@pytest.mark.parametrize(("build", "index"), half(COLLAPSED, of_several=True), ids=ids)
 def test_law_of_the_weights(build, index):
     """Units without covariance, a lost prior, offset or own logit, gates on one side only."""
     layer = Layer(build, index)
@@ -336,7 +337,7 @@ def test_only_small_layers_by_default():
     assert found == {"gamma1", "W1", "b1", "gamma2", "W2", "b2"}
 
 
-@pytest.mark.parametrize("hidden", [(2,), (2, 3)])
+@pytest.mark.parametrize("hidden", [slow((2,)), (2, 3)])
 def test_other_data(hidden):
     """What was computed beforehand from old inputs or targets, or for their number."""
     rng = np.random.default_rng(4)

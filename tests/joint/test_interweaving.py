@@ -33,6 +33,7 @@ from pymc_nnsteps.kernels import gaussian as kernels
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.steps.sweep import chain_draws
+from tests.cases import half
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, flat, random_nodes, shapes_of
 from tests.joint.densities import built, density_of, random_point
@@ -422,7 +423,7 @@ def assert_same_point(found, expected, rtol=1e-9):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-@pytest.fixture(params=LAYERS, ids=[f"{case}-layer{layer - 1}" for case, layer in LAYERS])
+@pytest.fixture(params=half(LAYERS), ids=[f"{case}-layer{layer - 1}" for case, layer in LAYERS])
 def case(request):
     return layer_of(*request.param), draw_of(*request.param)
 
@@ -542,6 +543,7 @@ def test_rows_are_moved_in_turn(case, accept):
     np.testing.assert_allclose(acceptance, probabilities, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_cases_have_rows_that_are_not_always_accepted():
     """No test of a probability if all of them are one."""
     for case, layer in LAYERS:
@@ -681,6 +683,7 @@ def test_kernel(n_obs, units, d, m, shared):
         np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_few_units_are_held_at_a_time(monkeypatch):
     """Whitened designs of other units, or residuals that are whitened again."""
     p = problem(3, 6, 5, 2, 3, False)

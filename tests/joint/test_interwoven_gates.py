@@ -29,6 +29,7 @@ from pymc_nnsteps.joint.interwoven_gates import InterwovenGates, match_interwove
 from pymc_nnsteps.kernels import gaussian as kernels
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.steps.sweep import chain_draws
+from tests.cases import half
 from tests.conditionals import graphs
 from tests.conditionals.graphs import FAST, integrand_of, random_nodes, shapes_of
 from tests.joint import gated_layers
@@ -155,7 +156,7 @@ def layer_of(build, index):
     return Layer(build, index)
 
 
-@pytest.fixture(params=CASES, ids=ids)
+@pytest.fixture(params=half(CASES), ids=ids)
 def layer(request):
     return layer_of(*request.param)
 

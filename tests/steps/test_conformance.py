@@ -17,11 +17,21 @@ from pytensor.compile.sharedvalue import SharedVariable
 import pymc_nnsteps as nns
 from pymc_nnsteps.distributed.runs import restore, state_of
 from pymc_nnsteps.kernels.compiling import c_by_default
+from tests.cases import slow
 from tests.steps.cases import CASES, assert_same, run
-from tests.zoo import X
+from tests.zoo import X, bow_tie_network
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
 SLOW = pytest.mark.slow
+QUICK = set(CASES) - {
+    "gibbs-plain",
+    "gibbs-deep",
+    "gibbs-probit",
+    "gibbs-by-hand",
+    "pcn-network",
+    "mala-process",
+    "hmc-persistent",
+}
 COMPILED_FAST_BY_NUMBA = {"gibbs-regression", "pcn-process"}
 ONE_OF_EACH_CLASS = [
     "gibbs-regression",
@@ -32,7 +42,7 @@ ONE_OF_EACH_CLASS = [
 ]
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=[k if k in QUICK else slow(k) for k in CASES])
 def case(request):
     return CASES[request.param]
 
@@ -332,8 +342,9 @@ SMALLER = {
     "gibbs-multinomial": lambda: nns.intermediate_noise_mlp(
         X, np.arange(12) % 3, hidden=(), noise=0.5, likelihood="multinomial_probit"
     ),
+    "gibbs-bow-tie": lambda: bow_tie_network(hidden=(2,)),
 }
-"""Without hidden layers, on which Numba spends a minute: ``gibbs-deep`` has their draws."""
+"""With fewer layers, on each of which Numba spends a minute: ``gibbs-deep`` has their draws."""
 
 DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel", "gibbs-by-hand"}
 

@@ -12,6 +12,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.networks import needs_gibbs
+from tests.cases import half
 
 RNG = np.random.default_rng(5)
 IMAGES, Y = RNG.normal(size=(5, 2, 5, 6)), RNG.normal(size=5)
@@ -30,7 +31,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("options", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("options", half(NETWORKS.values()), ids=NETWORKS)
 def test_laws_are_the_models(options):
     noise = {"pre": 0.3, "pool": 0.2, "post": 0.5, "output": 0.4}
     model = nns.intermediate_noise_cnn(**({"X": IMAGES, "y": Y, "noise": noise} | options))

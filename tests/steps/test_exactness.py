@@ -159,7 +159,7 @@ CASES["multinomial probit"] = (
 )
 
 
-TYPICAL = ("hard tanh, 2 layers", "factor analysis", "multinomial probit")
+TYPICAL = ("hard tanh, 2 layers", "factor analysis")
 RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
 RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in CASES]
 
@@ -243,12 +243,9 @@ def test_regression_in_closed_form():
 
 @pytest.mark.parametrize(
     "activation",
-    [
-        "relu",
-        pytest.param("sign", marks=pytest.mark.slow),
-        pytest.param("identity", marks=pytest.mark.slow),
-    ],
+    ["relu", "sign", "identity"],
 )
+@pytest.mark.slow
 def test_tiny_network_against_importance_sampling(activation):
     """1-1-1: draws from the prior of all variables, weighted by the likelihood."""
     x, y = np.array([[-1.0], [0.7], [1.5]]), np.array([0.8, -0.3, 1.2])

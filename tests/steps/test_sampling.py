@@ -14,6 +14,7 @@ from pymc.step_methods import Metropolis
 from pymc.step_methods.compound import BlockedStep
 
 import pymc_nnsteps as nns
+from tests.cases import half
 from tests.steps.cases import CASES, PRECISIONS, assert_same, run
 from tests.zoo import X, hierarchical_network, probit_network, regression, relu_network
 
@@ -174,7 +175,7 @@ def test_steps_are_chosen_for_a_hierarchical_network(compound, caplog):
         assert np.unique(compound["posterior"][name]).size == compound["posterior"][name].size
 
 
-@start_methods("spawn")
+@start_methods("fork")
 @FORK_WARNS
 def test_processes_draw_the_same_bits_of_a_compound(start_method, compound):
     options = FEW | {"cores": 2, "mp_ctx": start_method, "backend": "c"}
@@ -287,7 +288,7 @@ def test_prior_start():
 # --- new data ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", CASES)
+@pytest.mark.parametrize("key", half(CASES))
 def test_new_data_between_chains(key):
     """A Gram matrix of the old data; another number of rows, then other data of as many."""
     rng = np.random.default_rng(2)

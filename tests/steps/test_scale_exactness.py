@@ -87,7 +87,13 @@ def build(function):
     return model
 
 
-LONGER = {regression, adjusted_units, student_t_observations, student_t_weights}
+LONGER = {
+    regression,
+    relevance_determination,
+    adjusted_units,
+    student_t_observations,
+    student_t_weights,
+}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from scipy import integrate, linalg
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import crank_nicolson
+from tests.cases import half
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores, chain_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import COV, MEAN, PRIORS, Prior, covariance, design, one, regression
@@ -82,7 +83,7 @@ def run(kind, arguments, prior, draws, seed=0):
     return history, law, acceptance
 
 
-@pytest.mark.parametrize(("kind", "arguments", "name"), CASES, ids=case_name)
+@pytest.mark.parametrize(("kind", "arguments", "name"), half(CASES, of_several=True), ids=case_name)
 def test_law(kind, arguments, name):
     """Any error that the density's oracle and the step share; a wrong accept or reject."""
     history, law, _ = run(kind, arguments, MANY[name], SHORT)

@@ -8,6 +8,7 @@ from scipy.special import expit
 from pymc_nnsteps.variational.draws import draw_layer
 from pymc_nnsteps.variational.evidence import elbo
 from pymc_nnsteps.variational.rows import activations, statistics
+from tests.cases import slow
 from tests.variational.networks import small_model, some_sweeps
 
 DRAWS = 1500
@@ -35,9 +36,9 @@ def conditional(before, own, row, a_before):
     ("family", "hidden", "n_outputs"),
     [
         ("student_t", (2,), 1),
-        ("laplace", (2, 2), 1),
-        ("normal_gamma", (2,), 2),
-        ("nig", (2, 2, 2), 1),
+        slow("laplace", (2, 2), 1),
+        slow("normal_gamma", (2,), 2),
+        slow("nig", (2, 2, 2), 1),
         ("gaussian", (2, 2), 2),
     ],
 )

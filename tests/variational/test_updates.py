@@ -24,12 +24,13 @@ from pymc_nnsteps.variational.updates import (
     update_scales,
     update_weights,
 )
+from tests.cases import slow
 from tests.variational.networks import FAMILIES, small_model, some_sweeps
 
 DEPTHS = [(), (3,), (3, 2), (2, 3, 2)]
 
 
-@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("n_outputs", [slow(1), 2])
 @pytest.mark.parametrize("hidden", DEPTHS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_update_lowers_the_evidence(family, hidden, n_outputs):
