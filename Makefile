@@ -15,7 +15,7 @@ WORKERS ?= 2
 
 # One thread per process: the work is already split over chains and test workers.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
-PYTEST := $(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := $(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Modules that take seconds and see most of what breaks.
 QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \

@@ -11,6 +11,7 @@ from pytensor.tensor.random.basic import StudentTRV
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import entries, gaussian, scales
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation
+from tests.cases import half
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(6, 3))
@@ -27,7 +28,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", half(NETWORKS))
 def test_networks(name):
     """Every variable, those that are drawn after auxiliary ones included."""
     model = NETWORKS[name]()

@@ -16,6 +16,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize, PiecewiseLinear
 from pymc_nnsteps.models.parts.groups import groups
+from tests.cases import half, quick, slow
 from tests.conditionals.graphs import start_of
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_moments, assert_uniform
@@ -414,6 +415,8 @@ def test_keys_and_values_of_priors(short, full):
 
 N_DRAWS = 10_000
 COMBINATIONS = [(a, b, c) for a in (INF, 3.0) for b in (INF, 1.5) for c in (INF, 4.0)]
+HALF = [(INF, INF, INF), (INF, 1.5, 4.0), (3.0, INF, 4.0), (3.0, 1.5, INF)]
+"""Each pair of settings once."""
 
 
 def draw(model, names, n_draws=N_DRAWS):
@@ -425,7 +428,7 @@ def gamma_cdf(tau, alpha, mean):
     return stats.gamma.cdf(tau * alpha / (2 * mean), alpha / 2)
 
 
-@pytest.mark.parametrize("alphas", COMBINATIONS, ids=str)
+@pytest.mark.parametrize("alphas", quick(COMBINATIONS, HALF), ids=str)
 def test_weights_from_the_prior(alphas):
     """Shape and rate of a Gamma in each other's place, or without their factor 1/2.
 
@@ -481,7 +484,7 @@ def test_vectors_from_the_prior():
     assert_uniform(stats.norm.cdf(residuals).ravel())
 
 
-@pytest.mark.parametrize("n_sources", [2, 20])
+@pytest.mark.parametrize("n_sources", [2, slow(20)])
 @pytest.mark.parametrize("prior", ["x0.7", "x0.7::10", "x0.7:::10", "x0.7::3:10"])
 def test_effect_of_all_units_together(n_sources, prior):
     """A scale that counts the wrong units, or ignores heavy tails.
@@ -730,7 +733,7 @@ def test_other_data_later(likelihood):
     np.testing.assert_allclose(logp_function(model)(point), logp_function(fresh)(point), rtol=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("likelihood", half(LIKELIHOODS))
 def test_float32(likelihood):
     """Numbers of priors that make variables float64."""
     y = LIKELIHOODS[likelihood]

@@ -9,6 +9,7 @@ import xarray as xr
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
+from tests.cases import slow
 
 RNG = np.random.default_rng(0)
 N_OBS = 4
@@ -202,7 +203,7 @@ def test_functions_of_builders(build):
 
 
 @pytest.mark.parametrize("marginalize_gates", [False, True])
-@pytest.mark.parametrize("hidden", [(1,), (2, 1), (4,)])
+@pytest.mark.parametrize("hidden", [slow((1,)), (2, 1), slow((4,))])
 def test_layers_of_one_unit(hidden, marginalize_gates):
     """A layer whose length is one by its dimension, not by its type, is not a repeated mean."""
     model = nns.bow_tie(X, Y, hidden=hidden, marginalize_gates=marginalize_gates)

@@ -13,6 +13,7 @@ from scipy.special import ndtr
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks
+from tests.cases import slow
 
 RNG = np.random.default_rng(0)
 N_OBS, N_NEW = 9, 7
@@ -67,7 +68,7 @@ def build(likelihood="normal", y=None, **options):
 
 
 @pytest.mark.parametrize("likelihood", TARGETS)
-@pytest.mark.parametrize("hidden", [(), (4,), (4, 2), (2, 3, 4)])
+@pytest.mark.parametrize("hidden", [(), slow((4,)), (4, 2), slow((2, 3, 4))])
 def test_is_the_forward_pass(likelihood, hidden):
     model = build(likelihood, hidden=hidden)
     draws = posterior(model)
@@ -326,7 +327,7 @@ def forward_wide(draws, x, n_layers, bias_var=0.01):
 
 @pytest.mark.parametrize("form", WIDE)
 @pytest.mark.parametrize("y", [X[:, 0], X[:, :2]], ids=["1-D", "2-D"])
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("depth", [slow(0), 1, slow(2)])
 @pytest.mark.parametrize("bias_var", [0.01, 0])
 def test_readout_is_what_was_learnt(form, y, depth, bias_var):
     hidden = (5, *WIDE[form]["hidden"])[2 - depth :]

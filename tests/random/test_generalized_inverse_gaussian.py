@@ -10,7 +10,7 @@ from pytensor.tensor.random import rng as symbolic_rng
 from scipy import special, stats
 
 from pymc_nnsteps.random import generalized_inverse_gaussian, kernels
-from tests.cases import slow
+from tests.cases import half, slow
 from tests.random.oracles import generalized_inverse_gaussian_cdf
 from tests.statistics import assert_moments, assert_uniform
 
@@ -30,7 +30,7 @@ def check(nu, delta2, lambda2, n=N):
     assert_uniform(generalized_inverse_gaussian_cdf(x, nu, delta2, lambda2))
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", half(ORDERS))
 @pytest.mark.parametrize("omega", OMEGAS)
 def test_order_and_omega_have_their_cdf(order, omega):
     """A wrong proposal or acceptance, a seam between two of them, a sign or a scale."""

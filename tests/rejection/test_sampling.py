@@ -12,6 +12,7 @@ from scipy import integrate, special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.rejection import pilot
 from pymc_nnsteps.rejection import sampling as rejection
+from tests.cases import half, slow
 from tests.conditionals.graphs import FAST
 from tests.statistics import assert_moments, assert_proportion, assert_uniform
 
@@ -471,7 +472,7 @@ SLOWER = {
 """Models that are drawn one at a time, or looked at one at a time."""
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", half(LAWS))
 def test_law(name):
     """Another law: a wrong bound, tilt, copy of a variable, or value of an observation."""
     with pm.Model() as model:
@@ -685,7 +686,7 @@ def test_independence():
         assert np.max(np.abs(products)) < 5
 
 
-@pytest.mark.parametrize("draws", [1, 30])
+@pytest.mark.parametrize("draws", [slow(1), 30])
 def test_number_of_tries(draws):
     """Tries counted by blocks; uniforms that tries share; a bound above one."""
     with pm.Model() as model:

@@ -10,6 +10,7 @@ from pytensor import sparse
 from scipy.sparse import csr_matrix
 
 import pymc_nnsteps as nns
+from tests.cases import half, slow
 from tests.steps.balance import assert_balance
 from tests.steps.gaussian import COV, MEAN, PRIORS, regression
 
@@ -243,9 +244,11 @@ MODELS = [
 
 @pytest.mark.parametrize(
     ("build", "kind"),
-    [(build, nns.PCNL) for build in MODELS]
-    + [(build, nns.MALA) for build in (imputed_in_the_block, bounded_by_the_block, labelled, empty)]
-    + [(build, nns.PCN) for build in (imputed_in_the_block, potentials, labelled, empty)],
+    half([(build, nns.PCNL) for build in MODELS], of_several=True)
+    + [(build, nns.MALA) for build in (imputed_in_the_block, bounded_by_the_block)]
+    + [slow(build, nns.MALA) for build in (labelled, empty)]
+    + [(build, nns.PCN) for build in (potentials, labelled)]
+    + [slow(build, nns.PCN) for build in (imputed_in_the_block, empty)],
 )
 def test_models(build, kind):
     """A term of the log density that the step forgets, takes for another, or draws at random."""

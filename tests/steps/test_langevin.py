@@ -9,6 +9,7 @@ from scipy import special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.langevin import mala_log_ratio, mala_move
 from pymc_nnsteps.steps.proposal import Place
+from tests.cases import slow
 from tests.statistics import assert_chain_moments
 from tests.steps.balance import assert_balance
 from tests.steps.chains import chain
@@ -124,9 +125,9 @@ NATURAL = {
     ("build", "step_size", "preconditioner"),
     [
         (gamma, 0.7, {"tau": 0.5}),
-        (gamma, 0.5, None),
+        slow(gamma, 0.5, None),
         (beta, 1.0, None),
-        (uniform, 1.5, None),
+        slow(uniform, 1.5, None),
         (several, 0.8, {"x": 2.0, "tau": [0.3, 0.3], "p": 0.7}),
     ],
 )

@@ -12,6 +12,7 @@ from pytensor.graph.op import Op
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.proposal import flat
+from tests.cases import slow
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps.cases import CASES, assert_same, run
 from tests.steps.chains import chain
@@ -129,7 +130,13 @@ def test_carried_values_are_those_of_a_fresh_evaluation(name):
 
 @pytest.mark.parametrize(
     ("kind", "target"),
-    [(nns.PCN, None), (nns.PCN, 0.5), (nns.PCNL, None), (nns.PCNL, 0.9), (nns.MALA, 0.574)],
+    [
+        (nns.PCN, None),
+        slow(nns.PCN, 0.5),
+        slow(nns.PCNL, None),
+        (nns.PCNL, 0.9),
+        (nns.MALA, 0.574),
+    ],
 )
 def test_acceptance_after_tuning(kind, target):
     """A sign, or a logarithm: the bias that dual averaging has by itself is .02 at most."""

@@ -11,15 +11,14 @@ from pymc.step_methods.compound import CompoundStep
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import metropolis
+from tests.cases import slow
 from tests.statistics import Z_LIMIT, batch_means_z_scores
 from tests.steps.joint import assert_joint, joint_z_scores
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(5, 2))
 SHORT, LONG = 4_000, 30_000
-LENGTHS = pytest.mark.parametrize(
-    "transitions", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
-)
+LENGTHS = pytest.mark.parametrize("transitions", [SHORT, slow(LONG)], ids=["short", "long"])
 
 
 def network():
@@ -55,7 +54,7 @@ def make(kind, model, names, size, **options):
 
 @LENGTHS
 @pytest.mark.parametrize(
-    ("kind", "size"), [(PCN, 0.8), (PCNL, 0.9), (MALA, 0.5)], ids=["pcn", "pcnl", "mala"]
+    ("kind", "size"), [slow(PCN, 0.8), (PCNL, 0.9), (MALA, 0.5)], ids=["pcn", "pcnl", "mala"]
 )
 def test_network(kind, size, transitions):
     """The posterior of a nonlinear model, over all data sets at once."""
@@ -80,7 +79,7 @@ HIERARCHIES = pytest.mark.parametrize(
 
 
 @LENGTHS
-@HIERARCHIES
+@pytest.mark.parametrize(("kind", "size"), [(PCN, 0.7), slow(PCNL, 0.8)], ids=["pcn", "pcnl"])
 def test_hierarchy(kind, size, transitions):
     """A prior's mean or scale that is kept from before another step moved it."""
     model = hierarchy()

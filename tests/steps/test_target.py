@@ -11,6 +11,7 @@ from pytensor.tensor.linalg import Cholesky
 
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.target import dependent_factors, log_density
+from tests.cases import slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 3))
@@ -39,7 +40,7 @@ def points(model, n=2):
     ]
 
 
-@pytest.mark.parametrize("n_outputs", [0, 1, 4])
+@pytest.mark.parametrize("n_outputs", [0, slow(1), 4])
 @pytest.mark.parametrize(("tau", "batched"), [(False, False), (True, False), (False, True)])
 def test_value_and_gradient_are_those_of_pymc(n_outputs, tau, batched):
     """A factor 2, a transpose or a missing constant in the gradient by hand."""
