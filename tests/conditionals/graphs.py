@@ -141,7 +141,7 @@ def integrand_of(model, omegas):
     stated = [graph_replace(array, natural, strict=False) for array in stated]
     outputs = [*model.logp(vars=others, sum=False), *stated]
     names = list(model.value_vars)
-    function = pytensor.function(names, outputs, mode=AS_WRITTEN, on_unused_input="ignore")
+    function = pytensor.function(names, outputs, mode=FAST, on_unused_input="ignore")
 
     def log_density(point):
         results = function(*(point[v.name] for v in names))

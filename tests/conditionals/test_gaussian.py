@@ -17,6 +17,7 @@ import pytest
 
 from pymc_nnsteps.conditionals import find_conditionals, gaussian, match
 from pymc_nnsteps.conditionals.gaussian import Gaussian, match_gaussian
+from tests.cases import half
 from tests.conditionals.graphs import (
     FAST,
     assert_exact_gaussian,
@@ -600,7 +601,7 @@ def prepare(name):
     return route, model, found.popitem()[1], point
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", half(MODELS))
 def test_claimed_law_is_the_models(name, routes):
     route, model, conditional, point = prepare(name)
     assert isinstance(conditional, Gaussian)

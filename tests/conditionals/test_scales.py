@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
-from tests.cases import slow
+from tests.cases import half, slow
 from tests.conditionals.graphs import FAST, draw_graph, evaluate, logp_of, point_of
 
 RNG = np.random.default_rng(0)
@@ -319,7 +319,7 @@ def test_density_differences(name, seed):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", half(MODELS))
 def test_draws_are_positive_and_fit(name):
     """Shapes, dtypes and the transform on the way back into the point."""
     model = build(name)

@@ -13,6 +13,7 @@ from pytensor.tensor import signal
 
 from pymc_nnsteps.graphs.affine import affine, cut_link
 from pymc_nnsteps.graphs.errors import NotConjugate
+from tests.cases import half
 from tests.conditionals.graphs import evaluate
 
 RNG = np.random.default_rng(20)
@@ -422,7 +423,7 @@ AFFINE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", AFFINE)
+@pytest.mark.parametrize("name", half(AFFINE))
 def test_affine_form_is_the_expression(name):
     check(*AFFINE[name])
 
@@ -484,7 +485,7 @@ UNARY = {
 RNG2 = np.random.default_rng(3)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", half(range(60)))
 def test_random_compositions(seed):
     """Chains of five operations on a matrix, a vector or a scalar among constants.
 

@@ -7,6 +7,7 @@ from pymc.sampling import mcmc
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import gibbs
+from tests.cases import half
 from tests.joint import gated_layers
 from tests.zoo import (
     ZOO,
@@ -86,7 +87,7 @@ UNLIKE = [name for name in ZOO if not hasattr(gated_layers, name)]
 """Models without those that differ in a layer of gates only."""
 
 
-@pytest.mark.parametrize("name", [*UNLIKE, "gates_by_chance"])
+@pytest.mark.parametrize("name", half([*UNLIKE, "gates_by_chance"]))
 def test_explain_names_the_steps_that_sample_assigns(name, monkeypatch):
     """A step that the note below the table does not name; a law of Gibbs that is another beside it.
 

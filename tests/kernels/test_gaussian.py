@@ -278,6 +278,7 @@ def test_collapsed_gates_at_all_scales(variance, weight):
     assert_gates_flip(p, np.ones((3, 3)), 1e-6)
 
 
+@pytest.mark.slow
 def test_collapsed_gates_in_single_precision():
     p = collapsed_problem(4, 50, 3, 2)
     uniform = np.random.default_rng(0).random((50, 3))
@@ -384,6 +385,7 @@ def test_collapsed_information_at_all_scales(variance, weight):
         )
 
 
+@pytest.mark.slow
 def test_collapsed_information_in_single_precision():
     p = layer_problem(3, 20, 2, 3, 2)
     for found, expected in zip(information_of(p, "float32"), information_of(p), strict=True):
@@ -541,6 +543,7 @@ def test_chain_that_is_rounding_alone():
         draw_of_chain(p, units(3))
 
 
+@pytest.mark.slow
 def test_chain_in_single_precision():
     p = chain_problem(7, 2, (2, 3), (2, 1))
     np.testing.assert_allclose(

@@ -279,7 +279,7 @@ def test_defaults_come_from_least_squares(y, delta_sq, bias_var, noise_beta):
     np.testing.assert_allclose(logp(model, point), logp(explicit, point), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("hidden", "variance"), [((), 3.0), ((2, 3), 1.5)])
+@pytest.mark.parametrize(("hidden", "variance"), [slow((), 3.0), ((2, 3), 1.5)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_default_scales_of_all_families(family, hidden, variance):
     settings = default_settings(family, variance, (1, *hidden))

@@ -21,6 +21,7 @@ from scipy.stats import multivariate_normal, norm
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.models import one_hot, wide_mlp
+from tests.cases import slow
 from tests.conditionals.graphs import start_of
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_moments
@@ -163,7 +164,7 @@ def test_y_is_normal_with_covariance_k(form, outputs, depth, bias_var):
 
 
 @FORMS
-@OUTPUTS
+@pytest.mark.parametrize("outputs", [slow(1), N_OUTPUTS])
 @DEPTHS
 @BIASES
 def test_reparametrisation_is_a_change_of_variables(form, outputs, depth, bias_var):

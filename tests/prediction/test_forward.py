@@ -9,7 +9,7 @@ import xarray as xr
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
-from tests.cases import slow
+from tests.cases import half, slow
 
 RNG = np.random.default_rng(0)
 N_OBS = 4
@@ -189,7 +189,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("build", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("build", half(NETWORKS.values()), ids=NETWORKS)
 def test_functions_of_builders(build):
     """At the inputs of the model, the ``f`` that it stores; elsewhere, row by row."""
     model = build(X, Y)

@@ -12,6 +12,7 @@ from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
 from pymc_nnsteps.prediction.places import MixesRows, Rows
 from pymc_nnsteps.prediction.rows import follow_rows
+from tests.cases import half
 
 RNG = np.random.default_rng(0)
 N_OBS = 4
@@ -173,7 +174,7 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("f", ROW_BY_ROW.values(), ids=ROW_BY_ROW)
+@pytest.mark.parametrize("f", half(ROW_BY_ROW.values()), ids=ROW_BY_ROW)
 def test_what_keeps_rows_apart_is_computed(f):
     """At more rows, at fewer and in another order, as if there were no other rows."""
     model = network(f)

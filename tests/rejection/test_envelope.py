@@ -9,6 +9,7 @@ from scipy import stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.rejection.envelope import envelope
+from tests.cases import half
 from tests.conditionals.graphs import evaluate
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -323,7 +324,7 @@ def at_points(model, expressions, scales, seed=0):
     return evaluate(vectorize_graph(expressions, points))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", half(MODELS))
 def test_prior_times_likelihood_is_proposal_times_probability(name):
     """A power of the wrong sign or variable, a lost upper level or observation, another mode."""
     model = build(name)

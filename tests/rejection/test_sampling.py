@@ -581,6 +581,7 @@ def test_free_mv_normal():
     assert numbers(tree, "b").shape == (DRAWS, 2, 3)
 
 
+@pytest.mark.slow
 def test_free_zero_sum_normal():
     """A constraint that a copy of the variable does not keep."""
     with pm.Model() as model:

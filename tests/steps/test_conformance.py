@@ -24,6 +24,8 @@ from tests.zoo import X, bow_tie_network
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
 SLOW = pytest.mark.slow
 QUICK = set(CASES) - {
+    "gibbs-relu",
+    "pcnl-network",
     "gibbs-plain",
     "gibbs-deep",
     "gibbs-probit",

@@ -162,6 +162,7 @@ def test_networks_by_hand_are_drawn_like_the_builders(style, built):
         np.testing.assert_allclose(found[name], value, rtol=1e-7, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_network_of_sums_of_slices():
     """It has the same laws, of which X2's is drawn in another form, from other noise."""
     rows = nns.verify(by_hand(*STYLES["sums of slices"]), random_seed=0).rows

@@ -391,6 +391,7 @@ def test_restored_after_the_data_have_changed(kind, change):
 # --- siblings and names of dimensions ------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Data in y contains missing values")
 def test_entries_of_a_vector_that_are_not_observed():
     """The entries without the density that they share with those that are: a flat target."""

@@ -134,6 +134,7 @@ def test_backend_of_a_step_that_the_user_built(model, reference):
 # --- other steps beside it -----------------------------------------------------------------
 
 
+@SLOW
 def test_beside_nuts_and_metropolis():
     """Colliding statistics, or a step that writes over another one's variables."""
     with relu_network() as model:
