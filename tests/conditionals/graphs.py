@@ -25,7 +25,6 @@ from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-from tests.modes import AS_WRITTEN
 
 FAST = Mode(linker="py", optimizer="fast_compile")
 
@@ -34,7 +33,7 @@ def evaluate(outputs, givens=()):
     """Values of expressions, with variables (also shared and random ones) replaced by arrays."""
     replace = {v: pt.as_tensor(np.asarray(a, dtype=v.dtype)) for v, a in dict(givens).items()}
     replaced = clone_replace(list(outputs), replace, rebuild_strict=False)
-    return pytensor.function([], replaced, mode=AS_WRITTEN, on_unused_input="ignore")()
+    return pytensor.function([], replaced, mode=FAST, on_unused_input="ignore")()
 
 
 _compiled = WeakKeyDictionary()
