@@ -1,8 +1,7 @@
 """The code of the README and of the documentation runs, and prints what these show.
 
-Each section runs by itself, and those that take long, as of models for a compiler, with the slow
-tests. That pages can be built, and that their links lead somewhere, is for
-``make docs``.
+Each section runs by itself, and those of models and how-tos, which take a compiler long, with the
+slow tests. That pages can be built, and that their links lead somewhere, is for ``make docs``.
 """
 
 from pathlib import Path
@@ -16,12 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 SHORT = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
 
-LONG = (
-    "docs/models",
-    "docs/howto/resuming.md: Chains on a cluster",
-    "docs/howto/diagnosing.md: Teacher and student",
-    "docs/howto/predicting.md: Comparison of models",
-)
+LONG = ("docs/models", "docs/howto")
 SECTIONS = {
     f"{page.relative_to(ROOT)}: {heading}": (page, blocks)
     for page in PAGES

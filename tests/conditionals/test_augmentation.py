@@ -137,9 +137,7 @@ def test_density_given_the_precisions(function):
             )
 
 
-@pytest.mark.parametrize(
-    "function", quick(MODELS[:-1], {regression, beside_a_normal_child, latent_scores})
-)
+@pytest.mark.parametrize("function", quick(MODELS[:-1], {regression}))
 def test_against_exact_draws(function):
     """Precisions that are not drawn afresh, or given the new value instead of the old."""
     model, _ = build(function)

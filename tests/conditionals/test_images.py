@@ -7,7 +7,6 @@ import pytest
 from pytensor.tensor import signal
 
 import pymc_nnsteps as nns
-from tests.cases import slow
 
 RNG = np.random.default_rng(4)
 IMAGES = RNG.normal(size=(3, 5, 5))
@@ -48,7 +47,8 @@ def network(convolution):
     return model
 
 
-@pytest.mark.parametrize("convolution", [slow(by_an_index), slow(by_slices), by_a_convolution])
+@pytest.mark.slow
+@pytest.mark.parametrize("convolution", [by_an_index, by_slices, by_a_convolution])
 def test_laws_are_those_of_the_model(convolution):
     """A pixel of another place, a kernel that is not turned, a window over the wrong axes."""
     rows = nns.verify(network(convolution), random_seed=0).rows

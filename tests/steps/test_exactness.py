@@ -9,6 +9,7 @@ from scipy import integrate, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import piecewise
 from pymc_nnsteps.conditionals.blocks import Evidence
+from tests.cases import slow
 from tests.statistics import Z_LIMIT, assert_moments, batch_means_z_scores
 from tests.steps.joint import assert_joint
 
@@ -187,7 +188,7 @@ def scaled_pre_activation_noise(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("plant", [scaled_information, scaled_pre_activation_noise])
+@pytest.mark.parametrize("plant", [scaled_information, slow(scaled_pre_activation_noise)])
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     plant(monkeypatch)
     model = network()

@@ -252,6 +252,7 @@ def test_which_trajectories():
     assert nns.HMC(["w"], longest=None, model=model, **C).longest is None
 
 
+@pytest.mark.slow
 def test_steps_of_a_network_have_a_largest_size(monkeypatch):
     """Where all are accepted the adaptation stays near it, and is soon back if they are not."""
     model = two_levels()

@@ -54,7 +54,7 @@ def make(kind, model, names, size, **options):
 
 @LENGTHS
 @pytest.mark.parametrize(
-    ("kind", "size"), [slow(PCN, 0.8), (PCNL, 0.9), (MALA, 0.5)], ids=["pcn", "pcnl", "mala"]
+    ("kind", "size"), [slow(PCN, 0.8), (PCNL, 0.9), slow(MALA, 0.5)], ids=["pcn", "pcnl", "mala"]
 )
 def test_network(kind, size, transitions):
     """The posterior of a nonlinear model, over all data sets at once."""
