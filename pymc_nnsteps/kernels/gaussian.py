@@ -56,6 +56,24 @@ LEAST_CHANCE = 1e-4
 
 
 @jit
+def copy(source: Array, target: Array) -> None:
+    """``target[:] = source`` of vectors.
+
+    Numba compiles the error of an assignment of arrays that do not fit for seconds.
+    """
+    for j in range(len(source)):
+        target[j] = source[j]
+
+
+@jit
+def put(source: Array, target: Array, first_row: int, first_column: int) -> None:
+    """Copy a matrix to a part of another one."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[first_row + i, first_column + j] = source[i, j]
+
+
+@jit
 def try_to_factorise(matrix: Array) -> float:
     """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.
 
@@ -359,7 +377,7 @@ def redraw_labels(
                 targets[i * n : (i + 1) * n],
             )
         stack_prior(prior[label % len(prior)], mean[own : own + 1], rows[last:], targets[last:])
-        out[label] = draw_by_reflections(rows, targets, noise[label : label + 1])[0]
+        copy(draw_by_reflections(rows, targets, noise[label : label + 1])[0], out[label])
     return out
 
 
@@ -535,7 +553,7 @@ def factorise_band(
         panel = np.dot(seen.T, seen[:, :width].copy())
         for j in range(width):
             panel[j, j] += prior[begin + j]
-        matrix[begin:reach, begin:end] = panel
+        put(panel, matrix, begin, begin)
         left = factor[begin:reach, back:begin].copy()
         panel -= np.dot(left, left[:width].T)
         triangle = panel[:width].T.copy()
@@ -544,10 +562,11 @@ def factorise_band(
             return matrix, factor, inverse
         own = np.eye(width, dtype=design.dtype)
         solve_rows_transposed(triangle, own)
-        inverse[begin:end, :width] = own
+        put(own, inverse, begin, 0)
         for j in range(width):
-            factor[begin + j, begin : begin + j + 1] = triangle[: j + 1, j]
-        factor[end:reach, begin:end] = np.dot(panel[width:], own.T)
+            for i in range(j + 1):
+                factor[begin + j, begin + i] = triangle[i, j]
+        put(np.dot(panel[width:], own.T), factor, end, begin)
     return matrix, factor, inverse
 
 
@@ -608,14 +627,14 @@ def draw_banded(
             linear = out[begin:end]
             linear += np.dot(seen[top:bottom, begin:end].copy().T, targets[top:bottom])
             linear -= np.dot(factor[begin:end, back:begin].copy(), out[back:begin])
-            linear[:] = np.dot(inverse[begin:end, : end - begin].copy(), linear)
+            put(np.dot(inverse[begin:end, : end - begin].copy(), linear), linear, 0, 0)
         out += normal
         for begin in range((d - 1) // PANEL * PANEL, -1, -PANEL):
             end = min(begin + PANEL, d)
             reach = min(end + bandwidth, d)
             half = out[begin:end]
             half -= np.dot(factor[end:reach, begin:end].copy().T, out[end:reach])
-            half[:] = np.dot(inverse[begin:end, : end - begin].copy().T, half)
+            put(np.dot(inverse[begin:end, : end - begin].copy().T, half), half, 0, 0)
         for j in range(d):
             for k in range(width):
                 block[start + k, order[j]] = out[j, k]
@@ -704,7 +723,7 @@ def draw_labels(
             rows, targets = np.empty((n + d, d)), np.empty((n + d, 1))
             stack_seen(design, weight[label], one, response, rows[:n], targets[:n])
             stack_prior(prior[label], mean[own : own + 1], rows[n:], targets[n:])
-            row[:] = draw_by_reflections(rows, targets, noise[label : label + 1])[0]
+            copy(draw_by_reflections(rows, targets, noise[label : label + 1])[0], row)
     return out
 
 
@@ -725,7 +744,7 @@ def whiten(
             factor[i, k] = total
         factor[i, i] += 1.0 / weight[i]
     if factorise(factor):
-        whitened[:] = design[:, first : first + whitened.shape[1]]
+        put(design[:, first : first + whitened.shape[1]], whitened, 0, 0)
         solve_rows_transposed(factor, whitened)
     else:
         whitened[:] = np.nan
@@ -765,7 +784,7 @@ def draw_collapsed_gates(
     for n in range(len(out)):
         if n == 0 or len(weight) > 1:
             whiten(design, weight[n], variance, 0, factor, whitened)
-        residual[:] = response[n]
+        copy(response[n], residual)
         solve_transposed(factor, residual)
         for j in range(d):
             mean = out[n, j] * slope[n, j]
@@ -831,8 +850,8 @@ def collapsed_information(
             n = start + row
             if n == 0 or len(weight) > 1:
                 whiten(design, weight[n], variance, 0, root, whitened)
-                gram[:] = np.dot(whitened.T, whitened)
-            seen[:] = response[n]
+                put(np.dot(whitened.T, whitened), gram, 0, 0)
+            copy(response[n], seen)
             solve_transposed(root, seen)
             column = 0
             for a in range(d):
@@ -919,7 +938,7 @@ def draw_chain(
             d, m = widths[layer], counts[layer]
             gram = weighted_gram(design[layer, :m, :d], weight[layer, n, :m])
             linear_part = out[layer, n, :d]
-            linear_part[:] = linear[layer, n, :d]
+            copy(linear[layer, n, :d], linear_part)
             if layer + 1 < n_layers:
                 above = widths[layer + 1]
                 known = vector[:above]
@@ -951,7 +970,7 @@ def draw_chain(
                 root[j] = gram[j, j]
             if is_rounding(size[:d], root[:d]):
                 raise np.linalg.LinAlgError(TOO_PRECISE)
-            factors[layer, :d, :d] = gram
+            put(gram, factors[layer], 0, 0)
         for layer in range(n_layers):
             d = widths[layer]
             row = out[layer, n, :d]
@@ -1048,6 +1067,14 @@ def explain_by(whitened: Array, residual: Array, unit: int, level: Array) -> Non
 
 
 @jit
+def sum_scores(prior_linear: Array, score: Array, inputs: Array, linear: Array) -> None:
+    """Fill ``P m``."""
+    total = np.dot(score, inputs)
+    for j in range(len(linear)):
+        linear[j] = prior_linear[j] + total[j]
+
+
+@jit
 def add_gram(precision: Array, inputs: Array, weight: Array, scratch: Array) -> None:
     """Add ``X^T diag(w) X``; rows of no weight cost nothing. The scratch holds two of ``X``."""
     count = 0
@@ -1079,9 +1106,9 @@ def fill_precision(
             for j in range(half, d):
                 right[count, j - half] = root * inputs[n, j]
             count += 1
-    precision[:half, :half] = np.dot(left[:count].T, left[:count])
-    precision[:half, half:] = np.dot(left[:count].T, right[:count])
-    precision[half:, half:] = np.dot(right[:count].T, right[:count])
+    put(np.dot(left[:count].T, left[:count]), precision, 0, 0)
+    put(np.dot(left[:count].T, right[:count]), precision, 0, half)
+    put(np.dot(right[:count].T, right[:count]), precision, half, half)
     for j in range(d):
         precision[j, j] += prior[j]
 
@@ -1189,7 +1216,7 @@ def update_precision(
     for n in range(len(slope)):
         squares = new_slope[n] * new_slope[n] - slope[n] * slope[n]
         change[n] = curvature[n] * squares
-    new_precision[:] = precision
+    put(precision, new_precision, 0, 0)
     add_gram(new_precision, inputs, change, scratch)
     kept_digits = True
     for j in range(len(prior)):
@@ -1323,12 +1350,12 @@ def move_rows(
                 for n in range(n_obs):
                     change[n] = curvature[n] * slope[a, n] * slope[a, n]
                 fill_precision(prior[a], inputs, change, left, right, precisions[a])
-                factor[:] = precisions[a]
+                put(precisions[a], factor, 0, 0)
                 pivots[a] = try_to_factorise(factor)
             if pivots[a] <= 0.0:
                 continue
             fill_score(noise[a], gradient, curvature, slope[a], intercept[a], score)
-            linear[:] = prior_linear[a] + np.dot(score, inputs)
+            sum_scores(prior_linear[a], score, inputs, linear)
             mean = solve_both(factor, linear)
             if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
                 rows[a], pre[a] = np.nan, np.nan
@@ -1351,8 +1378,8 @@ def move_rows(
             ):  # fmt: skip
                 add_scores(inputs, score, new_score, linear)
             else:
-                linear[:] = prior_linear[a] + np.dot(new_score, inputs)
-            new_factor[:] = new_precision
+                sum_scores(prior_linear[a], new_score, inputs, linear)
+            put(new_precision, new_factor, 0, 0)
             if not try_to_factorise(new_factor) > 0.0:
                 continue
             new_mean = solve_both(new_factor, linear)
@@ -1366,9 +1393,12 @@ def move_rows(
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:
                 explain_by(whitened, residual, a % held, shift)
-                rows[a], pre[a] = new_row, new_z
-                slope[a], intercept[a] = new_slope, new_intercept
-                precisions[a], factors[a] = new_precision, new_factor
+                copy(new_row, rows[a])
+                copy(new_z, pre[a])
+                copy(new_slope, slope[a])
+                copy(new_intercept, intercept[a])
+                put(new_precision, precisions[a], 0, 0)
+                put(new_factor, factors[a], 0, 0)
     return rows, pre, acceptance
 
 
@@ -1420,7 +1450,7 @@ def draw_outgoing(
     residual = response.copy()
     for a in range(units):
         read_pieces(pre[a], knots, slopes, intercepts, slope, intercept)
-        levels[a] = slope * pre[a] + intercept + offset[a]
+        copy(slope * pre[a] + intercept + offset[a], levels[a])
         residual -= outgoing[a] * levels[a]
     for a in range(units):
         others = 0.0
@@ -1646,8 +1676,10 @@ def move_gated_rows(
                     probability = chance_of(log_ratio)
                     acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
                     if uniform[p, a] < probability:
-                        rows[a], logit[a], level[a] = new_row, new_logit, new_level
-                        chance[:] = new_chance
+                        copy(new_row, rows[a])
+                        copy(new_logit, logit[a])
+                        copy(new_level, level[a])
+                        copy(new_chance, chance)
             if lost:
                 rows[a] = np.nan
 
