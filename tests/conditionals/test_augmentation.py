@@ -10,7 +10,7 @@ from pymc_nnsteps.conditionals import match
 from pymc_nnsteps.conditionals.augmentation import BinaryObservation, logit_of
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, polya_gamma
-from tests.cases import quick
+from tests.cases import half, quick
 from tests.conditionals.graphs import (
     draw_graph,
     evaluate,
@@ -95,7 +95,7 @@ def build(function):
         return model, function()
 
 
-@pytest.mark.parametrize("function", MODELS)
+@pytest.mark.parametrize("function", half(MODELS))
 def test_density_given_the_precisions(function):
     """A lost half, offset or child, a precision of another row, a tilt by another logit."""
     model, expected = build(function)

@@ -15,7 +15,7 @@ from pymc_nnsteps.conditionals import scales
 from pymc_nnsteps.graphs import affine, indexing
 from pymc_nnsteps.graphs import piecewise_linear as pieces
 from pymc_nnsteps.graphs.linear_terms import scale
-from tests.cases import half
+from tests.cases import quick
 from tests.conditionals.fuzz import FAMILIES, check, failure_of, minimal, random_case
 
 SHORT, LONG = 4, 18
@@ -33,7 +33,7 @@ def run(family, seeds):
     assert not reports, "\n\n".join(["", *reports])
 
 
-@pytest.mark.parametrize("family", half(FAMILIES))
+@pytest.mark.parametrize("family", quick(FAMILIES, {"gates", "extreme"}))
 def test_a_few_random_models(family):
     run(family, range(SHORT))
 

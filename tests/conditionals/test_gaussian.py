@@ -629,6 +629,7 @@ def test_shapes_choose_the_form_and_never_the_law(name):
         np.testing.assert_allclose(law.covariance, expected.covariance, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_convolution_of_images_has_a_band(routes, monkeypatch):
     """Two axes of labels, images with noises of their own, a noise for each place above."""
     monkeypatch.setattr(gaussian, "LEAST_BANDED", 1)

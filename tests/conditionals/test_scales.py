@@ -289,7 +289,7 @@ def parameters_of_draw(model, conditional, point):
     return [np.broadcast_to(p, rv.eval().shape) for p in evaluate(node.op.dist_params(node), blind)]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", half(MODELS))
 @pytest.mark.parametrize("seed", [0, slow(1)])
 def test_density_differences(name, seed):
     """A factor 2, a lost child, a sum over the wrong axis, the Jacobian of the transform."""

@@ -211,6 +211,7 @@ def assert_same_draws(idata, expected):
         np.testing.assert_array_equal(idata.posterior[name], draws)
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
     model, shards, options, expected = network
     assert expected.posterior["W1"].dims == ("chain", "draw", "hidden1", "feature")

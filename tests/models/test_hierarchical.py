@@ -459,6 +459,7 @@ def test_weights_from_the_prior(alphas):
         assert_uniform(marginal.cdf(w[:, 0, 1] / width))
 
 
+@pytest.mark.slow
 def test_vectors_from_the_prior():
     """Biases and offsets without their level, or offsets that take the adjustment."""
     priors = {"bh": "0.7:3::4", "th": "0.4:1.5", "ah": 5, "bo": "0.5:3", "noise": "0.3:3:2"}
@@ -485,7 +486,7 @@ def test_vectors_from_the_prior():
 
 
 @pytest.mark.parametrize("n_sources", [2, slow(20)])
-@pytest.mark.parametrize("prior", ["x0.7", "x0.7::10", "x0.7:::10", "x0.7::3:10"])
+@pytest.mark.parametrize("prior", half(["x0.7", "x0.7::10", "x0.7:::10", "x0.7::3:10"]))
 def test_effect_of_all_units_together(n_sources, prior):
     """A scale that counts the wrong units, or ignores heavy tails.
 

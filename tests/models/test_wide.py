@@ -303,7 +303,7 @@ def operations(model, gradient):
 
 
 @FORMS
-@pytest.mark.parametrize(("gradient", "solves"), [(False, 1), (True, 4)])
+@pytest.mark.parametrize(("gradient", "solves"), [slow(False, 1), (True, 4)])
 def test_one_factorisation_serves_all_outputs(form, gradient, solves):
     """The gradient solves once for ``K^-1 y`` and twice for that of the factor."""
     for outputs in (1, N_OUTPUTS):
@@ -525,6 +525,7 @@ def posterior_for(model, point, n_draws, seed=1):
     )
 
 
+@pytest.mark.slow
 @EACH_FORM
 def test_plain_form_samples_the_posterior_predictive(form, outputs):
     """Given hidden weights: ``N(Psi_new mu, Psi_new Sigma Psi_new^T + sigma^2 I)``."""

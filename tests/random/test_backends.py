@@ -52,9 +52,8 @@ def draw_all(mode, dtype, sigma_ndim, seed=0):
     return generator, first, second
 
 
-@pytest.mark.parametrize(
-    ("dtype", "sigma_ndim"), [("float64", 0), pytest.param("float32", 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "sigma_ndim"), [("float64", 0), ("float32", 1)])
 def test_backends_draw_the_same_bits(dtype, sigma_ndim):
     """Another stream, other arithmetic (fastmath above all) or another dtype in some backend."""
     draws = {name: draw_all(mode, dtype, sigma_ndim)[1:] for name, mode in MODES.items()}

@@ -17,7 +17,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 import pymc_nnsteps as nns
 from pymc_nnsteps.distributed.runs import restore, state_of
 from pymc_nnsteps.kernels.compiling import c_by_default
-from tests.cases import slow
+from tests.cases import quick
 from tests.steps.cases import CASES, assert_same, run
 from tests.zoo import X, bow_tie_network
 
@@ -44,7 +44,7 @@ ONE_OF_EACH_CLASS = [
 ]
 
 
-@pytest.fixture(scope="module", params=[k if k in QUICK else slow(k) for k in CASES])
+@pytest.fixture(scope="module", params=quick(CASES, QUICK))
 def case(request):
     return CASES[request.param]
 
@@ -292,6 +292,7 @@ def test_progress_bar(step, point):
 # --- precision and backends ----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("case", quick(CASES, QUICK - {"gibbs-bow-tie"}), indirect=True)
 def test_float32(case, step):
     """The same move as in double precision, but for the rounding of its state."""
     with pytensor.config.change_flags(floatX="float32"):
@@ -351,7 +352,7 @@ SMALLER = {
 DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel", "gibbs-by-hand"}
 
 NUMBA = [
-    pytest.param(key, "float64", 1e-9, marks=[] if key in COMPILED_FAST_BY_NUMBA else SLOW)
+    pytest.param(key, "float64", 1e-9, marks=[] if key == "pcn-process" else SLOW)
     for key in CASES
     if key not in DRAWS_OF_GIBBS_DEEP
 ] + [pytest.param(key, "float32", 1e-3, marks=SLOW) for key in sorted(COMPILED_FAST_BY_NUMBA)]

@@ -152,9 +152,8 @@ def built():
     return drawn(nns.intermediate_noise_cnn(IMAGES, Y, convolutions=convolutions, noise=0.25))
 
 
-@pytest.mark.parametrize(
-    "style", [pytest.param("windows of constants", marks=pytest.mark.slow), "stacked slices"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["windows of constants", "stacked slices"])
 def test_networks_by_hand_are_drawn_like_the_builders(style, built):
     found = drawn(by_hand(*STYLES[style]))
     assert found.keys() == built.keys()

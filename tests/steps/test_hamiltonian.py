@@ -60,12 +60,14 @@ def test_law():
     assert_chain_moments(history, *law)
 
 
+@pytest.mark.slow
 def test_within_gibbs():
     """The metric changes from trajectory to trajectory, with the scale that Gibbs draws."""
     model = two_levels()
     assert_joint(within_gibbs(model, longest=None), model, "targets", transitions=4_000)
 
 
+@pytest.mark.slow
 def test_persistent_momenta_within_gibbs():
     """They are those of the metric that Gibbs has left."""
     model = two_levels()
