@@ -240,6 +240,7 @@ def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
         sample_sharded(model, shards[::-1], **options, store=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
     """One whose worker is closed, and one that has been made anew behind our back."""
     model, shards, options, expected = network

@@ -154,6 +154,7 @@ def within_gibbs(model):
     return CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
 
 
+@pytest.mark.slow
 def test_within_gibbs():
     """In a metric that follows the scales: the block, drawn exactly after each trajectory."""
     model = network()

@@ -279,6 +279,7 @@ LONG_TO_SEE = {
     "no determinants",
     "order",
     "learnt squares",
+    "prior",
 }
 
 

@@ -161,6 +161,7 @@ print(json.dumps([before, peak_memory(), float(np.sqrt(np.mean(error ** 2)))]))
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_rows_that_lie_on_disk(tmp_path):
     before, peak, error = batches_from_disk(tmp_path, 50_000, 20, 500, 60)
     assert peak - before < 100
