@@ -16,6 +16,7 @@ from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import needs_gibbs
+from tests.cases import half
 from tests.conditionals.exact_piecewise import assert_exact_piecewise
 from tests.conditionals.graphs import assert_exact_gaussian, point_of
 
@@ -137,7 +138,7 @@ NETWORKS = [plain, fan_in_by_fan_out, tensordot_everywhere, deterministics_in_be
             two_outputs_and_unknown_noise]  # fmt: skip
 
 
-@pytest.mark.parametrize("build", NETWORKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("build", half(NETWORKS), ids=lambda f: f.__name__)
 def test_a_network_however_it_is_written(build):
     with pm.Model() as model:
         build()

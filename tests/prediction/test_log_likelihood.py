@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks, integration, noisy, responses, sums
+from tests.cases import slow
 from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)
@@ -122,7 +123,7 @@ def test_classes_are_estimated_within_their_errors():
 
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
-@pytest.mark.parametrize("eta", [0.01, 0.5])
+@pytest.mark.parametrize("eta", [0.01, slow(0.5)])
 def test_gates_are_summed_out(eta, monkeypatch):
     """Against all four patterns; far from their means and in the valleys between these, too."""
     build = {

@@ -160,7 +160,7 @@ CASES["multinomial probit"] = (
 )
 
 
-TYPICAL = ("hard tanh, 2 layers", "factor analysis")
+TYPICAL = ("factor analysis",)
 RUNS = [pytest.param(case, SHORT, id=f"{case}, short") for case in TYPICAL]
 RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in CASES]
 

@@ -9,7 +9,7 @@ from scipy import special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.langevin import mala_log_ratio, mala_move
 from pymc_nnsteps.steps.proposal import Place
-from tests.cases import slow
+from tests.cases import half, slow
 from tests.statistics import assert_chain_moments
 from tests.steps.balance import assert_balance
 from tests.steps.chains import chain
@@ -54,7 +54,7 @@ PRECONDITIONERS = {
 }
 
 
-@pytest.mark.parametrize("name", PRECONDITIONERS)
+@pytest.mark.parametrize("name", half(PRECONDITIONERS))
 def test_balance_with_a_preconditioner(name):
     """A variance for a scale; the preconditioner of one variable applied to another."""
     given, diagonal = PRECONDITIONERS[name]
@@ -128,7 +128,7 @@ NATURAL = {
         slow(gamma, 0.5, None),
         (beta, 1.0, None),
         slow(uniform, 1.5, None),
-        (several, 0.8, {"x": 2.0, "tau": [0.3, 0.3], "p": 0.7}),
+        slow(several, 0.8, {"x": 2.0, "tau": [0.3, 0.3], "p": 0.7}),
     ],
 )
 def test_law_of_transformed_variables(build, step_size, preconditioner):

@@ -93,6 +93,7 @@ LONGER = {
     adjusted_units,
     student_t_observations,
     student_t_weights,
+    hierarchical_normal,
 }
 
 

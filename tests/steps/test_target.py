@@ -41,7 +41,7 @@ def points(model, n=2):
 
 
 @pytest.mark.parametrize("n_outputs", [0, slow(1), 4])
-@pytest.mark.parametrize(("tau", "batched"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("tau", "batched"), [(False, False), slow(True, False), (False, True)])
 def test_value_and_gradient_are_those_of_pymc(n_outputs, tau, batched):
     """A factor 2, a transpose or a missing constant in the gradient by hand."""
     model = marginal(n_outputs, tau, batched)
