@@ -9,6 +9,7 @@ from pathlib import Path
 import pymc as pm
 import pytest
 
+from tests.cases import slow
 from tests.pages import run, sections
 
 ROOT = Path(__file__).parents[1]
@@ -26,11 +27,7 @@ SECTIONS = {
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # of short chains
 @pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
 @pytest.mark.parametrize(
-    "section",
-    [
-        pytest.param(section, marks=pytest.mark.slow if section.startswith(LONG) else ())
-        for section in SECTIONS
-    ],
+    "section", [slow(section) if section.startswith(LONG) else section for section in SECTIONS]
 )
 def test_section_runs_by_itself(section, monkeypatch, capsys):
     """A name of another section, an option that is no more, a table that is not up to date."""

@@ -22,6 +22,7 @@ from pymc_nnsteps.joint.interweaving import Interweaving
 from pymc_nnsteps.kernels import gaussian as gaussian_kernels
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
+from tests.cases import slow
 from tests.statistics import bonferroni_limit
 from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint
@@ -285,7 +286,7 @@ LONG_TO_SEE = {
 
 @pytest.mark.parametrize(
     "plant",
-    [pytest.param(p, marks=pytest.mark.slow if p in LONG_TO_SEE else ()) for p in PLANTS],
+    [slow(plant) if plant in LONG_TO_SEE else plant for plant in PLANTS],
 )
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     """Draws of outgoing weights keep chains near the law, where the noise is taken for less."""

@@ -11,6 +11,7 @@ from scipy import integrate, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import scales
+from tests.cases import slow
 from tests.statistics import assert_chain_moments
 from tests.steps.chains import chain
 from tests.steps.joint import assert_joint
@@ -99,7 +100,7 @@ LONGER = {
 
 @pytest.mark.parametrize(
     "function",
-    [pytest.param(model, marks=pytest.mark.slow if model in LONGER else ()) for model in MODELS],
+    [slow(model) if model in LONGER else model for model in MODELS],
 )
 def test_joint_distribution(function):
     """A wrong shape, a lost child, a sum over the wrong axis, a Jacobian forgotten."""
