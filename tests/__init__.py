@@ -4,6 +4,7 @@
 helper                             what it is for
 =================================  ============================================================
 ``zoo``                            models that tests share, each with what it is for
+``foreign_zoo``                    models that are none of this package's
 ``cases``                          which cases are slow tests
 ``modes``                          how to compile what is compared with
 ``notebooks``                      notebooks: run, with their solutions, and stored

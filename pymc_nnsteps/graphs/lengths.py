@@ -3,15 +3,16 @@
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.tensor.basic import MakeVector
-from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.search import size_of
 
 
 def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
     """Lengths of the axes of a random variable, as far as its type or the model's dims tell."""
-    size = rv.owner.op.size_param(rv.owner)
+    size = size_of(rv)
     lengths = list(rv.type.shape)
-    if size.owner is not None and isinstance(size.owner.op, MakeVector):
+    if size is not None and size.owner is not None and isinstance(size.owner.op, MakeVector):
         dim_lengths = [n for n in model.dim_lengths.values() if isinstance(n, SharedVariable)]
         for axis, length in enumerate(size.owner.inputs):
             if lengths[axis] is None and length in dim_lengths:
@@ -21,10 +22,9 @@ def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
 
 def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
     """Lengths of the axes of a random variable, where its type or its size states them."""
-    size = rv.owner.op.size_param(rv.owner)
+    size = size_of(rv)
     n_core = getattr(rv.owner.op, "ndim_supp", 0)
-    unstated = size is None or isinstance(size.type, NoneTypeT)
-    sizes = [None] * (rv.ndim - n_core) if unstated else list(size)
+    sizes = [None] * (rv.ndim - n_core) if size is None else list(size)
     sizes += [None] * n_core
     return [
         length if static is None else static

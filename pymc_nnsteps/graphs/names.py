@@ -1,5 +1,6 @@
 """What the parts of a graph are called, in words that the user knows."""
 
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -17,6 +18,8 @@ def describe(variable: Variable) -> str:
 def distribution(rv: TensorVariable) -> str:
     """Name of the distribution of ``rv``, as PyMC prints it."""
     op = rv.owner.op
+    if isinstance(op, PartialObservedRV):
+        return f"partly observed {distribution(rv.owner.inputs[0])}"
     names = getattr(op, "_print_name", None)
     name = str(names[0]) if names else type(op).__name__.removesuffix("RV")
     return name if isinstance(rv, TensorVariable) else f"pymc.dims.{name}"

@@ -14,12 +14,14 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.model import modelcontext
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
 
@@ -47,11 +49,25 @@ def unwrapped(expression: TensorVariable) -> TensorVariable:
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
     """Distribution parameters of ``rv``; where an operation does not name them, its inputs.
 
-    One that does not is PyMC's, of data that are a part of all (``total_size``).
+    Those that do not are PyMC's, of data that are a part of all (``total_size``) and of vectors of
+    which entries are missing, and symbolic distributions without a signature.
     """
     node = rv.owner
-    known = hasattr(node.op, "dist_params")
-    return tuple(node.op.dist_params(node) if known else node.inputs)
+    return tuple(node.op.dist_params(node) if _names_its_inputs(node.op) else node.inputs)
+
+
+def size_of(rv: TensorVariable) -> Variable | None:
+    """Shape of a batch of ``rv``, where its operation is given one."""
+    node = rv.owner
+    size = node.op.size_param(node) if _names_its_inputs(node.op) else None
+    return None if size is None or isinstance(size.type, NoneTypeT) else size
+
+
+def _names_its_inputs(op: Op) -> bool:
+    """Whether an operation says which of its inputs are parameters."""
+    if isinstance(op, SymbolicRandomVariable):
+        return op.extended_signature is not None
+    return hasattr(op, "dist_params")
 
 
 def dependents(

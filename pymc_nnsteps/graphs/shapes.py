@@ -43,7 +43,10 @@ def shapes_of(
     """
     point = model.initial_point() if initial_point is None else initial_point
     shapes = {rv: _natural_shape(model, rv, point) for rv in model.free_RVs}
-    observed = [model.rvs_to_values[rv].shape for rv in model.observed_RVs]
+    observed = [
+        pt.as_tensor(model.rvs_to_values[rv], allow_xtensor_conversion=True).shape
+        for rv in model.observed_RVs
+    ]
     evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
     pairs = zip(model.observed_RVs, evaluated, strict=True)
     return {**shapes, **{rv: tuple(int(n) for n in shape) for rv, shape in pairs}}

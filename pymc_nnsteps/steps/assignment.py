@@ -1,6 +1,7 @@
 """Which variables Gibbs and HMC take by themselves when :func:`pymc.sample` assigns steps."""
 
 import logging
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
-from pymc_nnsteps.steps.networks import needs_gibbs, networks_of
+from pymc_nnsteps.steps.networks import needs_gibbs, networks_of, once_per_model
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
@@ -80,6 +81,32 @@ def moves(rv: TensorVariable) -> bool:
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
     return _why_not_moved(model, left) is None
+
+
+@once_per_model
+def _is_readable(model: pm.Model) -> bool:
+    """Whether a model can be read at all; if not, a warning says what went wrong.
+
+    An import of this package must not keep :func:`pymc.sample` from a model that it knows nothing
+    of, so any error in reading leaves the whole model to the steps of PyMC.
+    """
+    reading = None
+    try:
+        for reading in model.free_RVs:
+            _gibbs_takes(model, reading)
+        if weights := networks_of(model).functional.intersection(model.free_RVs):
+            [reading, *_] = weights
+            _why_not_moved(model, model.free_RVs)
+    except Exception as error:
+        warnings.warn(
+            f"pymc_nnsteps cannot read this model ({type(error).__name__} at variable "
+            f"{describe(reading)}: {error}) and leaves it to the steps of PyMC; please report this "
+            "with the model. nns.set_auto_assign(False) turns the reading off.",
+            UserWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
@@ -165,9 +192,10 @@ def _gibbs_takes(model: pm.Model, rv: TensorVariable) -> bool:
 
 
 def _model_to_sample() -> pm.Model | None:
-    """The model whose variables steps are assigned to, if those of this package may be."""
+    """The model whose variables steps are assigned to, if those of this package can be."""
     other = locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc")
-    return None if other or not _enabled else _sampled_model()
+    model = None if other or not _enabled else _sampled_model()
+    return None if model is None or not _is_readable(model) else model
 
 
 def announce() -> None:

@@ -11,8 +11,9 @@ These are the variables for which NUTS is wrong or poor:
 - beside such scales, the missing targets of the network.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import wraps
 from weakref import WeakKeyDictionary
 
 import pymc as pm
@@ -28,6 +29,7 @@ from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
 from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
 from pymc_nnsteps.conditionals.scales import PRIORS
 from pymc_nnsteps.conditionals.table import laws_of
+from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 
@@ -48,19 +50,27 @@ class Networks:
     functional: frozenset[TensorVariable]
 
 
-_found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], Networks]] = WeakKeyDictionary()
-"""What was found in the models seen last, with the numbers of variables they had then."""
+def once_per_model[R](read: Callable[[pm.Model], R]) -> Callable[[pm.Model], R]:
+    """Read a model once for as long as no variable is added."""
+    found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], R]] = WeakKeyDictionary()
+
+    @wraps(read)
+    def remembered(model: pm.Model) -> R:
+        size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
+        if model not in found or found[model][0] != size:
+            found[model] = size, read(model)
+        return found[model][1]
+
+    return remembered
 
 
+@once_per_model
 def networks_of(model: pm.Model) -> Networks:
-    """The networks of a model, read once for as long as no variable is added."""
-    size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
-    if model not in _found or _found[model][0] != size:
-        latent, functional = _latent_networks(model), _functional_networks(model)
-        scales = _scales_of(model, latent | functional)
-        of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
-        _found[model] = size, Networks(frozenset(of_gibbs), frozenset(functional))
-    return _found[model][1]
+    """The networks of a model."""
+    latent, functional = _latent_networks(model), _functional_networks(model)
+    scales = _scales_of(model, latent | functional)
+    of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
+    return Networks(frozenset(of_gibbs), frozenset(functional))
 
 
 def needs_gibbs(model: pm.Model, rv: TensorVariable) -> bool:
@@ -164,7 +174,10 @@ def _has_hidden_layer(
     barriers: Collection[TensorVariable],
     weights: Collection[TensorVariable],
 ) -> bool:
-    """Whether weights multiply a matrix that is itself a function of a product with weights."""
+    """Whether weights multiply a matrix that is a function of a product with weights, not affine.
+
+    Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
+    """
     products = _products(expressions, barriers)
     inner = {
         product.outputs[0]
@@ -175,9 +188,21 @@ def _has_hidden_layer(
         for layer, others in (product.inputs, product.inputs[::-1]):
             known = stated_in([layer], barriers)
             new = stated_in([others], barriers).difference(known)
-            deep = not inner.isdisjoint(ancestors([layer], barriers))
-            if deep and not new.isdisjoint(weights):
+            if not new.isdisjoint(weights) and _is_bent(layer, inner, barriers):
                 return True
+    return False
+
+
+def _is_bent(
+    layer: TensorVariable,
+    products: Collection[TensorVariable],
+    barriers: Collection[TensorVariable],
+) -> bool:
+    """Whether a layer is a function of products that is not known to be affine."""
+    try:
+        affine(layer, products, barriers)
+    except NotConjugate:
+        return True
     return False
 
 
