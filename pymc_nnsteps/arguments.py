@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def positive_integer(name: str, value: object) -> int:
@@ -55,6 +56,32 @@ def finite_number(name: str, value: object) -> float:
     ):
         raise ValueError(f"{name} must be a finite number; got {value!r}.")
     return float(value)
+
+
+def require_finite(
+    name: str, values: NDArray[np.floating], advice: str = "remove or impute them"
+) -> None:
+    """Check that all entries of an array are finite.
+
+    Parameters
+    ----------
+    name : str
+        The argument's name, for messages.
+    values : ndarray
+    advice : str
+        What to do with the others, for the message.
+
+    Raises
+    ------
+    ValueError
+        With the number of those that are not, and the place of the first.
+    """
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        where = ", ".join(map(str, bad[0]))
+        raise ValueError(
+            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]; {advice}."
+        )
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:

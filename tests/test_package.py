@@ -1,6 +1,7 @@
 """The package as a whole: its names, and what importing it does."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,23 @@ def test_public_names_are_documented_where_they_stand():
 def test_version_is_that_of_the_citation():
     citation = Path(__file__).parents[1] / "CITATION.cff"
     assert f"version: {nns.__version__}\n" in citation.read_text(encoding="utf-8")
+
+
+def test_import_of_a_source_tree(tmp_path):
+    """A version that is read from the metadata of an installation."""
+    shutil.copytree(
+        Path(nns.__file__).parent, tmp_path / "pymc_nnsteps", ignore=shutil.ignore_patterns("*.nb*")
+    )
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+        "import pymc; import importlib.metadata; importlib.metadata.version = None; "
+        "import pymc_nnsteps; "
+        "print(pymc_nnsteps.__file__, pymc_nnsteps.__version__)"
+    )
+    assert python(code).stdout.split() == [
+        str(tmp_path / "pymc_nnsteps" / "__init__.py"),
+        nns.__version__,
+    ]
 
 
 def test_not_conjugate_is_a_value_error():

@@ -86,8 +86,8 @@ def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model,
     ValueError
         If there are fewer chains, or fewer than four draws in each.
     """
-    model = model_or_context(model)
     posterior = posterior_of(idata)
+    model = model_or_context(model)
     if posterior.sizes["chain"] < n_chains:
         raise ValueError(
             "idata has one chain, but R-hat compares chains; sample several, with "

@@ -175,6 +175,11 @@ def teacher_student(
     >>> nns.predict(lab.teacher, np.zeros((5, 2)), model=lab.model).sizes
     Frozen({'chain': 1, 'draw': 1, 'obs': 5, 'output': 1})
     """
+    if not callable(build):
+        raise ValueError(
+            "build must be a function of inputs and targets that returns a model, such as "
+            f"lambda X, y: nns.hierarchical_mlp(X, y); got {type(build).__name__}."
+        )
     n_prior = positive_integer("n_prior", n_prior)
     rng = np.random.default_rng(random_seed)
     if targets is None:

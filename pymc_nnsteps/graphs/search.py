@@ -11,7 +11,6 @@ from typing import Any
 
 import pymc as pm
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.model import modelcontext
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
@@ -25,11 +24,23 @@ from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
 
-def model_or_context(model: pm.Model | None) -> pm.Model:
-    """The given model, or that of the context."""
-    found = modelcontext(model)
+def model_or_context(
+    model: pm.Model | None, remedy: str = 'pass model=, or call it inside of "with model:"'
+) -> pm.Model:
+    """The given model, or that of the context.
+
+    Raises
+    ------
+    TypeError
+        If there is neither, with what to do. (PyMC's step methods raise one too.)
+    ValueError
+        If what is given is no model.
+    """
+    found = pm.Model.get_context(error_if_none=False) if model is None else model
+    if found is None:
+        raise TypeError(f"No model is given and none is open; {remedy}.")
     if not isinstance(found, pm.Model):
-        raise ValueError(f"model must be a pm.Model; got {model!r}.")
+        raise ValueError(f"model must be a pm.Model; got {type(found).__name__}.")
     return found
 
 
@@ -56,10 +67,10 @@ def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
     return tuple(node.op.dist_params(node) if _names_its_inputs(node.op) else node.inputs)
 
 
-def size_of(rv: TensorVariable) -> Variable | None:
+def size_of(rv: TensorVariable) -> TensorVariable | None:
     """Shape of a batch of ``rv``, where its operation is given one."""
     node = rv.owner
-    size = node.op.size_param(node) if _names_its_inputs(node.op) else None
+    size: TensorVariable | None = node.op.size_param(node) if _names_its_inputs(node.op) else None
     return None if size is None or isinstance(size.type, NoneTypeT) else size
 
 

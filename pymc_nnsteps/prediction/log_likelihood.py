@@ -101,10 +101,10 @@ def log_likelihood(
     >>> idata["log_likelihood"]["y"].sizes
     Frozen({'chain': 1, 'draw': 20, 'obs': 30})
     """
+    posterior = thinned(posterior_of(idata), num_samples)
     model = model_or_context(model)
     container = input_container("idata", model, inputs)
     noise_draws = positive_integer("noise_draws", noise_draws)
-    posterior = thinned(posterior_of(idata), num_samples)
     network = noisy_pass(model, container)
     draws = stored_draws(posterior, model, network.weights)
     integrator = _integrator(model, network, container, noise_draws, random_seed)

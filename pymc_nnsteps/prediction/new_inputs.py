@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
@@ -119,8 +119,8 @@ def predict(
     >>> lower, upper = responses.quantile([0.05, 0.95], ("chain", "draw"))
     """
     require_choice("kind", kind, get_args(Kind))
-    model = model_or_context(model)
     posterior, samples = unstacked(idata)
+    model = model_or_context(model)
     posterior = thinned(posterior, num_samples)
     if kind == "function":
         predicted = function_values("X_new", posterior, X_new, model, inputs, progressbar, output)
@@ -258,6 +258,5 @@ def _read(
             f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
             f"model's {container.name}; got {X.shape}."
         )
-    if not np.isfinite(X).all():
-        raise ValueError(f"{argument} must be finite.")
+    require_finite(argument, X)
     return table, X

@@ -17,6 +17,10 @@ SAMPLES = ("chain", "draw")
 
 def posterior_of(idata: Any) -> xr.Dataset:
     """The posterior in the result of ``pm.sample``, or this itself."""
+    if isinstance(idata, pm.Model):
+        raise ValueError(
+            "idata must be the result of pm.sample; got a model, which is to be passed as model=."
+        )
     if isinstance(idata, xr.DataTree):
         idata = idata.children.get("posterior", idata).to_dataset()
     if not isinstance(idata, xr.Dataset) or not {"chain", "draw"} <= set(idata.dims):

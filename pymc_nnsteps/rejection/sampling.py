@@ -38,13 +38,16 @@ from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.rejection.envelope import Envelope, envelope, log_densities
-from pymc_nnsteps.rejection.pilot import Pilot
+from pymc_nnsteps.rejection.pilot import Pilot, log_acceptance
 
 BLOCK_ENTRIES = 2**22
 """Numbers that a block of tries may hold."""
 
 FEWEST = 100
 """Tries of a block: among so many there is a possible one, if these are not rare."""
+
+MOST_TOLD = 20_000
+"""Tries from which the acceptance of others is extrapolated."""
 
 Tries = Callable[[int], list[NDArray[Any]]]
 
@@ -145,8 +148,9 @@ def rejection_sample(
     largest = int(np.clip(BLOCK_ENTRIES // entries, 1, 10_000))
 
     kept: list[list[NDArray[Any]]] = []
+    first: list[NDArray[Any]] = []
     accepted = tries = 0
-    start, is_told = perf_counter(), False
+    start, is_told, log_rate = perf_counter(), False, 0.0
     progress = create_simple_progress(progressbar=progressbar)
     try:
         with progress:
@@ -163,7 +167,10 @@ def rejection_sample(
                 made = int(hits[-1]) + 1 if accepted + len(hits) == draws else n
                 kept.append([value[hits] for value in values])
                 accepted, tries = accepted + len(hits), tries + made
-                pilot = Pilot(draws, accepted, tries, perf_counter() - start)
+                if tries <= MOST_TOLD:
+                    first.append(log_ratio)
+                    log_rate = log_acceptance(np.concatenate(first))
+                pilot = Pilot(draws, accepted, tries, perf_counter() - start, log_rate)
                 if pilot.is_hopeless(max_tries):
                     break
                 if tries == n:  # the first tries, which may have waited for a compiler

@@ -90,7 +90,7 @@ def _is_readable(model: pm.Model) -> bool:
     An import of this package must not keep :func:`pymc.sample` from a model that it knows nothing
     of, so any error in reading leaves the whole model to the steps of PyMC.
     """
-    reading = None
+    reading: Any = None
     try:
         for reading in model.free_RVs:
             _gibbs_takes(model, reading)

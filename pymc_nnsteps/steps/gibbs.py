@@ -9,7 +9,6 @@ import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import (
-    BlockedStep,
     Competence,
     StepMethodState,
     infer_warn_stats_info,
@@ -31,6 +30,7 @@ from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import held_scales
 from pymc_nnsteps.steps.progress import columns_that_fit
+from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -60,7 +60,7 @@ class GibbsState(StepMethodState):
     adaptations: tuple[DualAveraging, ...]
 
 
-class Gibbs(BlockedStep):
+class Gibbs(Step):
     """Draw variables from their full conditionals, one compiled function per sweep.
 
     Parameters

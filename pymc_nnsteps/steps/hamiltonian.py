@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
@@ -34,6 +34,7 @@ from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.progress import columns_that_fit
+from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
@@ -85,7 +86,7 @@ class HMCState(StepMethodState):
     n_diverging: int
 
 
-class HMC(BlockedStep):
+class HMC(Step):
     r"""Hamiltonian Monte Carlo whose metric is re-made for every trajectory.
 
     Made to run beside :class:`~pymc_nnsteps.Gibbs`: the scales of weights that another step has

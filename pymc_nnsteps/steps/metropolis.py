@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
-from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
@@ -20,6 +20,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
+from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 
 
@@ -40,7 +41,7 @@ class MetropolisState(StepMethodState):
     current: Current | None
 
 
-class MetropolisHastings(BlockedStep):
+class MetropolisHastings(Step):
     """A step that proposes, and accepts or rejects.
 
     Parameters

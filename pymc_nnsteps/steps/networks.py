@@ -14,6 +14,7 @@ These are the variables for which NUTS is wrong or poor:
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pymc as pm
@@ -193,11 +194,7 @@ def _has_hidden_layer(
     return False
 
 
-def _is_bent(
-    layer: TensorVariable,
-    products: Collection[TensorVariable],
-    barriers: Collection[TensorVariable],
-) -> bool:
+def _is_bent(layer: Any, products: Collection[Any], barriers: Collection[TensorVariable]) -> bool:
     """Whether a layer is a function of products that is not known to be affine."""
     try:
         affine(layer, products, barriers)

@@ -11,7 +11,12 @@ import xarray as xr
 from arviz_base import from_dict
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
+from pymc_nnsteps.arguments import (
+    positive_integer,
+    positive_number,
+    require_choice,
+    require_finite,
+)
 from pymc_nnsteps.tables import Table, numbers
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
@@ -389,8 +394,7 @@ def read_inputs(reading: Reading, X: object, name: str = "X") -> tuple[Table, Nu
     n_features = reading.inputs.shape[1]
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ValueError(f"{name} must have shape (n_obs, {n_features}); got {x.shape}.")
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name} must be finite.")
+    require_finite(name, x)
     return table, x
 
 

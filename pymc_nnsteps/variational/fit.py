@@ -11,7 +11,13 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_nnsteps.arguments import finite_number, positive_integer, positive_number, require_choice
+from pymc_nnsteps.arguments import (
+    finite_number,
+    positive_integer,
+    positive_number,
+    require_choice,
+    require_finite,
+)
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.tables import numbers
 from pymc_nnsteps.variational.approximation import (
@@ -280,8 +286,7 @@ def _checked(reading: Reading, batch: object) -> Batch:
             f"{PAIRS}, of the same rows, targets with {n_outputs} columns; got shapes "
             f"{np.shape(X)} and {np.shape(y)}."
         )
-    if not np.isfinite(targets).all():
-        raise ValueError("targets of batches must be finite.")
+    require_finite("targets of batches", targets)
     return inputs, targets
 
 

@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.scales import PRIORS
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, unwrapped
 from pymc_nnsteps.variational.laws import GIG
@@ -104,7 +104,8 @@ def read_model(model: pm.Model) -> Reading:
             f"{name} has missing entries, which fit does not impute: leave out the rows with NaN, "
             "or draw from the posterior by pm.sample"
         )
-    return _Reader(model).read()
+    with declined_as("fit takes networks like those of nns.bow_tie(marginalize_gates=False)"):
+        return _Reader(model).read()
 
 
 @dataclass(frozen=True)
@@ -188,10 +189,7 @@ class _Reader:
     def normal(self, rv: TensorVariable, role: str) -> tuple[TensorVariable, TensorVariable]:
         """Mean and standard deviation."""
         if not isinstance(rv.owner.op, NormalRV):
-            raise NotConjugate(
-                f"{describe(rv)}, {role}, is {distribution(rv)}, not Normal; fit takes networks "
-                "like those of nns.bow_tie with marginalize_gates=False"
-            )
+            raise NotConjugate(f"{describe(rv)}, {role}, is {distribution(rv)}, not Normal")
         mu, sigma = parameters(rv)
         return unwrapped(mu), unwrapped(sigma)
 

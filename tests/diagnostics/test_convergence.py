@@ -125,7 +125,7 @@ def test_prints_as_a_table():
         (np.zeros((1, 20)), [[1.0]], "idata has one chain, but R-hat compares chains"),
         (np.zeros((2, 3)), [[1.0]], "idata must have at least 4 draws in each chain; it has 3"),
         (np.zeros((2, 20)), [[1.0, 2.0]], r"^X must have shape \(n_obs, 1\) .* got \(1, 2\)"),
-        (np.zeros((2, 20)), [[np.nan]], "^X must be finite"),
+        (np.zeros((2, 20)), [[np.nan]], r"^X has 1 NaN .* at X\[0, 0\]"),
         (np.full((2, 20), np.inf), [[1.0]], "f is infinite or NaN at 40 draws of idata"),
     ],
 )

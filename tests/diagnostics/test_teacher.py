@@ -195,3 +195,9 @@ def test_a_start_without_density():
 
     with pytest.raises(ValueError, match="The support point of the model has no density"):
         nns.teacher_student(build, X, targets=np.ones(20, int), random_seed=0)
+
+
+def test_a_model_in_the_place_of_what_builds_it():
+    model = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,))
+    with pytest.raises(ValueError, match=r"^build must be a function of inputs .*; got Model"):
+        nns.teacher_student(model, X)

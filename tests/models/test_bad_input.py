@@ -556,6 +556,24 @@ BOW_TIE_CASES = {
 }
 
 
+LABELS = list("ababab")
+
+
+@pytest.mark.parametrize("labels", [LABELS, pd.Series(LABELS, dtype="category")])
+@pytest.mark.parametrize(
+    ("builder", "remedy"),
+    [
+        (intermediate_noise_mlp, 'use likelihood="multinomial_probit"'),
+        (hierarchical_mlp, 'use likelihood="categorical"'),
+        (bow_tie, r"pass nns.one_hot\(y\)"),
+        (wide_mlp, r"pass nns.one_hot\(y\)"),
+    ],
+)
+def test_labels_without_a_likelihood_for_them(builder, remedy, labels):
+    with pytest.raises(ValueError, match=rf"y must be numeric; .*; for class labels {remedy}\.$"):
+        builder(X, labels)
+
+
 @pytest.mark.parametrize(
     ("builder", "cases", "case"),
     [

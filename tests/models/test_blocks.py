@@ -230,3 +230,9 @@ def test_a_partially_linear_model_is_sampled():
     for wrong in ({"output": "slope"}, {"output": "f", "kind": "response"}):
         with pytest.raises(ValueError, match=r"^output "):
             nns.predict(idata, X_new, model=model, **wrong)
+
+
+@pytest.mark.parametrize("block", ["bow_tie", "hierarchical", "intermediate_noise", "wide"])
+def test_a_block_outside_of_a_model(block):
+    with pytest.raises(TypeError, match=r'none is open; a block .* inside of "with pm.Model'):
+        getattr(nns.blocks, block)(np.zeros((3, 2)))

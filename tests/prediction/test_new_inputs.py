@@ -19,6 +19,7 @@ RNG = np.random.default_rng(0)
 N_OBS, N_NEW = 9, 7
 X = RNG.normal(size=(N_OBS, 3))
 X_NEW = RNG.normal(size=(N_NEW, 3))
+FIRST_IS_MARKED = r"X_new has 1 NaN or infinite values, the first at X_new\[1, 2\]"
 MARK = np.arange(N_NEW * 3).reshape(N_NEW, 3) == 5
 TARGETS = {
     "normal": X[:, 0],
@@ -516,11 +517,11 @@ def test_memory_is_bounded():
         (X_NEW[:, :2], r"X_new must have shape \(n_obs, 3\) .* got \(7, 2\)"),
         (X_NEW[0], r"X_new must have shape \(n_obs, 3\) .* got \(3,\)"),
         (X_NEW[None], r"X_new must have shape \(n_obs, 3\)"),
-        (np.where(MARK, np.nan, X_NEW), "X_new must be finite"),
-        (np.where(MARK, -np.inf, X_NEW), "X_new must be finite"),
+        (np.where(MARK, np.nan, X_NEW), FIRST_IS_MARKED),
+        (np.where(MARK, -np.inf, X_NEW), FIRST_IS_MARKED),
         ([["a", "b", "c"]], "X_new must be numeric"),
         ([[1.0, 2.0, 3.0], [1.0]], "X_new must be rectangular"),
-        (np.ma.masked_array(X_NEW, mask=MARK), "X_new must be finite"),
+        (np.ma.masked_array(X_NEW, mask=MARK), FIRST_IS_MARKED),
         ([["1", "2", "3"]], "X_new must be numeric"),
         (None, "X_new must"),
         (1j * X_NEW, "X_new must be numeric"),
@@ -548,6 +549,18 @@ def test_bad_inputs(X_new, message):
     model = build()
     with pytest.raises(ValueError, match=message):
         nns.predict(posterior(model), X_new, model=model)
+
+
+@pytest.mark.parametrize("function", [nns.predict, nns.diagnose])
+def test_swapped_arguments(function):
+    model = build()
+    with pytest.raises(ValueError, match=r"^idata must be the result of pm.sample; got a model"):
+        function(model, X_NEW, model=posterior(model))
+
+
+def test_no_model():
+    with pytest.raises(TypeError, match=r"^No model is given and none is open; pass model="):
+        nns.predict(posterior(build()), X_NEW)
 
 
 def test_no_rows():

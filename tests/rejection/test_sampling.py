@@ -1050,8 +1050,8 @@ def build_hopeless():
 def test_hopeless():
     """Ten million tries, where a million show that they will not do."""
     expected = (
-        r"^rejection_sample accepted 0 of \d{5,6} tries: draws=1000 take more than \S+e\+08 tries "
-        r"and \S+ (seconds|minutes|hours), but max_tries=10000000; ask for fewer draws"
+        r"^rejection_sample accepted 0 of \d{5,6} tries: draws=1000 take more than "
+        r"\S+e\+\d\d tries and \S+ years, but max_tries=10000000; ask for fewer draws"
     )
     with pytest.raises(RuntimeError, match=expected):
         sample(build_hopeless(), 1000)
@@ -1102,6 +1102,24 @@ def test_interrupt(monkeypatch, after):
 def test_duration(seconds, text):
     """A unit too small to read."""
     assert text in str(pilot.Pilot(draws=10, accepted=1, tries=1, seconds=seconds / 10))
+
+
+def test_a_hopeless_network_is_refused_by_the_tail_of_a_few_tries():
+    """Those that tell it for sure, 200 000, would take minutes here."""
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(10,), noise=1e-2)
+    with pytest.raises(RuntimeError, match=r"accepted 0 of \d+ tries: .* more than .* days, but"):
+        nns.rejection_sample(model, random_seed=0, progressbar=False)
+
+
+@pytest.mark.parametrize("bound", [0.0, 8.0])
+@pytest.mark.parametrize("n", [1, 4, 12])
+def test_what_a_tail_tells_is_not_less_than_what_there_is(n, bound):
+    """Squares of n residuals with a little noise, below a bound that is not reached."""
+    squares = (np.random.default_rng(n).normal(size=(100, 2000, n)) ** 2).sum(2)
+    told = np.array([pilot.log_acceptance(-bound - 50 * tries) for tries in squares])
+    exact = -bound - n / 2 * np.log1p(2 * 50)
+    assert (told > exact - np.log(pilot.MARGIN) / 2).all()
 
 
 def test_pilot_gives_up_only_where_it_must():

@@ -123,9 +123,16 @@ def test_unknown_variable(model, given):
         nns.Gibbs(given, model=model)
 
 
-def test_no_model():
-    with pytest.raises(TypeError, match="No model on context stack"):
-        nns.Gibbs()
+@pytest.mark.parametrize("step", [nns.Gibbs, nns.HMC, nns.MALA, nns.PCN, nns.PCNL, nns.explain])
+def test_no_model(step):
+    with pytest.raises(TypeError, match=r"^No model is given and none is open; pass model=, or"):
+        step()
+
+
+@pytest.mark.parametrize("step", [nns.Gibbs, nns.HMC, nns.MALA, nns.PCN, nns.PCNL])
+def test_no_variables(step, model):
+    with pytest.raises(ValueError, match=rf"^vars is empty; name variables .* {step.__name__}"):
+        step([], model=model)
 
 
 def unsuitable():

@@ -91,11 +91,17 @@ def test_what_is_declined(parts, reason):
     [
         lambda: nns.bow_tie(X, X[:, 0], hidden=(3,), marginalize_gates=True),
         lambda: nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,)),
+        lambda: nns.wide_mlp(X, X[:, 0], hidden=(3,)),
     ],
 )
 def test_other_networks_are_declined(model):
-    with pytest.raises(nns.NotConjugate):
+    with pytest.raises(nns.NotConjugate, match=r"^fit takes networks like those of nns.bow_tie"):
         nns.fit(model(), progressbar=False)
+
+
+def test_data_in_the_place_of_a_model():
+    with pytest.raises(ValueError, match=r"^model must be a pm.Model; got ndarray\.$"):
+        nns.fit(X)
 
 
 @pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")

@@ -14,11 +14,14 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
 from pymc_nnsteps.models.parts.stack import Stack
 
 __all__ = ["Block", "Network", "block"]
+
+BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
 Network = Callable[[TensorVariable, Stack], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
@@ -56,7 +59,7 @@ class Block:
         ValueError
             If names or dimensions clash with the model's. Nothing has been added then.
         """
-        model = pm.modelcontext(None)
+        model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
         alone = rehearsed(lambda: network(self.inputs, self.stack), known | self.dims)
         names = [f"{self.name}::{name}" for name in alone.named_vars]
@@ -91,7 +94,7 @@ def block(
     units = (_n_features(inputs), *sizes, n_outputs)
     layers.require_size(units, 1)
 
-    model = pm.modelcontext(None)
+    model = model_or_context(None, BEGIN)
     row_dim, feature = _dims_of(model, inputs)
     output_dim = f"{name}::output"
     given = (dims,) if isinstance(dims, str) else dims

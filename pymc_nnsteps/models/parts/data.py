@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.tables import Table, as_array, numbers
 
 __all__ = [
@@ -87,7 +88,7 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
             f"X must be 2-D with shape (n_obs, n_features); got shape {values.shape}{hint}."
         )
     _require_entries("X", values)
-    _require_finite(
+    require_finite(
         "X", values, "remove or impute them, or model them around a network of nns.blocks"
     )
     return Inputs(values, table.columns)
@@ -118,11 +119,13 @@ def images(X: ArrayLike) -> Inputs:
             f"width); got shape {values.shape}; give it that shape by X.reshape."
         )
     _require_entries("X", values)
-    _require_finite("X", values)
+    require_finite("X", values)
     return Inputs(values, None)
 
 
-def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> Targets:
+def regression_targets(
+    y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int, class_likelihood: str | None = None
+) -> Targets:
     """Check real-valued targets.
 
     Parameters
@@ -130,6 +133,8 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
     n_obs : int
         Number of rows of the inputs.
+    class_likelihood : str, optional
+        Name of the likelihood for classes, if the network has one, for messages.
 
     Returns
     -------
@@ -142,7 +147,8 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
         If ``y`` is not numeric, has the wrong shape, holds infinite values, or nothing but missing
         ones in a column.
     """
-    table = numbers("y", y, ("obs", "output"))
+    remedy = f'use likelihood="{class_likelihood}"' if class_likelihood else "pass nns.one_hot(y)"
+    table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
     values = _floating(table)
     if values.ndim not in (1, 2):
         raise ValueError(
@@ -150,7 +156,7 @@ def regression_targets(y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int) -> T
         )
     _require_rows(len(values), n_obs)
     _require_entries("y", values)
-    _require_finite("y", np.nan_to_num(values, posinf=np.inf, neginf=-np.inf))
+    require_finite("y", np.nan_to_num(values, posinf=np.inf, neginf=-np.inf))
     empty = np.isnan(values).all(axis=0)
     if empty.any():
         where = "" if values.ndim == 1 else f" in column {empty.argmax()}"
@@ -345,17 +351,6 @@ def _require_entries(name: str, values: NDArray[np.generic]) -> None:
         )
 
 
-def _require_finite(
-    name: str, values: NDArray[np.floating], advice: str = "remove or impute them"
-) -> None:
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        where = ", ".join(map(str, bad[0]))
-        raise ValueError(
-            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]; {advice}."
-        )
-
-
 def _labels(name: str, labels: object) -> NDArray[np.generic] | pd.Series | pd.Categorical:
     if isinstance(labels, pd.Series | pd.Categorical):
         return _flat(name, labels)
@@ -374,7 +369,7 @@ def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
 
 
 def _whole_numbers(name: str, values: NDArray[np.floating]) -> NDArray[np.floating]:
-    _require_finite(name, values)
+    require_finite(name, values)
     strange = np.argwhere(values != np.rint(values))
     if len(strange):
         where = ", ".join(map(str, strange[0]))

@@ -6,7 +6,9 @@ it, written as a distribution whose log density is 0 where they agree and -inf w
 initial value always agrees with the targets, because it is an expression of the data container.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -33,8 +35,8 @@ __all__ = [
 Start = Literal["support_point", "prior"]
 Likelihood = Literal["normal", "probit", "multinomial_probit"]
 
-READ_TARGETS = {
-    "normal": data.regression_targets,
+READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
+    "normal": partial(data.regression_targets, class_likelihood="multinomial_probit"),
     "probit": data.binary_targets,
     "multinomial_probit": data.class_targets,
 }

@@ -1,0 +1,30 @@
+"""What a step method of this package is: PyMC's, with errors that say what to do."""
+
+from typing import Any, Self
+
+from pymc.step_methods.compound import BlockedStep
+
+from pymc_nnsteps.graphs.search import model_or_context
+
+
+class Step(BlockedStep):
+    """A step method that moves all its variables at once.
+
+    Raises
+    ------
+    TypeError
+        If no model is given and none is open.
+    ValueError
+        If ``vars`` is empty.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check what PyMC would meet with a message of its own."""
+        kwargs["model"] = model_or_context(kwargs.get("model"))
+        given = args[0] if args else kwargs.get("vars")
+        if isinstance(given, list | tuple) and not given:
+            raise ValueError(
+                f"vars is empty; name variables of the model for {cls.__name__}, or leave vars out."
+            )
+        step: Self = super().__new__(cls, *args, **kwargs)
+        return step
