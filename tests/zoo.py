@@ -146,6 +146,23 @@ def gates_and_pieces():
     return model
 
 
+@kept
+def integers_beside_weights():
+    """Gates, counts and rows of whole numbers in the mean of weights, beside a Student-t part."""
+    with pm.Model() as model:
+        gates = pm.Bernoulli("gates", 0.4, shape=len(X))
+        level = pm.StudentT("level", nu=4, mu=0, sigma=1)
+        around = pm.Bernoulli("around", 0.3, shape=2)
+        w = pm.Normal("w", around, 1, shape=2)
+        units = pm.Normal("units", 0, 1, shape=(2, 3))
+        counts = pm.Data("counts", np.arange(2 * len(X)).reshape(-1, 2) % 5)
+        seen = gates + level + counts @ w
+        pm.Normal("y", seen, 0.5, observed=pm.Data("targets", X[:, 0]))
+        pm.Bernoulli("label", logit_p=counts @ w + gates, observed=X[:, 1] > 0)
+        pm.Normal("z", X @ units + gates[:, None], 0.5, observed=np.repeat(X[:, :1], 3, axis=1))
+    return model
+
+
 for statement in (
     gated_layers.no_biases,
     gated_layers.variance_of_each_unit,

@@ -26,6 +26,7 @@ from pytensor.tensor.random.basic import BernoulliRV, BinomialRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.blocks import Child, Observation
+from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.monomial import REARRANGEMENTS
 from pymc_nnsteps.graphs.search import parameters, unwrapped
 from pymc_nnsteps.random import polya_gamma
@@ -60,7 +61,7 @@ def logit_of(rv: TensorVariable) -> TensorVariable | None:
 
     The probability may have been indexed, reshaped or repeated since.
     """
-    if not isinstance(rv.owner.op, BernoulliRV | BinomialRV):
+    if not is_a(rv, BernoulliRV, BinomialRV):
         return None
     return _logit(parameters(rv)[-1])
 

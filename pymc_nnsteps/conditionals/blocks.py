@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import equal_computations
+from pytensor.scalar import upcast
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.variable import TensorVariable
 
@@ -296,7 +297,8 @@ def prior_of(members: Sequence[Member]) -> BlockPrior:
     """Prior of a block."""
     label_lengths = tuple(members[0].lengths[axis] for axis in members[0].labels)
     zero = all(scalar_constant(member.mean) == 0 for member in members)
-    mean = None if zero else concatenate([_flat(m, m.mean) for m in members], label_lengths)
+    means = [_flat(m, m.mean.astype(m.rv.dtype)) for m in members]
+    mean = None if zero else concatenate(means, label_lengths)
     precision = concatenate([_flat(m, m.precision) for m in members], label_lengths)
     [folded] = constant_fold([precision], raise_not_constant=False)
     if isinstance(folded, np.ndarray):
@@ -336,15 +338,16 @@ def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
     """Arrange what one child says by labels.
 
     Axes of the child along which the design does not vary are averaged first: the mean,
-    weighted by the precisions, is sufficient.
+    weighted by the precisions, is sufficient. All that is said has the block's dtype.
     """
+    dtype = _dtype(members, seen)
     axes = _child_axes(members[0], seen)
     n, n_rows = len(axes.labels), len(axes.rows)
     lengths_of_rows = _lengths_of_rows(seen, axes)
     response, weight = _averaged(seen, axes)
     factor, terms = common_factor(seen.terms)
     designs = [
-        _design(member, term, axes, lengths_of_rows)
+        _design(member, term, axes, lengths_of_rows).astype(dtype)
         for member, term in zip(members, terms, strict=True)
     ]
 
@@ -356,12 +359,20 @@ def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
     return Evidence(
         concatenate(designs, [seen.child.shape[axis] for axis in axes.labels]),
         tuple(designs),
-        flatten(response, n, n_rows),
-        by_row(weight),
-        None if factor is None else by_row(factor.dimshuffle(*axes.labels, *axes.rows)),
+        flatten(response.astype(dtype), n, n_rows),
+        by_row(weight.astype(dtype)),
+        None
+        if factor is None
+        else by_row(factor.dimshuffle(*axes.labels, *axes.rows)).astype(dtype),
         tuple(_picked_labels(members[0], seen, axis) for axis in axes.labels),
-        _picked_rows(members, terms),
+        _picked_rows(members, terms, dtype),
     )
+
+
+def _dtype(members: Sequence[Layout], seen: Observation) -> str:
+    """Precision of a block; of discrete variables, that of the child."""
+    floating = [member.rv.dtype for member in members if member.rv.dtype.startswith("float")]
+    return str(upcast(*floating)) if floating else str(seen.precision.dtype)
 
 
 def _child_axes(first: Layout, seen: Observation) -> _ChildAxes:
@@ -433,12 +444,12 @@ def _lies_before(array: TensorVariable, first: Sequence[int], others: Sequence[i
     return bool(places and behind) and max(places) < min(behind)
 
 
-def _picked_rows(members: Sequence[Layout], terms: Sequence[Term]) -> Picked | None:
+def _picked_rows(members: Sequence[Layout], terms: Sequence[Term], dtype: str) -> Picked | None:
     """The rows of a design (n, d) of which a child picks one at each label, and which ones."""
     [(member, term), *others] = zip(members, terms, strict=True)
     if others or term.picked is None:
         return None
-    source = term.picked.source.dimshuffle(0, *(1 + axis for axis in member.dense))
+    source = term.picked.source.astype(dtype).dimshuffle(0, *(1 + axis for axis in member.dense))
     lengths_of_entries = {1 + i: member.lengths[axis] for i, axis in enumerate(member.dense)}
     return replace(
         term.picked, source=flatten(expand(source, lengths_of_entries), 1, source.ndim - 1)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.logprob.transforms import Transform
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import LINE, Support, is_a, is_onto, potential_on
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, depends_on_random_data, parameters
@@ -140,13 +140,14 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
     """
     if rv not in model.free_RVs:
         raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
-    for potential in model.potentials:
-        if depends_on(potential, {rv}, model.basic_RVs):
-            raise NotConjugate(f"the potential {describe(potential)} depends on it")
+    if (potential := potential_on(model, rv)) is not None:
+        raise NotConjugate(f"the potential {describe(potential)} depends on it")
     direct = children(model, rv)
     for child in direct:
         if _transform_depends_on(model, child, rv):
             raise NotConjugate(f"the transform of child {describe(child)} depends on it")
+        if child in model.observed_RVs and not is_onto(model, child, LINE):
+            raise NotConjugate(f"the data of child {describe(child)} are transformed")
     for variable in (rv, *direct):
         if variable in model.observed_RVs:
             require_fitting_types(model, variable)
@@ -157,16 +158,18 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
             )
 
 
-def require_transform(model: pm.Model, rv: TensorVariable, *known: type[Transform]) -> None:
-    """Check that a free variable has one of these transforms, or none.
+def require_support(model: pm.Model, rv: TensorVariable, support: Support) -> None:
+    """Check that a free variable may have all values of the support that it is drawn from.
 
     Raises
     ------
     NotConjugate
     """
-    transform = model.rvs_to_transforms[rv]
-    if transform is not None and not isinstance(transform, known):
-        raise NotConjugate(f"it is constrained by the transform {type(transform).__name__}")
+    if not is_onto(model, rv, support):
+        name = type(model.rvs_to_transforms[rv]).__name__
+        raise NotConjugate(
+            f"it is constrained by the transform {name}, to other values than those of its prior"
+        )
 
 
 def require_given(
@@ -211,10 +214,10 @@ def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, T
     NotConjugate
         If the prior is not Normal, is transformed, or if a potential depends on the variable.
     """
-    if not isinstance(rv.owner.op, NormalRV):
+    if not is_a(rv, NormalRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
     require_free(model, rv)
-    require_transform(model, rv)
+    require_support(model, rv, LINE)
     mean, sigma = parameters(rv)
     return mean, precision_of(rv, sigma)
 

@@ -23,15 +23,22 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
-from pytensor.tensor.random.basic import BernoulliRV, NormalRV
+from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import augmented, logit_of
 from pymc_nnsteps.conditionals.blocks import Child, Layout, evidence_of
-from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, require_free
-from pymc_nnsteps.conditionals.gaussian import observe
+from pymc_nnsteps.conditionals.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    require_free,
+    require_support,
+)
+from pymc_nnsteps.conditionals.gaussian import OBSERVED, observe
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import LINE, is_a
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, dependents, parameters
@@ -91,7 +98,7 @@ def _decided_by(model: pm.Model, probability: TensorVariable) -> TensorVariable 
     return None
 
 
-@recognises({BernoulliRV}, {NormalRV, BernoulliRV})
+@recognises({BernoulliRV}, OBSERVED)
 def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     """Recognise a free Bernoulli variable that its children see entry by entry.
 
@@ -100,7 +107,8 @@ def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
     NotConjugate
     """
     require_free(model, rv)
-    if not isinstance(rv.owner.op, BernoulliRV):
+    require_support(model, rv, LINE)
+    if not is_a(rv, BernoulliRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Bernoulli")
     observations = tuple(observe(model, child, [rv]) for child in children(model, rv))
     for seen in observations:

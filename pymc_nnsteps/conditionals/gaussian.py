@@ -86,9 +86,13 @@ from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.conditionals.windows import windows_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, draws_at_random, parameters
+
+OBSERVED = {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}
+"""Kinds of children that see a Gaussian variable by their mean or logit."""
 
 LEAST_BANDED = 256
 """Entries of a block from which on a band is factorised faster than the whole matrix."""
@@ -245,16 +249,16 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
 
 def decides(child: TensorVariable) -> bool:
     """Whether a child may be a function of utilities: a class, or a side of a threshold."""
-    if isinstance(child.owner.op, BernoulliRV):
+    if is_a(child, BernoulliRV):
         return logit_of(child) is None
-    return isinstance(child.owner.op, CategoricalRV)
+    return is_a(child, CategoricalRV)
 
 
 def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
     return not any(decides(child) for child in children(model, rv))
 
 
-@recognises({NormalRV}, {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}, when=_decides_nothing)
+@recognises({NormalRV}, OBSERVED, when=_decides_nothing)
 def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
     """Recognise the full conditional of one variable as Gaussian.
 
@@ -284,13 +288,13 @@ def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable
             half if trials is None else half * trials
         )
         return BinaryObservation(child, offset, terms, centred, logit, trials)
-    if not isinstance(child.owner.op, NormalRV | LogNormalRV):
+    if not is_a(child, NormalRV, LogNormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
     require_given(model, child, "the scale", [sigma], rvs)
     offset, terms = _read_affine(model, child, mean, rvs, "mean")
     value = value_of(model, child)
-    value = pt.log(value) if isinstance(child.owner.op, LogNormalRV) else value
+    value = pt.log(value) if is_a(child, LogNormalRV) else value
     return Observation(child, offset, terms, value, precision_of(child, sigma))
 
 

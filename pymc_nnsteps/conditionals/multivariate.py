@@ -42,14 +42,15 @@ from pymc_nnsteps.conditionals.conditional import (
     precision_of,
     require_free,
     require_given,
-    require_transform,
+    require_support,
     value_of,
 )
-from pymc_nnsteps.conditionals.gaussian import cut_axes, observe
+from pymc_nnsteps.conditionals.gaussian import OBSERVED, cut_axes, observe
 from pymc_nnsteps.conditionals.gaussian_draws import draw_from_factor
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import LINE, is_a
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -131,7 +132,7 @@ def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
 
 def _product(rv: TensorVariable, left: TensorVariable, right: TensorVariable) -> TensorVariable:
     """``left^T Q right`` for the precision Q of a Gaussian variable, whose axes both have first."""
-    if isinstance(rv.owner.op, NormalRV):
+    if is_a(rv, NormalRV):
         weight = precision_of(rv, parameters(rv)[1])
         weighted = right * weight[..., None] if weight.ndim else right * weight
     else:
@@ -182,10 +183,10 @@ def _unfilled(mean: TensorVariable) -> TensorVariable:
 
 
 def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
-    return any(isinstance(v.owner.op, MvNormalRV) for v in (rv, *children(model, rv)))
+    return any(is_a(v, MvNormalRV) for v in (rv, *children(model, rv)))
 
 
-@recognises(GAUSSIAN, GAUSSIAN, when=_has_a_covariance)
+@recognises(GAUSSIAN, {*GAUSSIAN, *OBSERVED}, when=_has_a_covariance)
 def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | GaussianVectors:
     """Recognise a Gaussian variable among multivariate normal ones.
 
@@ -194,7 +195,7 @@ def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | 
     NotConjugate
     """
     require_free(model, rv)
-    require_transform(model, rv)
+    require_support(model, rv, LINE)
     seen = _seen_by_label(model, rv)
     if seen is not None:
         layout = Layout(rv, tuple(range(rv.ndim - 1)), (rv.ndim - 1,))
@@ -204,7 +205,7 @@ def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | 
 
 def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | None:
     """What children see of several vectors, if each entry of a child sees one vector."""
-    if rv.ndim < 2 or not isinstance(rv.owner.op, MvNormalRV):
+    if rv.ndim < 2 or not is_a(rv, MvNormalRV):
         return None
     labels, last = set(range(rv.ndim - 1)), rv.ndim - 1
     found = []
@@ -220,7 +221,7 @@ def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | N
 
 
 def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:
-    if not isinstance(child.owner.op, GAUSSIAN):
+    if not is_a(child, *GAUSSIAN):
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, not Normal or MvNormal"
         )

@@ -41,6 +41,7 @@ from pymc_nnsteps.conditionals.conditional import (
 )
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.lengths import known_shape, lengths
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.piecewise_linear import Argument, Pieces, PiecewiseForm, piecewise_linear
@@ -110,7 +111,7 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
         names = ", ".join(map(describe, direct)) or "none"
         raise NotConjugate(f"a pre-activation has one child; its children are {names}")
     [x] = direct
-    if not isinstance(x.owner.op, NormalRV):
+    if not is_a(x, NormalRV):
         raise NotConjugate(f"child {describe(x)} is {distribution(x)}, not Normal")
     _, sigma = parameters(x)
     require_given(model, x, "the scale", [sigma], {z})

@@ -37,6 +37,7 @@ from pymc_nnsteps.conditionals.gaussian import decides
 from pymc_nnsteps.conditionals.piecewise import entries_like
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.piecewise_linear import piecewise_linear
@@ -123,9 +124,9 @@ def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
         raise NotConjugate(
             f"child {describe(y)}, which it decides, is free: given each other neither would move"
         )
-    if isinstance(y.owner.op, BernoulliRV):
+    if is_a(y, BernoulliRV):
         return _match_threshold(model, z, y)
-    if isinstance(y.owner.op, CategoricalRV):
+    if is_a(y, CategoricalRV):
         return _match_largest(model, z, y)
     raise NotConjugate(f"child {describe(y)} is {distribution(y)}, not a decision")
 

@@ -64,7 +64,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import HalfCauchyRV, HalfStudentTRV, WeibullBetaRV
-from pymc.distributions.transforms import Interval, LogTransform
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
     ExponentialRV,
@@ -86,12 +85,13 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     require_free,
     require_given,
-    require_transform,
+    require_support,
     value_of,
 )
 from pymc_nnsteps.conditionals.entries import carried, summed
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import POSITIVE, kind_of
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
@@ -376,7 +376,7 @@ def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, Te
 def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether the scale of a child depends on ``rv``."""
     barriers = model.basic_RVs
-    roles = [(child, CHILDREN.get(type(child.owner.op))) for child in children(model, rv)]
+    roles = [(child, CHILDREN.get(kind_of(child))) for child in children(model, rv)]
     return any(
         role is not None and depends_on(parameters(child)[role.scale], {rv}, barriers)
         for child, role in roles
@@ -393,24 +393,29 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     NotConjugate
     """
     require_free(model, rv)
-    op = type(rv.owner.op)
+    op = kind_of(rv)
     given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
     if op is HalfNormalRV and scalar_constant(given[0]) != 0:
         raise NotConjugate("its prior does not begin at zero")
-    require_transform(model, rv, Interval if op in BOUNDED else LogTransform)
+    require_support(model, rv, _bounds(rv) if op in BOUNDED else POSITIVE)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     root = _root(op, scaled)
     law = Scale((rv,), root, _exponents(), scaled, keeps=_may_change(model, rv, scaled))
     if op in BOUNDED:
-        lower, upper = given
-        if (least := constant_or_none(lower)) is None or np.any(least < 0):
+        bounds = _bounds(rv)
+        if (least := constant_or_none(bounds[0])) is None or np.any(least < 0):
             raise NotConjugate("its prior is Uniform and not known to be positive")
-        return replace(law, prior=_exponents(1 / root), bounds=(lower, upper))
+        return replace(law, prior=_exponents(1 / root), bounds=bounds)
     if root == 1:
         return replace(law, prior=PRIORS[op](*given))
     if op in MIXTURES:
         return replace(law, mixture=MIXTURES[op])
     return replace(law, prior=SQUARES[op](*given))
+
+
+def _bounds(rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    lower, upper = parameters(rv)
+    return lower, upper
 
 
 def _may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) -> bool:
@@ -454,7 +459,7 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
     ------
     NotConjugate
     """
-    role = CHILDREN.get(type(child.owner.op))
+    role = CHILDREN.get(kind_of(child))
     if role is None:
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, of which it is no scale"

@@ -26,7 +26,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, LogNormalRV, NormalRV
+from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import augmented
@@ -37,11 +37,12 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     precision_of,
     require_free,
-    require_transform,
+    require_support,
 )
-from pymc_nnsteps.conditionals.gaussian import observe
+from pymc_nnsteps.conditionals.gaussian import OBSERVED, observe
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import LINE, is_a
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
@@ -107,7 +108,7 @@ class GaussianSeries(Conditional):
         return Draw(rng, {rv: typed_like(rv, draw_tridiagonal(*flat).reshape(shape))})
 
 
-@recognises({RandomWalkRV, AutoRegressiveRV}, {NormalRV, LogNormalRV, BernoulliRV, BinomialRV})
+@recognises({RandomWalkRV, AutoRegressiveRV}, OBSERVED)
 def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:
     """Recognise a Gaussian random walk, or an autoregression of order one.
 
@@ -116,8 +117,8 @@ def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:
     NotConjugate
     """
     require_free(model, rv)
-    require_transform(model, rv)
-    walk = isinstance(rv.owner.op, RandomWalkRV)
+    require_support(model, rv, LINE)
+    walk = is_a(rv, RandomWalkRV)
     prior = _walk(rv) if walk else _autoregression(rv)
     observations = []
     for child in children(model, rv):
@@ -156,7 +157,7 @@ def _autoregression(rv: TensorVariable) -> Start:
 
 
 def _normal(rv: TensorVariable, role: str) -> tuple[TensorVariable, TensorVariable]:
-    if not isinstance(rv.owner.op, NormalRV):
+    if not is_a(rv, NormalRV):
         raise NotConjugate(f"{role} is {distribution(rv)}, not Normal")
     mean, sigma = parameters(rv)
     return mean, sigma

@@ -27,12 +27,13 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     require_free,
     require_given,
-    require_transform,
+    require_support,
     value_of,
 )
 from pymc_nnsteps.conditionals.entries import selected, summed
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
@@ -82,19 +83,19 @@ def match_shares(model: pm.Model, rv: TensorVariable) -> Shares:
     NotConjugate
     """
     require_free(model, rv)
-    require_transform(model, rv, SimplexTransform)
+    require_support(model, rv, SimplexTransform)
     return Shares((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))
 
 
 def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Classes:
-    if not isinstance(child.owner.op, CategoricalRV | MultinomialRV):
+    if not is_a(child, CategoricalRV, MultinomialRV):
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, neither classes nor their counts"
         )
     *others, shares = parameters(child)
     require_given(model, child, "more than the shares", others, {rv})
     counts = value_of(model, child)
-    if isinstance(child.owner.op, CategoricalRV):
+    if is_a(child, CategoricalRV):
         counts = pt.eq(counts[..., None], pt.arange(shares.shape[-1]))
     with declined_as(f"the shares of child {describe(child)} are not its own"):
         form = selected(shares, rv, model.basic_RVs, counts)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import pymc as pm
-from pytensor.graph.op import Op
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import kind_of
+from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children
 
 Recogniser = Callable[[pm.Model, TensorVariable], Conditional]
@@ -28,32 +30,45 @@ class Law:
         Ops of the variable's own distribution.
     children : collection of type
         Ops of the children that it knows.
-    recognise : callable
-        ``recognise(model, rv)`` gives the conditional or raises NotConjugate.
+    recogniser : callable
+        ``recogniser(model, rv)`` gives the conditional or raises NotConjugate.
     when : callable, optional
         ``when(model, rv)``: what else has to hold for the law to be asked.
     """
 
-    priors: Collection[type[Op]]
-    children: Collection[type[Op]]
-    recognise: Recogniser
+    priors: Collection[type]
+    children: Collection[type]
+    recogniser: Recogniser
     when: Condition | None = None
 
     def is_for(self, model: pm.Model, rv: TensorVariable) -> bool:
         """Whether it is for variables with this prior, in this model."""
-        return type(rv.owner.op) in self.priors and (self.when is None or self.when(model, rv))
+        return kind_of(rv) in self.priors and (self.when is None or self.when(model, rv))
 
     def knows_children(self, model: pm.Model, rv: TensorVariable) -> bool:
         """Whether it knows a child of a variable, or the variable has none."""
-        kinds = {type(child.owner.op) for child in children(model, rv)}
+        kinds = {kind_of(child) for child in children(model, rv)}
         return not kinds or not kinds.isdisjoint(self.children)
+
+    def recognise(self, model: pm.Model, rv: TensorVariable) -> Conditional:
+        """The conditional of a variable, of whose children the law knows all.
+
+        Raises
+        ------
+        NotConjugate
+        """
+        found = self.recogniser(model, rv)
+        for child in children(model, rv):
+            if kind_of(child) not in self.children:
+                raise NotConjugate(f"child {describe(child)} is {distribution(child)}")
+        return found
 
 
 _TABLE: list[Law] = []
 
 
 def recognises[R: Recogniser](
-    priors: Collection[type[Op]], children: Collection[type[Op]], when: Condition | None = None
+    priors: Collection[type], children: Collection[type], when: Condition | None = None
 ) -> Callable[[R], R]:
     """Enter the recogniser that is decorated into the table.
 
@@ -90,7 +105,7 @@ def recognises[R: Recogniser](
 def laws_of(model: pm.Model, rv: TensorVariable) -> list[Law]:
     """Laws that are to be asked about a variable, in their order.
 
-    Where none is for its children, the first for its prior, which has to say what is wrong.
+    Where none is for its children, the first for its prior, which says what is wrong.
     """
     of_prior = [law for law in _TABLE if law.is_for(model, rv)]
     return [law for law in of_prior if law.knows_children(model, rv)] or of_prior[:1]

@@ -19,7 +19,6 @@ from typing import override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.transforms import LogOddsTransform
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -38,12 +37,13 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     require_free,
     require_given,
-    require_transform,
+    require_support,
     value_of,
 )
 from pymc_nnsteps.conditionals.entries import selected, summed
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import UNIT, kind_of
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -105,12 +105,12 @@ def match_probability(model: pm.Model, rv: TensorVariable) -> Probability:
     NotConjugate
     """
     require_free(model, rv)
-    require_transform(model, rv, LogOddsTransform)
+    require_support(model, rv, UNIT)
     return Probability((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))
 
 
 def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Trial:
-    counts = TRIALS.get(type(child.owner.op))
+    counts = TRIALS.get(kind_of(child))
     if counts is None:
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, of which it is no probability"

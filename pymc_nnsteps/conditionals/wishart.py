@@ -34,13 +34,14 @@ from pymc_nnsteps.conditionals.conditional import (
     Shapes,
     require_free,
     require_given,
-    require_transform,
+    require_support,
     value_of,
 )
 from pymc_nnsteps.conditionals.densities import DENSITIES, Array, Density, Random
 from pymc_nnsteps.conditionals.multivariate import inverted, location
 from pymc_nnsteps.conditionals.table import recognises
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, parameters, unwrapped
 from pymc_nnsteps.graphs.values import typed_like
@@ -89,7 +90,7 @@ def match_wishart(model: pm.Model, rv: TensorVariable) -> PrecisionMatrix:
     NotConjugate
     """
     require_free(model, rv)
-    require_transform(model, rv, CholeskyCovTransform)
+    require_support(model, rv, CholeskyCovTransform)
     if rv.ndim != 2:
         raise NotConjugate("it is several matrices; draw each as a variable of its own")
     residuals = tuple(_residual(model, child, rv) for child in children(model, rv))
@@ -97,7 +98,7 @@ def match_wishart(model: pm.Model, rv: TensorVariable) -> PrecisionMatrix:
 
 
 def _residual(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    if not isinstance(child.owner.op, MvNormalRV):
+    if not is_a(child, MvNormalRV):
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, of which it is no precision matrix"
         )

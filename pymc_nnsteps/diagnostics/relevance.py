@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws
 from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.search import model_or_context, parameters, stated_in
 from pymc_nnsteps.prediction.new_inputs import input_container
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
@@ -133,7 +134,7 @@ def relevance(
 
 def _has_scale_of_each(model: pm.Model, rv: TensorVariable, dim: str | None) -> bool:
     """Whether a variable has a scale that is learnt for each entry along a dimension."""
-    if dim is None or dim not in dims_of(model, rv) or not isinstance(rv.owner.op, SCALE_LAST):
+    if dim is None or dim not in dims_of(model, rv) or not has_prior(model, rv, *SCALE_LAST):
         return False
     learnt = stated_in([parameters(rv)[-1]], model.free_RVs)
     return any(dim in dims_of(model, scale) for scale in learnt)

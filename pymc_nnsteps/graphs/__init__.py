@@ -6,6 +6,7 @@ module                its subject
 ``errors``            :class:`NotConjugate`, raised where nothing can be established
 ``names``             what the parts of a graph are called
 ``search``            children of a variable, and what depends on it
+``known``             whether a variable has the law that its operation says
 ``callers``           what PyMC's functions that are being called know
 ``initial_values``    initial values that belong to the graph
 ``lengths``           lengths of the axes of random variables

@@ -1,8 +1,11 @@
 """What the parts of a graph are called, in words that the user knows."""
 
+import pymc as pm
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.known import has_foreign_density
 
 
 def describe(variable: Variable) -> str:
@@ -16,10 +19,20 @@ def describe(variable: Variable) -> str:
 
 
 def distribution(rv: TensorVariable) -> str:
-    """Name of the distribution of ``rv``, as PyMC prints it."""
+    """Name of the distribution of ``rv``, as PyMC prints it, and whether it is PyMC's."""
     op = rv.owner.op
     if isinstance(op, PartialObservedRV):
         return f"partly observed {distribution(rv.owner.inputs[0])}"
+    of_class = type(op).__name__.removesuffix("RV")
+    if has_foreign_density(rv):
+        return f"{of_class} with a density that is not PyMC's"
     names = getattr(op, "_print_name", None)
-    name = str(names[0]) if names else type(op).__name__.removesuffix("RV")
+    name = str(names[0]) if names else of_class
     return name if isinstance(rv, TensorVariable) else f"pymc.dims.{name}"
+
+
+def law_as_stated(model: pm.Model, rv: TensorVariable) -> str:
+    """Name of the distribution of ``rv``, with its transform if that may cut it off."""
+    transform = model.rvs_to_transforms.get(rv)
+    constraint = "" if transform is None else f" with the transform {type(transform).__name__}"
+    return distribution(rv) + constraint

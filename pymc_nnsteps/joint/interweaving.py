@@ -71,6 +71,7 @@ from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.conditionals.piecewise import read_activation
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
@@ -242,7 +243,7 @@ def _activations(model: pm.Model, z: TensorVariable) -> TensorVariable:
         raise NotConjugate(
             "rows of its weights are seen at several positions, which the layer above couples"
         )
-    if z.ndim != 2 or len(direct) != 1 or not isinstance(direct[0].owner.op, NormalRV):
+    if z.ndim != 2 or len(direct) != 1 or not has_law(model, direct[0], NormalRV):
         raise NotConjugate("it is no layer of pre-activations of one layer of activations")
     return direct[0]
 

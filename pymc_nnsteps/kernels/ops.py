@@ -69,6 +69,20 @@ class UnlessLost(OpFromGraph):
 
     view_map = {0: [0]}  # noqa: RUF012
 
+    def make_node(self, *inputs: Any) -> Apply:
+        """Check that the first input may be the output.
+
+        Raises
+        ------
+        TypeError
+            If their dtypes differ: nothing would tell it when the graph is evaluated.
+        """
+        node = super().make_node(*inputs)
+        given, drawn = node.inputs[0].type.dtype, node.outputs[0].type.dtype
+        if given != drawn:
+            raise TypeError(f"a block of {given} is declared as {drawn}")
+        return node
+
     def link_mode(self, impl: str | None) -> Mode:
         """Without a compiler: most chains never get here."""
         return Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[None]))

@@ -23,7 +23,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import has_law
+from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
@@ -90,7 +91,7 @@ def forward_pass(
     try:
         computed, place = follow_rows(output, known, mean_of_layer)
         _require_first(name, place)
-        if output not in model.deterministics and not isinstance(y.owner.op, NormalRV):
+        if output not in model.deterministics and not has_law(model, y, NormalRV):
             _require_first(describe(y), follow_rows(parameters(y)[0], known, mean_of_layer)[1])
     except MixesRows as reason:
         raise ValueError(
@@ -187,14 +188,14 @@ def _output(
     model: pm.Model, y: TensorVariable, container: TensorSharedVariable, latents: set[Variable]
 ) -> tuple[TensorVariable, str]:
     """The network's output, of which ``y`` is an observation, and its name."""
-    if isinstance(y.owner.op, NormalRV):
+    if has_law(model, y, NormalRV):
         return _mean(model, y, container), describe(y)
     named = [
         variable
         for variable in model.deterministics
         if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {container})
     ]
-    if isinstance(y.owner.op, BernoulliRV | CategoricalRV) and not named:
+    if has_law(model, y, BernoulliRV, CategoricalRV) and not named:
         utilities = _utilities(model, y, latents)
         return _mean(model, utilities, container), describe(utilities)
     if len(named) != 1:
@@ -262,25 +263,25 @@ def _latent_mean(
     model: pm.Model, rv: TensorVariable, container: TensorSharedVariable
 ) -> TensorVariable:
     """Mean of a latent variable; a gate passes on what it does on average."""
-    if isinstance(rv.owner.op, BernoulliRV):
+    if has_law(model, rv, BernoulliRV):
         try:
             match_gates(model, rv)
         except NotConjugate as reason:
             raise ValueError(f"predict cannot average over {describe(rv)}: {reason}.") from None
         return of_each_row(model, rv, parameters(rv)[0], container)
-    if isinstance(rv.owner.op, MixtureRV) and len(rv.owner.inputs) == 3:
+    if has_law(model, rv, MixtureRV) and len(rv.owner.inputs) == 3:
         _, weights, component = rv.owner.inputs
-        if isinstance(component.owner.op, NormalRV):
+        if has_law(model, component, NormalRV):
             mean = (weights * parameters(component)[0]).sum(-1).astype(rv.dtype)
             return of_each_row(model, rv, mean, container)
     return _mean(model, rv, container)
 
 
 def _mean(model: pm.Model, rv: TensorVariable, container: TensorSharedVariable) -> TensorVariable:
-    if not isinstance(rv.owner.op, NormalRV):
+    if not has_law(model, rv, NormalRV):
         raise ValueError(
-            f"{describe(rv)} depends on the inputs and is {distribution(rv)}; predict knows the "
-            "forward mean of Normal layers only."
+            f"{describe(rv)} depends on the inputs and is {law_as_stated(model, rv)}; "
+            "predict knows the forward mean of Normal layers only."
         )
     return of_each_row(model, rv, parameters(rv)[0].astype(rv.dtype), container)
 

@@ -94,10 +94,10 @@ def predicted_responses(
 def _labels(network: NoisyPass) -> Sequence[int]:
     """Classes of which there is a probability each."""
     y, law = network.y, network.law
-    is_binary = isinstance(law, Other) and isinstance(law.op, BernoulliRV)
+    is_binary = isinstance(law, Other) and law.kind is BernoulliRV
     if isinstance(law, Threshold) or is_binary:
         return (1,)
-    if isinstance(law, Largest) or (isinstance(law, Other) and isinstance(law.op, CategoricalRV)):
+    if isinstance(law, Largest) or (isinstance(law, Other) and law.kind is CategoricalRV):
         n_classes = network.parameters[0].type.shape[-1]
         if n_classes is not None:
             return range(n_classes)

@@ -28,7 +28,8 @@ from pymc_nnsteps.conditionals import probit
 from pymc_nnsteps.conditionals.gaussian import decides
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import has_law, prior_kind
+from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.prediction.forward import (
     latents_of,
@@ -68,6 +69,7 @@ class Other:
     """A distribution of PyMC, with its own parameters."""
 
     op: RandomVariable
+    kind: type
 
 
 Law = Normal | Threshold | Largest | Other
@@ -186,7 +188,7 @@ Reading = tuple[Law, tuple[TensorVariable, ...], set[TensorVariable], TensorVari
 def _law(model: pm.Model, y: TensorVariable, container: TensorSharedVariable) -> Reading:
     """The law of what is observed, its parameters, the latents integrated out, and the values."""
     value: TensorVariable = model.rvs_to_values[y]
-    if isinstance(y.owner.op, NormalRV):
+    if has_law(model, y, NormalRV):
         mean, sigma = parameters(y)
         return Normal(), (of_each_row(model, y, mean, container), sigma), set(), value
     latents = latents_of(model, container)
@@ -202,7 +204,7 @@ def _law(model: pm.Model, y: TensorVariable, container: TensorSharedVariable) ->
             f"{describe(y)} is {distribution(y)}, which is not known to have independent rows; "
             "observe a distribution of numbers, such as pm.Normal."
         )
-    return Other(y.owner.op), parameters(y), set(), value
+    return Other(y.owner.op, prior_kind(model, y)), parameters(y), set(), value
 
 
 def _decision(
@@ -227,10 +229,10 @@ def _readout(
     named = [f for f in model.deterministics if f.name.rpartition("::")[2] == "f"]
     if len(named) != 1 or not depends_on(named[0], {container}):
         return None
-    if type(y.owner.op).__name__.startswith("LinearNormal"):
+    if distribution(y).startswith("LinearNormal"):
         *_, sigma = parameters(y)
         return named[0], sigma
-    if not isinstance(y.owner.op, MvNormalRV):
+    if not has_law(model, y, MvNormalRV):
         return None
     _, covariance = parameters(y)
     if covariance.owner is not None and isinstance(covariance.owner.op, DimShuffle):
@@ -257,15 +259,15 @@ def _noise(model: pm.Model, rv: TensorVariable) -> dict[str, TensorVariable]:
     """The noise that a latent variable is a function of, with rows along its first axis."""
     lengths = [length_of(model, rv, axis) for axis in range(1, rv.ndim)]
     kinds = {NormalRV: ("normal",), BernoulliRV: ("uniform",), MixtureRV: ("normal", "uniform")}
-    for op, names in kinds.items():
-        if isinstance(rv.owner.op, op) and rv.ndim > 0:
+    for kind, names in kinds.items():
+        if has_law(model, rv, kind) and rv.ndim > 0:
             return {
                 name: pt.tensor(f"{name} of {rv.name}", dtype="float64", shape=(None, *lengths))
                 for name in names
             }
     raise ValueError(
-        f"{describe(rv)} depends on the inputs and is {distribution(rv)}; known are layers that "
-        "are Normal, Bernoulli or mixtures of normals."
+        f"{describe(rv)} depends on the inputs and is {law_as_stated(model, rv)}; known "
+        "are layers that are Normal, Bernoulli or mixtures of normals."
     )
 
 
@@ -283,7 +285,7 @@ def _layer(
         mean, sigma = parameters(rv)
         return (of_each_row(model, rv, mean, container) + sigma * normal).astype(rv.dtype)
     component = rv.owner.inputs[2]
-    if len(rv.owner.inputs) != 3 or not isinstance(component.owner.op, NormalRV):
+    if len(rv.owner.inputs) != 3 or not has_law(model, component, NormalRV):
         raise ValueError(f"{describe(rv)} is a mixture of others than normals of one kind.")
     weights = rv.owner.inputs[1]
     above = pt.gt(uniform[..., None], weights.cumsum(-1)[..., :-1])
@@ -313,7 +315,7 @@ def _linear(
     found: list[TensorVariable] = []
     for rv in latents:
         alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, model.basic_RVs)
-        if alone and isinstance(rv.owner.op, NormalRV | MixtureRV):
+        if alone and has_law(model, rv, NormalRV, MixtureRV):
             with suppress(NotConjugate):
                 affine(mean, {*found, rv}, model.basic_RVs)
                 found.append(rv)

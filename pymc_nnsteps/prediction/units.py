@@ -21,6 +21,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.gates import match_gates
 from pymc_nnsteps.conditionals.piecewise import read_activation
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.prediction.forward import length_of
 from pymc_nnsteps.prediction.places import Place, Rows
@@ -114,7 +115,7 @@ def _components(
     """Components of the activations, and their noise beside these."""
     zero, one, infinity = (pt.constant(value, dtype="float64") for value in (0.0, 1.0, np.inf))
     if behind is None:
-        component = x.owner.inputs[2] if isinstance(x.owner.op, MixtureRV) else None
+        component = x.owner.inputs[2] if has_law(model, x, MixtureRV) else None
         if component is None or len(x.owner.inputs) != 3:
             return None
         weights, mean, sigma = map(followed, (x.owner.inputs[1], *parameters(component)))
@@ -125,12 +126,12 @@ def _components(
         return tuple(
             (weights[..., k], mean[..., k], sigma[..., k], -infinity, infinity) for k in range(n)
         ), zero
-    if not isinstance(x.owner.op, NormalRV):
+    if not has_law(model, x, NormalRV):
         return None
     mean, sigma = parameters(x)
     if depends_on(sigma, {behind}, model.basic_RVs):
         return None
-    if isinstance(behind.owner.op, BernoulliRV):
+    if has_law(model, behind, BernoulliRV):
         match_gates(model, behind)
         p = followed(parameters(behind)[0])
         gates = pt.ones_like(p).astype(behind.dtype)
@@ -139,7 +140,7 @@ def _components(
             (p, opened, zero, -infinity, infinity),
             (one - p, closed, zero, -infinity, infinity),
         ), followed(sigma)
-    if not isinstance(behind.owner.op, NormalRV):
+    if not has_law(model, behind, NormalRV):
         return None
     form = read_activation(model, behind, x)
     if form.offset is not None:

@@ -45,6 +45,14 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.entries import summed
 from pymc_nnsteps.conditionals.scales import CHILDREN, scaled_child
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import (
+    LINE,
+    POSITIVE,
+    has_foreign_density,
+    has_prior,
+    is_onto,
+    prior_kind,
+)
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.values import observed_values, substitute
@@ -89,14 +97,14 @@ def envelope(model: pm.Model) -> Envelope:
         if y.dtype not in discrete_dtypes:
             if stated_in(y.owner.inputs, model.basic_RVs).isdisjoint(free):
                 continue
-            if is_partly_observed(y):
+            if is_partly_observed(model, y):
                 _require_fixed_covariance(model, y)
                 log_density -= _normal_given_siblings(model, y, at_mean=True)
                 ratios.append(log_density)
                 continue
             mode = _mode(model, y)
             log_density -= pm.logp(y, mode, warn_rvs=False)
-            role = CHILDREN.get(type(y.owner.op))
+            role = CHILDREN.get(prior_kind(model, y))
             if role is not None:
                 _raise_scales(model, y, role.scale, -pt.ones_like(mode), powers)
         ratios.append(log_density.sum())
@@ -113,20 +121,31 @@ def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
     Raises
     ------
     ValueError
-        If that is not known.
+        If that is not known, or the density of a free variable is not that of what is drawn.
     """
+    for rv in model.free_RVs:
+        if has_foreign_density(rv):
+            raise ValueError(
+                f"{describe(rv)} is {distribution(rv)}, which its draws need not have; "
+                "rejection_sample needs priors of PyMC."
+            )
+    for y in model.observed_RVs:
+        if not is_onto(model, y, LINE):
+            raise ValueError(
+                f"{describe(y)} is observed with a transform; transform its data instead."
+            )
     values = {rv: rv.type() for rv in model.free_RVs}
     values_and_data = {**values, **observed_values(model)}
     terms = conditional_logp(values_and_data, warn_rvs=False)
     given = {value: rv for rv, value in values.items()}
     densities = {rv: substitute([terms[value]], given)[0] for rv, value in values_and_data.items()}
-    densities |= {y: _given_siblings(model, y) for y in model.observed_RVs if is_partly_observed(y)}
-    return densities
+    partly = [y for y in model.observed_RVs if is_partly_observed(model, y)]
+    return densities | {y: _given_siblings(model, y) for y in partly}
 
 
-def is_partly_observed(y: TensorVariable) -> bool:
+def is_partly_observed(model: pm.Model, y: TensorVariable) -> bool:
     """Whether a variable is a part of random vectors, of which others are not observed."""
-    return isinstance(y.owner.op, PartialObservedRV) and y.owner.op.ndim_supp > 0
+    return has_prior(model, y, PartialObservedRV) and y.owner.op.ndim_supp > 0
 
 
 def _given_siblings(model: pm.Model, y: TensorVariable) -> TensorVariable:
@@ -137,7 +156,7 @@ def _given_siblings(model: pm.Model, y: TensorVariable) -> TensorVariable:
     whole, mask = y.owner.inputs
     if y.dtype in discrete_dtypes:
         return pt.log(pt.all(pt.eq(whole[~mask], model.rvs_to_values[y])))
-    if isinstance(whole.owner.op, MvNormalRV):
+    if has_prior(model, whole, MvNormalRV):
         return _normal_given_siblings(model, y, at_mean=False)
     raise ValueError(
         f"{describe(y)} is a part of vectors with the distribution {distribution(whole)}: "
@@ -185,7 +204,7 @@ def _require_fixed_covariance(model: pm.Model, y: TensorVariable) -> None:
 
 def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
     """Where the density of ``y`` is greatest, if its height depends on its scale alone."""
-    op = type(y.owner.op)
+    op = prior_kind(model, y)
     if op not in LOCATION:
         raise NotConjugate(f"the density of {describe(y)}, {distribution(y)}, has no known bound")
     given = parameters(y)
@@ -224,7 +243,7 @@ def _tilted(
     model: pm.Model, v: TensorVariable, powers: dict[TensorVariable, NDArray[np.floating]]
 ) -> TensorVariable:
     """A variable with the prior of ``v`` times a power of it."""
-    op, given, power = type(v.owner.op), parameters(v), powers[v]
+    op, given, power = prior_kind(model, v, POSITIVE), parameters(v), powers[v]
     rng, size = v.owner.inputs[0], v.owner.op.size_param(v.owner)
     if op not in (GammaRV, ExponentialRV, InvGammaRV):
         raise NotConjugate(

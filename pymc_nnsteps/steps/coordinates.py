@@ -13,7 +13,8 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import has_prior
+from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.steps.covariance import inverted, unbatched
 from pymc_nnsteps.steps.target import moved_with
@@ -46,17 +47,10 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
         If the prior is not Gaussian, is transformed, or depends on a variable of the block or on
         one that moves with it.
     """
-    op = rv.owner.op
-    if not isinstance(op, NormalRV | MvNormalRV):
+    if not has_prior(model, rv, NormalRV, MvNormalRV):
         raise ValueError(
-            f"{describe(rv)} has the prior {distribution(rv)}, but this step needs a Normal or "
-            "MvNormal one; leave the variable to another step."
-        )
-    transform = model.rvs_to_transforms[rv]
-    if transform is not None:
-        raise ValueError(
-            f"{describe(rv)} is constrained by the transform {type(transform).__name__}, so that "
-            "its prior is not Gaussian; leave the variable to another step."
+            f"{describe(rv)} has the prior {law_as_stated(model, rv)}, but this step needs an "
+            "unconstrained Normal or MvNormal one; leave the variable to another step."
         )
     stated = stated_in(rv.owner.inputs, model.basic_RVs)
     if others := stated.intersection(moved_with(model, list(block))):
@@ -67,7 +61,7 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
         )
     mean, spread = parameters(rv)
     mean = mean.astype(rv.dtype)
-    if isinstance(op, MvNormalRV):
+    if has_prior(model, rv, MvNormalRV):
         return _multivariate(mean, unbatched(spread))
     sigma = spread.astype(rv.dtype)
     return Coordinates(lambda xi: mean + sigma * xi, lambda u: (u - mean) / sigma)

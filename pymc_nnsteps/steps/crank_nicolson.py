@@ -22,6 +22,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
+from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.steps.coordinates import Coordinates, whitened
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
@@ -288,11 +289,7 @@ def gaussian_variables(model: pm.Model, vars: Vars) -> list[TensorVariable]:
     """The variables that are asked for; None: all with Gaussian priors."""
     if vars is not None:
         return chosen(model, vars)
-    found = [
-        rv
-        for rv in model.free_RVs
-        if isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms[rv] is None
-    ]
+    found = [rv for rv in model.free_RVs if has_prior(model, rv, NormalRV, MvNormalRV)]
     if not found:
         raise ValueError("No free variable of the model has a Normal or MvNormal prior.")
     return found

@@ -41,6 +41,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import dependents, depends_on, parameters, unwrapped
 from pymc_nnsteps.steps.prior_precision import prior_precision
@@ -118,20 +119,18 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
 def _output(model: pm.Model, factor: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     """What a variable is seen through, and the largest curvature of its log density in that."""
     given = () if factor in model.potentials else parameters(factor)
-    match factor.owner.op:
-        case NormalRV():
-            mean, sigma = given
-            return mean, pt.sqr(1 / sigma)
-        case StudentTRV():
-            nu, mean, sigma = given
-            return mean, (1 + 1 / nu) * pt.sqr(1 / sigma)
-        case BernoulliRV() | CategoricalRV():
-            link = unwrapped(given[0]).owner
-            if link is not None and (
-                isinstance(link.op, Softmax)
-                or isinstance(getattr(link.op, "scalar_op", None), Sigmoid)
-            ):
-                return link.inputs[0], pt.constant(0.25)
+    if has_prior(model, factor, NormalRV):
+        mean, sigma = given
+        return mean, pt.sqr(1 / sigma)
+    if has_prior(model, factor, StudentTRV):
+        nu, mean, sigma = given
+        return mean, (1 + 1 / nu) * pt.sqr(1 / sigma)
+    if has_prior(model, factor, BernoulliRV, CategoricalRV):
+        link = unwrapped(given[0]).owner
+        if link is not None and (
+            isinstance(link.op, Softmax) or isinstance(getattr(link.op, "scalar_op", None), Sigmoid)
+        ):
+            return link.inputs[0], pt.constant(0.25)
     raise NotConjugate(f"the curvature of {describe(factor)} is not known")
 
 

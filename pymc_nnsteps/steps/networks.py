@@ -32,6 +32,7 @@ from pymc_nnsteps.conditionals.scales import PRIORS
 from pymc_nnsteps.conditionals.table import laws_of
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 
 
@@ -225,7 +226,7 @@ def _unconstrained(model: pm.Model) -> list[TensorVariable]:
 def _scales_of(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
     """Positive free variables that control ``variables``, at every level."""
     scales: set[TensorVariable] = set()
-    positive = [rv for rv in model.free_RVs if type(rv.owner.op) in PRIORS]
+    positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in PRIORS]
     for rv in reversed(positive):
         if not (variables | scales).isdisjoint(children(model, rv)):
             scales.add(rv)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.known import prior_kind
 from pymc_nnsteps.graphs.search import depends_on, parameters
 
 
@@ -28,7 +28,7 @@ def _laplace(mu: TensorVariable, b: TensorVariable) -> TensorVariable:
     return pt.sqr(1 / b)
 
 
-PRECISIONS: dict[type[RandomVariable], Callable[..., TensorVariable]] = {
+PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
     NormalRV: _normal,
     StudentTRV: _student_t,
     LaplaceRV: _laplace,
@@ -61,8 +61,8 @@ def prior_precision(
     array([4.])
     >>> prior_precision(model, w, [w, tau])
     """
-    rule = PRECISIONS.get(type(rv.owner.op))
-    if rule is None or model.rvs_to_transforms[rv] is not None:
+    rule = PRECISIONS.get(prior_kind(model, rv))
+    if rule is None:
         return None
     given = parameters(rv)
     others = [variable for variable in moved if variable is not rv]

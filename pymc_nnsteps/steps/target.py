@@ -17,6 +17,7 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -103,11 +104,10 @@ def gradient_of(
 
 
 def _is_multivariate_normal(model: pm.Model, factor: TensorVariable) -> bool:
-    if factor in model.potentials or not isinstance(factor.owner.op, MvNormalRV):
+    if factor in model.potentials or not has_prior(model, factor, MvNormalRV):
         return False
     covariance = unbatched(parameters(factor)[1])
-    is_plain = factor in model.observed_RVs or model.rvs_to_transforms[factor] is None
-    return is_plain and covariance.ndim == 2 and inverted(covariance) is None
+    return covariance.ndim == 2 and inverted(covariance) is None
 
 
 def _multivariate_normal(model: pm.Model, rv: TensorVariable) -> TensorVariable:

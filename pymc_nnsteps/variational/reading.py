@@ -25,7 +25,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.conditionals.scales import PRIORS
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import POSITIVE, has_law, prior_kind
+from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, unwrapped
 from pymc_nnsteps.variational.laws import GIG
 from pymc_nnsteps.variational.network import LayerPrior, Network
@@ -188,8 +189,10 @@ class _Reader:
 
     def normal(self, rv: TensorVariable, role: str) -> tuple[TensorVariable, TensorVariable]:
         """Mean and standard deviation."""
-        if not isinstance(rv.owner.op, NormalRV):
-            raise NotConjugate(f"{describe(rv)}, {role}, is {distribution(rv)}, not Normal")
+        if not has_law(self.model, rv, NormalRV):
+            raise NotConjugate(
+                f"{describe(rv)}, {role}, is {law_as_stated(self.model, rv)}, not Normal"
+            )
         mu, sigma = parameters(rv)
         return unwrapped(mu), unwrapped(sigma)
 
@@ -217,7 +220,7 @@ class _Reader:
         operands = _operands(mean, scalar.Mul)
         if operands is not None and len(operands) == 2:
             for gamma, z in (operands, operands[::-1]):
-                if gamma in self.model.free_RVs and isinstance(gamma.owner.op, BernoulliRV):
+                if gamma in self.model.free_RVs and has_law(self.model, gamma, BernoulliRV):
                     return z, gamma, sigma, self.temperature(gamma, z)
         raise NotConjugate(f"the mean of {describe(a)} is not read as gamma * z with gates gamma")
 
@@ -246,10 +249,10 @@ class _Reader:
                 f"the standard deviation of {describe(y)} is not read as the root of one free "
                 "variable with an entry for each unit"
             )
-        if not isinstance(factors[0].owner.op, InvGammaRV):
+        if not has_law(self.model, factors[0], InvGammaRV, support=POSITIVE):
+            stated = law_as_stated(self.model, factors[0])
             raise NotConjugate(
-                f"{describe(factors[0])} is {distribution(factors[0])}; noise variances must be "
-                "InverseGamma"
+                f"{describe(factors[0])} is {stated}; noise variances must be InverseGamma"
             )
         return factors[0]
 
@@ -321,11 +324,12 @@ class _Reader:
 
     def law(self, rv: TensorVariable, shape: tuple[int | None, ...]) -> GIG:
         """The generalised inverse Gaussian prior of a scale."""
-        read = PRIORS.get(type(rv.owner.op))
+        read = PRIORS.get(prior_kind(self.model, rv, POSITIVE))
         if read is None or rv.type.shape != shape:
             raise NotConjugate(
-                f"{describe(rv)} is {distribution(rv)} of shape {rv.type.shape}; a scale must be "
-                f"gamma, inverse gamma or generalised inverse Gaussian, of shape {shape}"
+                f"{describe(rv)} is {law_as_stated(self.model, rv)} of shape {rv.type.shape}; a "
+                f"scale must be gamma, inverse gamma or generalised inverse Gaussian, of shape "
+                f"{shape}"
             )
         exponents = read(*parameters(rv))
         nu, delta2, lambda2 = (
@@ -337,7 +341,7 @@ class _Reader:
         for part in (delta2, lambda2):
             if np.any(part == 0) and not np.all(part == 0):
                 raise NotConjugate(f"the entries of {describe(rv)} have laws of several families")
-        if isinstance(rv.owner.op, InvGammaRV) and rv.ndim == 1:
+        if has_law(self.model, rv, InvGammaRV, support=POSITIVE) and rv.ndim == 1:
             return GIG(float(nu.flat[0]), delta2, lambda2)
         return GIG(float(nu.flat[0]), _squeezed(delta2), _squeezed(lambda2))
 

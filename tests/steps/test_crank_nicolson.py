@@ -226,10 +226,10 @@ def model():
 
 
 BAD = {
-    "lognormal": ({"vars": ["rate"]}, "^rate has the prior LogNormal, but this step needs"),
+    "lognormal": ({"vars": ["rate"]}, "^rate has the prior LogNormal .*, but this step needs"),
     "discrete": ({"vars": ["f", "count"]}, "^count has the prior Poisson"),
     "zero sum": ({"vars": ["contrast"]}, "^contrast has the prior ZeroSumNormal"),
-    "transformed": ({"vars": ["size"]}, "^size is constrained by the transform LogTransform"),
+    "transformed": ({"vars": ["size"]}, "^size has the prior .* with the transform LogTransform"),
     "block": ({"vars": ["f", "g"]}, "^g has a prior that depends on f, a variable of the same"),
     "unknown": ({"vars": ["h"]}, "^vars must be free variables of the model .*; got 'h'"),
     "no variable": ({"vars": [3]}, "^vars must be free variables of the model .*; got 3"),

@@ -1,0 +1,162 @@
+"""Whether a random variable has the law that its operation says.
+
+A reader never asks an operation for its class: :func:`kind_of` does, and answers only where the
+density that PyMC computes is the one that belongs to exactly this class. A subclass, which
+dispatch would resolve to its parent, and a class whose density somebody has registered anew are
+:class:`Unknown`. That is all that the children of a variable have to satisfy. What a reader
+draws or integrates over has to have a law of its own besides (:func:`has_law`): a transform may
+cut it off, and a potential may weigh it.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.transforms import Interval, LogExpM1, LogOddsTransform, LogTransform
+from pymc.logprob.abstract import _logprob
+from pymc.logprob.transforms import IntervalTransform, Transform
+from pytensor.graph.basic import Variable, equal_computations
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.search import depends_on
+from pymc_nnsteps.graphs.values import constant_or_none
+
+AUTHORS = ("pymc", "pymc_nnsteps")
+"""Packages whose densities are what the names of their distributions say."""
+
+
+class Unknown:
+    """The kind of a variable whose density is nobody's that is known here."""
+
+
+def kind_of(rv: Variable) -> type:
+    """Class of the operation that draws a variable, if it says what its density is.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pytensor.tensor.random.basic import NormalRV
+    >>> kind_of(pm.Normal.dist()).__name__
+    'NormalRV'
+    >>> class Tempered(NormalRV):
+    ...     pass
+    >>> kind_of(Tempered()(0, 1, rng=pm.pytensorf.shared_rng(), return_next_rng=True)[1]).__name__
+    'Unknown'
+    """
+    if rv.owner is None:
+        return Unknown
+    kind: Any = type(rv.owner.op)
+    density = _logprob.registry.get(kind)
+    return kind if density is not None and _is_stated_for(density, kind) else Unknown
+
+
+def has_foreign_density(rv: Variable) -> bool:
+    """Whether somebody else states the density of a variable, or that of a parent class is used."""
+    kinds = type(rv.owner.op).__mro__[:-1]
+    return kind_of(rv) is Unknown and any(kind in _logprob.registry for kind in kinds)
+
+
+def is_a(rv: Variable, *kinds: type) -> bool:
+    """Whether a variable has the density of one of these kinds, given its parameters."""
+    return kind_of(rv) in kinds
+
+
+@cache
+def _is_stated_for(density: Callable[..., Any], kind: Any) -> bool:
+    """Whether a density is one of PyMC's, or of this package, for operations of a kind.
+
+    PyMC registers the method ``logp`` of a distribution inside a function of its own.
+    """
+    if not inspect.isfunction(density):
+        return False
+    method = inspect.getclosurevars(density).nonlocals.get("class_logp")
+    stated = density if method is None else inspect.unwrap(method)
+    if not inspect.isfunction(stated):
+        return False
+    author = str(stated.__globals__["__name__"])
+    if author.partition(".")[0] not in AUTHORS:
+        return False
+    owner = getattr(sys.modules[author], stated.__qualname__.partition(".")[0], None)
+    return method is None or getattr(owner, "rv_type", None) is kind
+
+
+Bound = TensorVariable | float | None
+Support = tuple[Bound, Bound] | type[Transform]
+"""An interval, None where it has no bound; of vectors and matrices the transform onto it."""
+
+LINE: Support = (None, None)
+POSITIVE: Support = (0.0, None)
+UNIT: Support = (0.0, 1.0)
+
+
+def prior_kind(model: pm.Model, rv: TensorVariable, support: Support = LINE) -> type:
+    """Kind of a variable whose density given its parents is not cut off by a transform.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rv : TensorVariable
+        A random variable of ``model``.
+    support : Support
+        Of the kind, for this variable.
+    """
+    return kind_of(rv) if is_onto(model, rv, support) else Unknown
+
+
+def has_prior(model: pm.Model, rv: TensorVariable, *kinds: type, support: Support = LINE) -> bool:
+    """Whether the density of a variable given its parents is that of a kind, and not cut off."""
+    return prior_kind(model, rv, support) in kinds
+
+
+def has_law(model: pm.Model, rv: TensorVariable, *kinds: type, support: Support = LINE) -> bool:
+    """Whether a variable has such a prior and no potential depends on it."""
+    return has_prior(model, rv, *kinds, support=support) and potential_on(model, rv) is None
+
+
+def potential_on(model: pm.Model, rv: TensorVariable) -> Variable | None:
+    """A potential that a variable enters, not through others."""
+    found = (each for each in model.potentials if depends_on(each, {rv}, model.basic_RVs))
+    return next(found, None)
+
+
+def is_onto(model: pm.Model, rv: TensorVariable, support: Support) -> bool:
+    """Whether the values that a model may hold for a variable are all of its support.
+
+    Where there is no transform it is the density that is zero elsewhere. Data of an observed
+    variable with a transform are not its values, but what PyMC transforms to these.
+    """
+    transform = model.rvs_to_transforms.get(rv)
+    if transform is None or rv not in model.free_RVs:
+        return transform is None
+    image = _image(transform, rv)
+    if isinstance(support, type) or isinstance(image, type):
+        return image is support
+    return all(map(_is_same, image, support))
+
+
+def _image(transform: Transform, rv: TensorVariable) -> Support:
+    kind = type(transform)
+    if kind in (LogTransform, LogExpM1):
+        return POSITIVE
+    if kind is LogOddsTransform:
+        return UNIT
+    if kind in (Interval, IntervalTransform):
+        lower, upper = transform.args_fn(*rv.owner.inputs)
+        return lower, upper
+    return kind
+
+
+def _is_same(first: Bound, second: Bound) -> bool:
+    """Whether two bounds are one number, or one expression."""
+    if first is None or second is None:
+        return first is second
+    one, other = pt.as_tensor(first), pt.as_tensor(second)
+    values = constant_or_none(one), constant_or_none(other)
+    if values[0] is None or values[1] is None:
+        return bool(equal_computations([one], [other]))
+    return bool(np.all(values[0] == values[1]))
