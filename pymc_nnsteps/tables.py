@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+from pytensor import config
 
-__all__ = ["Table", "as_text", "numbers", "require_same_rows"]
+__all__ = ["Table", "as_text", "in_type", "numbers", "require_same_rows"]
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,34 @@ def numbers(
     return Table(_plain(name, data, advice))
 
 
+def in_type(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Numbers in a type, or in floatX where this is of integers or booleans and they are not.
+
+    What is too large for a type is infinite.
+
+    Parameters
+    ----------
+    values : ndarray of bool, int or float
+    dtype : dtype_like
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> in_type(np.array([1.0, 2.0]), "int64"), in_type(np.array([0.5, 2.0]), "int64")
+    (array([1, 2]), array([0.5, 2. ]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = values.astype(dtype)
+        if cast.dtype.kind == "f" or np.array_equal(cast, values):
+            return cast
+        return values.astype(config.floatX)
+
+
 def require_same_rows(X: object, y: object) -> None:
     """Check that rows of inputs and targets with labels are in the same order.
 
-    Rows without labels, and those whose labels are but the numbers 0, 1, ... while the others
-    are labelled in another way, are paired by their positions.
+    Rows without labels, and those whose labels are but the numbers 0, 1, ... while the labels of
+    the others are no numbers, are paired by their positions.
 
     Parameters
     ----------
@@ -127,9 +151,10 @@ def require_same_rows(X: object, y: object) -> None:
     inputs, targets = _rows(X, ("obs", "feature")), _rows(y, ("obs", "output"))
     if inputs is None or targets is None or inputs.equals(targets):
         return
-    numbered = _are_positions(inputs) or _are_positions(targets)
     same = len(inputs) == len(targets) and set(inputs) == set(targets)
-    if same or not numbered:
+    numeric = sum(pd.api.types.is_numeric_dtype(labels) for labels in (inputs, targets))
+    numbered = _are_positions(inputs) or _are_positions(targets)
+    if same or numeric != 1 or not numbered:
         how = "the row labels of X in another order" if same else "other row labels than X"
         raise ValueError(
             f"y has {how}; put its rows in the order of X by their labels, such as "

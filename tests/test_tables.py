@@ -173,7 +173,16 @@ PAIRS = {
     "same": (pd.DataFrame(X, index=ROWS), pd.Series(Y, index=ROWS), None),
     "numbered targets": (pd.DataFrame(X, index=ROWS), pd.Series(Y), None),
     "numbered inputs": (pd.DataFrame(X), pd.Series(Y, index=ROWS), None),
-    "part of a table": (pd.DataFrame(X, index=range(1, 12, 2)), pd.Series(Y), None),
+    "part of a table": (
+        pd.DataFrame(X, index=range(1, 12, 2)),
+        pd.Series(Y),
+        "other row labels than X",
+    ),
+    "shifted": (
+        pd.DataFrame(X),
+        pd.Series(Y, index=range(3, 9)),
+        "other row labels than X",
+    ),
     "arrays": (X, pd.Series(Y, index=ROWS), None),
     "shuffled": (
         pd.DataFrame(X, index=SHUFFLED),

@@ -22,10 +22,10 @@ from pymc_nnsteps.diagnostics.thermalization import Thermalization
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing
-from pymc_nnsteps.prediction.columns import find_column
+from pymc_nnsteps.prediction.columns import evenly_spread, find_column
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container
-from pymc_nnsteps.prediction.posterior import posterior_of
+from pymc_nnsteps.prediction.posterior import others_of, posterior_of, sampled_rows
 
 SHOWN = 4
 """Panels of function values that are shown of many."""
@@ -235,6 +235,9 @@ def plot_predictions(
 ) -> Any:
     """Plot predictive bands over one input, with the data; other inputs are at their medians.
 
+    The data are those that the model was sampled with, which the result of ``pm.sample`` has
+    stored; with the posterior alone, those that the model holds at present.
+
     Parameters
     ----------
     idata : DataTree or Dataset
@@ -280,18 +283,21 @@ def plot_predictions(
     require_choice("kind", kind, get_args(Kind))
     model = model_or_context(model)
     container = input_container("inputs", model, inputs)
-    X = container.get_value()
+    X = sampled_rows(idata, container)
     column = find_column("feature", model, container, feature)
     position, label = column.position, column.name
-    grid = np.tile(np.median(X, axis=0), (GRID, 1))
-    grid[:, position] = np.linspace(X[:, position].min(), X[:, position].max(), GRID)
+    points = evenly_spread(X[:, position], GRID)
+    grid = np.tile(_medians(X), (len(points), 1))
+    grid[:, position] = points
     f = function_values("inputs", idata, grid, model, container.name)
     [y] = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
     if not y.dtype.startswith("float"):
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
     if not 0 <= output < f.sizes["output"]:
         raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
-    observed = model.rvs_to_values[y].eval().reshape((len(X), -1))[:, output]
+    stored = others_of(idata).get("observed_data", {})
+    data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
+    observed = data.reshape((len(X), -1))[:, output]
     values = f.values
     if kind == "response":
         values = _responses(idata, model, container, grid, y, random_seed)
@@ -300,9 +306,7 @@ def plot_predictions(
             "predictions": _dataset(y.name, values.reshape((*f.shape[:3], -1))[..., output]),
             "predictions_constant_data": _dataset(label, grid[:, position]),
             "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
-            "observed_data": xr.Dataset(
-                {y.name: ("obs", observed.reshape((len(X), -1))[:, output])}
-            ),
+            "observed_data": xr.Dataset({y.name: ("obs", observed)}),
         }
     )
     options.setdefault("smooth", False)
@@ -325,6 +329,13 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
         options["figure_kwargs"] = (
             figure | {"layout": "constrained"} | options.get("figure_kwargs", {})
         )
+
+
+def _medians(X: NDArray[Any]) -> NDArray[Any]:
+    """Of each column; of one of integers a value that it has."""
+    whole = (np.rint(X) == X).all(axis=0)
+    lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
+    return lower if whole.all() else np.where(whole, lower, np.median(X, axis=0))
 
 
 def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:

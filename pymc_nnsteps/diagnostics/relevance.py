@@ -17,7 +17,7 @@ from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.search import model_or_context, parameters, stated_in
 from pymc_nnsteps.prediction.new_inputs import input_container
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, sampled_rows
 
 __all__ = ["Relevance", "relevance"]
 
@@ -66,7 +66,9 @@ def relevance(
 
     .. math:: r_j = \operatorname{sd}(x_j) \Big( \frac{1}{D} \sum_d s_{dj}^2 \Big)^{1/2}:
 
-    how far the input typically moves a unit. It is learnt by automatic relevance determination
+    how far the input typically moves a unit. The standard deviation of an input is over the rows
+    that the model was sampled with, which the result of ``pm.sample`` has stored; with the
+    posterior alone, over those that the model holds at present. It is learnt by automatic relevance determination
     (the precisions ``tau_ih1_unit`` of :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1``
     of :func:`~pymc_nnsteps.bow_tie`) and by the same written by hand. Scales are known less well
     than function values, and inputs that say the same share what they matter:
@@ -120,7 +122,7 @@ def relevance(
         )
     posterior = posterior_of(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
-    spread = container.get_value(borrow=True).std(axis=0)
+    spread = sampled_rows(idata, container).std(axis=0)
     scales = {
         rv.name: ((*SAMPLES, dim), spread * _typical(model, rv, dim, values))
         for rv, values in zip(

@@ -1,12 +1,14 @@
 """Columns of a model's inputs, by position or by name."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
-__all__ = ["Column", "find_column"]
+__all__ = ["Column", "evenly_spread", "find_column"]
 
 TAKEN = {"chain", "draw", "obs", "output"}
 """Names of dimensions of predictions."""
@@ -66,3 +68,9 @@ def find_column(
     label = labels[position]
     has_name = isinstance(label, str) and label not in TAKEN
     return Column(position, label if has_name else f"{container.name}[{label}]")
+
+
+def evenly_spread(values: NDArray[Any], n: int) -> NDArray[Any]:
+    """At most ``n`` values over the range of a column: integers where it holds these."""
+    grid = np.linspace(float(values.min()), float(values.max()), n)
+    return grid if values.dtype.kind == "f" else np.unique(grid.round()).astype(values.dtype)

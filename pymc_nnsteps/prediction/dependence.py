@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.prediction.columns import Column, find_column
+from pymc_nnsteps.prediction.columns import Column, evenly_spread, find_column
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, thinned
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, sampled_rows, thinned
 
 __all__ = ["PARTS", "Features", "partial_dependence"]
 
@@ -47,7 +47,9 @@ def partial_dependence(
     .. math:: \bar f(v) = \frac{1}{n} \sum_{i=1}^n f(x_i \text{ with } x_{ij} = v)
 
     is a function of the weights, of which there is one for each draw. Where inputs depend on each
-    other the average is also over rows that no data are like.
+    other the average is also over rows that no data are like. The data are those that the model was
+    sampled with, which the result of ``pm.sample`` has stored; with the posterior alone, those that
+    the model holds at present.
 
     Parameters
     ----------
@@ -56,8 +58,9 @@ def partial_dependence(
     features : int or str, or a pair of these
         Columns of the inputs, or their names.
     points : int, optional
-        Values of each input, evenly spread over the range of the data; or all that the data have,
-        if these are no more. 31 of one input, 15 of each of two, if not given.
+        Values of each input, evenly spread over the range of the data, and rounded where these are
+        of an integer type; or all that the data have, if these are no more. 31 of one input, 15 of
+        each of two, if not given.
     rows : int
         Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
     draws : int
@@ -111,7 +114,7 @@ def partial_dependence(
     if len(columns) not in (1, 2) or columns[0] in columns[1:]:
         raise ValueError(f"features must be a column, or a pair of two; got {features!r}.")
     points = POINTS[len(columns)] if points is None else positive_integer("points", points)
-    X = container.get_value()
+    X = sampled_rows(idata, container)
     grids = [_grid(X[:, column.position], points) for column in columns]
     data = X[np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)]
     posterior = thinned(posterior_of(idata), draws, "draws")
@@ -125,7 +128,7 @@ def partial_dependence(
 def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
     """Values to set an input to."""
     known = np.unique(values)
-    return known if len(known) <= points else np.linspace(known[0], known[-1], points)
+    return known if len(known) <= points else evenly_spread(known, points)
 
 
 def _averages(

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import DTypeLike
 from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.builders import infer_shape
 from pytensor.compile.sharedvalue import SharedVariable
@@ -50,7 +52,10 @@ class ForwardPass:
 
 
 def forward_pass(
-    model: pm.Model, container: TensorSharedVariable, output_name: str | None = None
+    model: pm.Model,
+    container: TensorSharedVariable,
+    output_name: str | None = None,
+    dtype: DTypeLike | None = None,
 ) -> ForwardPass:
     """Mean of the observed variable with all latent layers at their means.
 
@@ -61,6 +66,8 @@ def forward_pass(
         The data container of the inputs.
     output_name : str, optional
         Name of a ``pm.Deterministic`` to compute in place of the mean.
+    dtype : dtype_like, optional
+        Type of the inputs; the container's if not given.
 
     Returns
     -------
@@ -79,7 +86,7 @@ def forward_pass(
         output, name = _output(model, y, container, latents)
     else:
         output, name = _named_output(model, output_name, container), output_name
-    inputs, stand_ins = stand_ins_of(model, container, y, [output])
+    inputs, stand_ins = stand_ins_of(model, container, y, [output], dtype)
     known: dict[Variable, tuple[Variable, Place]] = {
         weight: (stand_in, None) for weight, stand_in in stand_ins.items()
     }
@@ -136,6 +143,7 @@ def stand_ins_of(
     container: TensorSharedVariable,
     y: TensorVariable,
     outputs: Sequence[TensorVariable],
+    dtype: DTypeLike | None = None,
 ) -> tuple[TensorVariable, dict[TensorVariable, TensorVariable]]:
     """What stands for the inputs, and for each variable that is taken from the posterior.
 
@@ -147,6 +155,8 @@ def stand_ins_of(
         The observed variable.
     outputs : sequence of TensorVariable
         What is to be computed.
+    dtype : dtype_like, optional
+        Type of the inputs; the container's if not given.
 
     Returns
     -------
@@ -158,7 +168,8 @@ def stand_ins_of(
     weights = [rv for rv in model.free_RVs if rv not in latents]
     learnt = _learnt(model, _targets(model, y, outputs), container)
     shape = (None, *container.get_value().shape[1:])
-    inputs = pt.tensor(container.name, dtype=container.dtype, shape=shape)
+    kind = np.dtype(dtype or container.dtype)
+    inputs = pt.tensor(container.name, dtype=kind.name, shape=shape)
     return inputs, {variable: stand_in_for(model, variable) for variable in [*weights, *learnt]}
 
 

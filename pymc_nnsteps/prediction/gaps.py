@@ -64,7 +64,10 @@ def _whole(observed: TensorVariable, mask: Mask) -> TensorVariable | None:
     op = observed.owner.op
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0:
         return None
-    found = [_of_all_entries(parameter, mask) for parameter in parameters(observed)]
+    found = [
+        _of_all_entries(parameter, mask, n_axes)
+        for parameter, n_axes in zip(parameters(observed), op.ndims_params, strict=True)
+    ]
     stated = [parameter for parameter in found if parameter is not None]
     if len(stated) < len(found):
         return None
@@ -72,19 +75,25 @@ def _whole(observed: TensorVariable, mask: Mask) -> TensorVariable | None:
     return whole if whole.ndim == mask.ndim else None
 
 
-def _of_all_entries(parameter: TensorVariable, mask: Mask) -> TensorVariable | None:
-    """A parameter of all entries, given that of the entries of a mask."""
+def _of_all_entries(parameter: TensorVariable, mask: Mask, n_axes: int) -> TensorVariable | None:
+    """A parameter of all entries, given that of the entries of a mask.
+
+    Each entry has ``n_axes`` axes, which come last.
+    """
     if parameter.owner is None or not isinstance(parameter.owner.op, AdvancedSubtensor):
-        return parameter[0] if parameter.type.broadcastable == (True,) else None
+        is_one = parameter.ndim == 1 + n_axes and parameter.type.broadcastable[0]
+        return parameter[0] if is_one else None
     full, *indices = parameter.owner.inputs
-    if full.ndim != mask.ndim:
+    if full.ndim != mask.ndim + n_axes:
         return None
-    stated = [1 if one else n for one, n in zip(full.type.broadcastable, mask.shape, strict=True)]
+    repeated = full.type.broadcastable[: mask.ndim]
+    stated = [1 if one else n for one, n in zip(repeated, mask.shape, strict=True)]
     positions = np.arange(np.prod(stated)).reshape(stated)
     with suppress(ValueError, TypeError):
-        picked = parameter.owner.op.make_node(pt.constant(positions), *indices).outputs[0]
+        entries = pt.constant(np.expand_dims(positions, tuple(range(mask.ndim, full.ndim))))
+        picked = parameter.owner.op.make_node(entries, *indices).outputs[0]
         wanted = np.broadcast_to(positions, mask.shape)[mask]
-        if np.array_equal(picked.eval(mode="FAST_COMPILE"), wanted):
+        if np.array_equal(picked.eval(mode="FAST_COMPILE").ravel(), wanted):
             return full
     return None
 

@@ -153,13 +153,24 @@ class Integrator:
         weights : sequence of ndarray
             Values of the network's weights, in their order.
         """
+        [seen] = np.nonzero(~self._missing.all(axis=1))
+        if len(seen) == self.n_obs:
+            return self._of_rows(seen, weights)
+        log, error = np.zeros(self.n_obs), np.zeros(self.n_obs)
+        if len(seen):
+            found = self._of_rows(seen, weights)
+            log[seen], error[seen] = found.log, found.standard_error
+        return Integral(log, error)
+
+    def _of_rows(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
+        """The likelihood of rows that are not missing as a whole."""
         if self._sums is None:
-            return self._by_draws(np.arange(len(self._X)), weights)
-        log = self._log_of_sums(self._sums, weights)
+            return self._by_draws(rows, weights)
+        log = self._log_of_sums(self._sums, rows, weights)
         error = np.zeros(len(log))
         [lost] = np.nonzero(np.isnan(log))
         if len(lost):
-            drawn = self._by_draws(lost, weights)
+            drawn = self._by_draws(rows[lost], weights)
             log[lost], error[lost] = drawn.log, drawn.standard_error
         return Integral(log, error)
 
@@ -180,16 +191,18 @@ class Integrator:
         error = relative.std(axis=1, ddof=1) / n_draws**0.5 if n_draws > 1 else np.zeros(len(log))
         return Integral(log, error)
 
-    def _log_of_sums(self, units: Units, weights: Sequence[np.ndarray]) -> Numbers:
+    def _log_of_sums(
+        self, units: Units, rows: NDArray[np.intp], weights: Sequence[np.ndarray]
+    ) -> Numbers:
         """The likelihood of sums of units."""
-        none = np.zeros((len(self._X), *units.activations.type.shape[1:]))
-        offset, variance, *components = self._sum_function(self._X, none, *weights)
+        X, y = self._X[rows], self._y[rows, 0]
+        none = np.zeros((len(X), *units.activations.type.shape[1:]))
+        offset, variance, *components = self._sum_function(X, none, *weights)
         law = sums.Sum(offset, variance, *components)
         if not isinstance(self._network.law, Threshold):
-            log = sums.log_density(law, self._y[:, 0].astype(float))
-            return np.where(self._missing[:, 0], 0.0, log)
+            return sums.log_density(law, y.astype(float))
         above, below = sums.log_tail(law, self._network.law.level)
-        return np.where((self._y[:, 0] > 0) == self._network.law.increasing, above, below)
+        return np.where((y > 0) == self._network.law.increasing, above, below)
 
     def _log_weights(
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]

@@ -10,6 +10,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.prediction.entries import require_entries
 from pymc_nnsteps.prediction.integration import Integrator
 from pymc_nnsteps.prediction.new_inputs import input_container
 from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
@@ -141,6 +142,7 @@ def _integrator(
     """The likelihood of the rows that the model holds."""
     [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
     X = container.get_value()
+    require_entries(str(container.name), network.parameters, network.inputs, container, X)
     if len(X) != len(y):
         raise ValueError(
             f"{container.name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "

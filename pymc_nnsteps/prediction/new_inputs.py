@@ -16,6 +16,7 @@ from pymc_nnsteps.arguments import positive_integer, require_choice, require_fin
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
+from pymc_nnsteps.prediction.entries import require_entries
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.noisy import noisy_pass
@@ -26,7 +27,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
     unstacked,
 )
-from pymc_nnsteps.tables import Table, numbers
+from pymc_nnsteps.tables import Table, in_type, numbers
 
 Kind = Literal["function", "probability", "response"]
 
@@ -130,7 +131,8 @@ def predict(
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
     table, rows = _read("X_new", X_new, model, container)
-    network = noisy_pass(model, container)
+    network = noisy_pass(model, container, rows.dtype)
+    require_entries("X_new", network.parameters, network.inputs, container, rows)
     draws = stored_draws(posterior, model, network.weights)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     seed = int(np.random.default_rng(random_seed).integers(2**63))
@@ -165,7 +167,8 @@ def function_values(
     """
     container = input_container(argument, model, inputs)
     table, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container, output)
+    network = forward_pass(model, container, output, rows.dtype)
+    require_entries(argument, [network.output], network.inputs, container, rows)
     posterior = posterior_of(idata)
     draws = stored_draws(posterior, model, network.weights)
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
@@ -210,7 +213,8 @@ def function_expression(
     """
     container = input_container(argument, model, inputs)
     _, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container)
+    network = forward_pass(model, container, dtype=rows.dtype)
+    require_entries(argument, [network.output], network.inputs, container, rows)
     variables = {stand_in: variable for variable, stand_in in network.weights.items()}
     [output] = substitute([network.output], {network.inputs: pt.constant(rows), **variables})
     return output
@@ -251,7 +255,7 @@ def _read(
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     table = numbers(argument, given, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
-    X = table.arranged(argument, labels).astype(container.dtype)
+    X = in_type(table.arranged(argument, labels), container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         raise ValueError(

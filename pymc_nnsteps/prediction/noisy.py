@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import DTypeLike
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
@@ -112,7 +113,9 @@ class NoisyPass:
     units: Units | None
 
 
-def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
+def noisy_pass(
+    model: pm.Model, container: TensorSharedVariable, dtype: DTypeLike | None = None
+) -> NoisyPass:
     """Read the law of the targets given inputs, weights and noise.
 
     Parameters
@@ -120,6 +123,8 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
     model : pm.Model
     container : TensorSharedVariable
         The data container of the inputs.
+    dtype : dtype_like, optional
+        Type of the inputs; the container's if not given.
 
     Raises
     ------
@@ -137,7 +142,7 @@ def noisy_pass(model: pm.Model, container: TensorSharedVariable) -> NoisyPass:
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."
             )
-    inputs, stand_ins = stand_ins_of(model, container, y, stated)
+    inputs, stand_ins = stand_ins_of(model, container, y, stated, dtype)
     noise = {rv: _noise(model, rv) for rv in latents}
     known: dict[Variable, tuple[Variable, Place]] = {
         weight: (stand_in, None) for weight, stand_in in stand_ins.items()

@@ -7,10 +7,13 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from numpy.typing import NDArray
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.tables import in_type
 
 SAMPLES = ("chain", "draw")
 
@@ -36,6 +39,27 @@ def others_of(idata: Any) -> dict[str, xr.Dataset]:
     if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
         return {}
     return {name: node.to_dataset() for name, node in idata.children.items() if name != "posterior"}
+
+
+def sampled_rows(idata: Any, container: TensorSharedVariable) -> NDArray[Any]:
+    """Values of a data container when the model was sampled, where the result tells, or now.
+
+    Raises
+    ------
+    ValueError
+        If these had other columns.
+    """
+    values: NDArray[Any] = container.get_value()
+    stored = others_of(idata).get("constant_data", {})
+    if container.name not in stored:
+        return values
+    sampled = stored[container.name].values
+    if sampled.shape[1:] != values.shape[1:]:
+        raise ValueError(
+            f"idata has {container.name} of shape {sampled.shape}, but the model of shape "
+            f"{values.shape}; pass the model that was sampled."
+        )
+    return in_type(sampled, container.dtype)
 
 
 def stored_draws(

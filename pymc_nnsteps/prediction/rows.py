@@ -7,17 +7,23 @@ the output, operation by operation.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import BinaryBitOp, Cast, UnaryBitOp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.type import float_dtypes, integer_dtypes
 
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.prediction.places import MixesRows, Place, place_of
 
 __all__ = ["follow_rows"]
+
+BIT_BY_BIT = (BinaryBitOp, UnaryBitOp)
 
 
 def follow_rows(
@@ -97,9 +103,11 @@ def _applied(
         same = all(new is old for (new, _), old in zip(operands, node.inputs, strict=True))
         made = node if same else node.clone_with_new_inputs([new for new, _ in operands], False)
         place = None
+    elif _keeps_integers(node) and _is_float(operands[0][0]):
+        return {variable: operands[0]}
     else:
-        made = node.op.make_node(*(new for new, _ in operands))
         try:
+            made = node.op.make_node(*_of_integers(node, [new for new, _ in operands]))
             place = place_of(node.op, made, places)
         except MixesRows as reason:
             of = " and ".join(
@@ -110,3 +118,34 @@ def _applied(
             operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
             raise MixesRows(f"{name}{operation.__name__} of {of} {reason}") from None
     return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}
+
+
+def _keeps_integers(node: Apply) -> bool:
+    """Whether a node makes integers of integers or booleans, as they are."""
+    return (
+        isinstance(node.op, Elemwise)
+        and isinstance(node.op.scalar_op, Cast)
+        and node.inputs[0].type.dtype in (*integer_dtypes, "bool")
+        and node.outputs[0].type.dtype in integer_dtypes
+    )
+
+
+def _is_float(variable: Any) -> bool:
+    return variable.type.dtype in float_dtypes
+
+
+def _of_integers(node: Apply, operands: Sequence[Variable]) -> list[Variable]:
+    """Operands of a node, integers again where nothing else will do."""
+    floats = [
+        _is_float(new) and not _is_float(old)
+        for old, new in zip(node.inputs, operands, strict=True)
+    ]
+    op = node.op
+    if any(floats) and isinstance(op, Elemwise) and isinstance(op.scalar_op, BIT_BY_BIT):
+        raise MixesRows("is of integers, which new rows are not")
+    if not isinstance(op, AdvancedSubtensor):
+        return list(operands)
+    return [
+        pt.cast(new, old.type.dtype) if is_float else new
+        for old, new, is_float in zip(node.inputs, operands, floats, strict=True)
+    ]

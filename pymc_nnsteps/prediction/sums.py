@@ -10,7 +10,8 @@ With :math:`K(s) = \log E e^{s F}` of the sum F, analytic in all of the plane,
 
 The path goes through the saddle point, where the integrand is real and largest, so that nothing
 cancels however far in a tail y is; the trapezoidal rule on it converges exponentially, since normal
-noise makes the integrand fall like :math:`e^{-C t^2 / 2}`. Of a unit that is with weight w
+noise makes the integrand fall like :math:`e^{-C t^2 / 2}`. It takes the law to repeat itself after
+a period, of which no result is taken that half of it does not confirm. Of a unit that is with weight w
 :math:`\alpha + \beta e`, e standard normal between a and b,
 
 .. math::
@@ -38,14 +39,21 @@ __all__ = ["Sum", "log_density", "log_tail"]
 Numbers = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
-PERIOD = 20.0
+PERIOD = 24.0
 """Standard deviations after which the trapezoidal rule takes the law to repeat itself, at least."""
+
+AGREEMENT = 1e-5
+"""Relative difference of results with one period and half of it; that of twice is far smaller."""
+
+DOUBLINGS = 2
+"""Of the period, before a result counts as lost."""
 
 DECAY = 7.5
 """Where ``exp(-t^2 / 2)`` is below 1e-12."""
 
-MOST_STEPS = 60
+MOST_STEPS = 200
 LONGEST_STEP = 5.0
+"""Of the first step, in units of the tilted law's standard deviation."""
 
 LOST = 1e-8
 """Share of what is summed below which a sum has cancelled: digits are lost."""
@@ -90,6 +98,14 @@ class Sum:
 
     def cumulant(self, s: Complex) -> Complex:
         """``K(s)``, of points of shape (n_obs, n_points)."""
+        logs = self._logs(s)
+        largest = np.max([log.real for log in logs], axis=0)
+        units = largest + np.log(sum(np.exp(log - largest) for log in logs))
+        normal = s * self.offset[:, None] + s**2 * self.variance[:, None] / 2
+        return normal + units.sum(-1)
+
+    def _logs(self, s: Complex) -> list[Complex]:
+        """Logs of the terms of ``E exp(s x)`` by components, of shape (n_obs, n_points, units)."""
         each = s[..., None]
         components = (self.weight, self.location, self.scale, self.lower, self.upper)
         logs = []
@@ -98,17 +114,17 @@ class Sum:
             log_mass = _log_interval(lower[:, None] - shift, upper[:, None] - shift)
             log_weight = np.log(np.maximum(weight, np.finfo(float).tiny))[:, None]
             logs.append(log_weight + each * location[:, None] + shift**2 / 2 + log_mass)
-        largest = np.max([log.real for log in logs], axis=0)
-        units = largest + np.log(sum(np.exp(log - largest) for log in logs))
-        normal = s * self.offset[:, None] + s**2 * self.variance[:, None] / 2
-        return normal + units.sum(-1)
+        return logs
 
-    def spread(self) -> Numbers:
-        """Width of what has probability, shape (n_obs,)."""
-        mass = self.weight * (ndtr(self.upper) - ndtr(self.lower))
-        has = mass > NEGLIGIBLE
-        top = np.where(has, self.location, -np.inf).max(axis=0)
-        bottom = np.where(has, self.location, np.inf).min(axis=0)
+    def spread(self, tau: Numbers) -> Numbers:
+        """Width of what has probability in the law tilted by ``exp(tau F)``, shape (n_obs,)."""
+        logs = self._logs(tau[:, None] + 0j)
+        log_mass = np.stack([np.broadcast_to(log.real[:, 0], self.location[0].shape) for log in logs])
+        has = log_mass > log_mass.max(axis=0) + np.log(NEGLIGIBLE)
+        center = np.clip(tau[:, None] * self.scale, self.lower, self.upper)
+        location = self.location + self.scale * np.where(has, center, 0)
+        top = np.where(has, location, -np.inf).max(axis=0)
+        bottom = np.where(has, location, np.inf).min(axis=0)
         normal = np.sqrt((np.where(has, self.scale, 0) ** 2).max(axis=0).sum(1) + self.variance)
         return (top - bottom).sum(1) + 2 * DECAY * normal
 
@@ -144,14 +160,21 @@ def log_tail(law: Sum, level: float) -> tuple[Numbers, Numbers]:
     -------
     above, below : ndarray, shape (n_obs,)
     """
-    step = 1e-3 / np.sqrt(law.variance)
+    step = 1e-8 / np.sqrt(law.variance)
     slope = law.cumulant(1j * step[:, None])[:, 0].imag / step
     side = np.where(slope < level, 1.0, -1.0)
 
-    def exponent(some: Sum, rows: NDArray[np.intp], s: Complex) -> Complex:
-        return some.cumulant(s) - s * level - np.log(side[rows, None] * s)
+    def log_beyond(chosen: NDArray[np.intp]) -> Numbers:
+        def exponent(some: Sum, rows: NDArray[np.intp], s: Complex) -> Complex:
+            return some.cumulant(s) - s * level - np.log(side[chosen[rows], None] * s)
 
-    smaller = np.minimum(_integral(law, exponent, side / np.sqrt(law.variance)), 0.0)
+        part = law.rows(chosen)
+        return np.minimum(_integral(part, exponent, side[chosen] / np.sqrt(part.variance)), 0.0)
+
+    smaller = log_beyond(np.arange(len(side)))
+    [larger_half] = np.nonzero(smaller > np.log(0.5))
+    side[larger_half] *= -1
+    smaller[larger_half] = log_beyond(larger_half)
     larger = np.log1p(-np.exp(smaller))
     return np.where(side > 0, smaller, larger), np.where(side > 0, larger, smaller)
 
@@ -161,55 +184,84 @@ Exponent = Callable[[Sum, NDArray[np.intp], Complex], Complex]
 
 def _integral(law: Sum, exponent: Exponent, start: Numbers) -> Numbers:
     """Log of the integral of an exponential along a path through its saddle point."""
-    sd0 = np.sqrt(law.variance)
     tau, sd = _saddle(law, exponent, start)
-    period = np.maximum(PERIOD * sd, law.spread())
-    spacing = 2 * np.pi / period
-    n_nodes = np.ceil(DECAY / sd0 / spacing).astype(int)
-    result = np.empty(len(tau))
-    order = np.argsort(n_nodes)
-    for rows in np.array_split(order, max(1, len(order) // 64)):
-        some, peak = law.rows(rows), exponent(law.rows(rows), rows, tau[rows, None] + 0j)[:, 0].real
-        total = np.full(len(rows), 0.5)
-        size = total.copy()
-        n = int(n_nodes[rows].max())
-        block = max(1, BLOCK // some.location[0].size)
-        for first in range(1, n + 1, block):
-            t = spacing[rows, None] * np.arange(first, min(first + block, n + 1))
-            values = np.exp(exponent(some, rows, tau[rows, None] + 1j * t) - peak[:, None])
-            total += values.real.sum(1)
-            size += np.abs(values).sum(1)
-        is_lost = total < LOST * size
-        total[is_lost] = np.nan
-        result[rows] = peak + np.log(spacing[rows] / np.pi * total)
+    result = np.full(len(tau), np.nan)
+    [rows] = np.nonzero(np.isfinite(tau))
+    period = np.maximum(PERIOD * sd, law.spread(np.nan_to_num(tau)))
+    for _ in range(1 + DOUBLINGS):
+        spacing = 2 * np.pi / period
+        n_nodes = np.ceil(DECAY / np.sqrt(law.variance) / spacing).astype(int)
+        unsettled = []
+        rows = rows[np.argsort(n_nodes[rows])]
+        for some in np.array_split(rows, max(1, len(rows) // 64)):
+            part = law.rows(some), exponent, some, tau[some], spacing[some]
+            result[some], is_settled = _trapezoids(*part, int(n_nodes[some].max(initial=0)))
+            unsettled.append(some[~is_settled])
+        rows, period = np.concatenate(unsettled), 2 * period
+    result[rows] = np.nan
     return result
 
 
-def _saddle(law: Sum, exponent: Exponent, start: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the exponent is smallest on the real axis, and the standard deviation there.
+def _trapezoids(
+    law: Sum,
+    exponent: Exponent,
+    rows: NDArray[np.intp],
+    tau: Numbers,
+    spacing: Numbers,
+    n_nodes: int,
+) -> tuple[Numbers, NDArray[np.bool]]:
+    """Log of the integral, NaN where digits are lost, and whether another period is no use."""
+    peak = exponent(law, rows, tau[:, None] + 0j)[:, 0].real
+    total = np.full(len(rows), 0.5)
+    every_other, size = total.copy(), total.copy()
+    block = max(1, BLOCK // max(law.location[0].size, 1))
+    for first in range(1, n_nodes + 1, block):
+        number = np.arange(first, min(first + block, n_nodes + 1))
+        s = tau[:, None] + 1j * spacing[:, None] * number
+        values = np.exp(exponent(law, rows, s) - peak[:, None])
+        total += values.real.sum(1)
+        every_other += values.real[:, number % 2 == 0].sum(1)
+        size += np.abs(values).sum(1)
+    is_lost = ~(total >= LOST * size)
+    total[is_lost] = np.nan
+    is_settled = is_lost | (np.abs(2 * every_other - total) < AGREEMENT * total)
+    return peak + np.log(spacing / np.pi * total), is_settled
 
-    By Newton's method; where it leaves what is known to hold the smallest, this is halved. The
-    exponent is infinite at zero if the start is not zero.
+
+def _saddle(law: Sum, exponent: Exponent, start: Numbers) -> tuple[Numbers, Numbers]:
+    """Where the exponent, convex on the real axis, is smallest, and the standard deviation there.
+
+    By Newton's method in steps that may grow; once two points are known to have the smallest
+    between them, these are halved where Newton's method leaves them or slows down. NaN where it
+    has not arrived. The exponent is infinite at zero if the start is not zero.
     """
-    rows, tau, sd = np.arange(len(start)), start.copy(), np.sqrt(law.variance)
-    low = np.where(start > 0, 0.0, -np.inf)
-    high = np.where(start < 0, 0.0, np.inf)
+    tau, sd = np.full((2, len(start)), np.nan)
+    rows, t, width = np.arange(len(start)), start.copy(), np.sqrt(law.variance)
+    low, high = np.where(start > 0, 0.0, -np.inf), np.where(start < 0, 0.0, np.inf)
+    steepest, longest = np.full(len(start), np.inf), LONGEST_STEP
     for _ in range(MOST_STEPS):
-        step = 1e-3 / sd
-        here = exponent(law, rows, tau[:, None] + 0j)[:, 0].real
-        beside = exponent(law, rows, (tau + 1j * step)[:, None])[:, 0]
-        slope, curvature = beside.imag / step, 2 * (here - beside.real) / step**2
-        sd = np.sqrt(np.maximum(curvature, law.variance))
-        low, high = np.where(slope < 0, tau, low), np.where(slope > 0, tau, high)
-        newton = tau + np.clip(-slope / sd**2, -LONGEST_STEP / sd, LONGEST_STEP / sd)
-        inside = (low < newton) & (newton < high)
+        step = np.outer(1 / width, [0, 1e-8, 1e-3])
+        here, beside, apart = exponent(law.rows(rows), rows, t[:, None] + 1j * step).T
+        slope = beside.imag / step[:, 1]
+        curvature = 2 * (here.real - apart.real) / step[:, 2] ** 2
+        width = np.sqrt(np.maximum(curvature, law.variance[rows]))
+        low, high = np.where(slope < 0, t, low), np.where(slope > 0, t, high)
+        newton = t - slope / width**2
+        is_near = np.minimum(np.abs(newton - t), high - low) * width < NEAR
+        tau[rows[is_near]], sd[rows[is_near]] = np.clip(newton, low, high)[is_near], width[is_near]
+        within = np.isfinite(high - low)
+        slow = within & ((newton <= low) | (newton >= high) | (np.abs(slope) > steepest / 2))
+        limit = longest / width
         with np.errstate(invalid="ignore"):
-            middle = (low + high) / 2
-        new = np.where(inside | ~np.isfinite(middle), newton, middle)
-        near = np.abs(new - tau) * sd < NEAR
-        tau = new
-        if near.all():
+            new = np.where(within, newton, np.clip(newton, t - limit, t + limit))
+            new = np.where(slow, (low + high) / 2, new)
+        steepest, longest = np.abs(slope), 2 * longest
+        going = ~is_near
+        if not going.any():
             break
+        rows, t, width, low, high, steepest = (
+            each[going] for each in (rows, new, width, low, high, steepest)
+        )
     return tau, sd
 
 

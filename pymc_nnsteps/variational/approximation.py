@@ -17,7 +17,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.tables import Table, numbers
+from pymc_nnsteps.tables import Table, in_type, numbers
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
 from pymc_nnsteps.variational.laws import GIG
@@ -390,7 +390,7 @@ def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) 
 def read_inputs(reading: Reading, X: object, name: str = "X") -> tuple[Table, Numbers]:
     """A table of new inputs, and its values with the model's columns in their order."""
     table = numbers(name, X, reading.input_dims)
-    x = table.arranged(name, reading.coords.get(reading.input_dims[1])).astype(float)
+    x = in_type(table.arranged(name, reading.coords.get(reading.input_dims[1])), float)
     n_features = reading.inputs.shape[1]
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ValueError(f"{name} must have shape (n_obs, {n_features}); got {x.shape}.")

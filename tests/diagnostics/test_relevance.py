@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 
 import pymc_nnsteps as nns
 from tests.diagnostics.networks import X, Y, prior
@@ -39,6 +40,19 @@ def test_scales_of_bow_tie_networks(shrinkage):
     variances = draws["tau1"].values[..., None, None] * draws["psi1"].values
     expected = SPREAD * np.sqrt(variances.mean(axis=2))
     np.testing.assert_allclose(nns.relevance(draws, model=model).draws["W1"], expected)
+
+
+def test_the_spread_is_that_of_the_data_that_were_sampled():
+    model = nns.bow_tie(X, Y, hidden=(3,))
+    draws = prior(model, 1, 2)
+    data = xr.Dataset({"inputs": (("obs", "feature"), X)})
+    tree = xr.DataTree.from_dict({"posterior": draws, "constant_data": data})
+    before = nns.relevance(tree, model=model).draws["W1"]
+    with model:
+        pm.set_data({"inputs": 9 * X[:5]})
+    xr.testing.assert_identical(nns.relevance(tree, model=model).draws["W1"], before)
+    alone = nns.relevance(draws, model=model).draws["W1"]
+    np.testing.assert_allclose(alone, before * (9 * X[:5]).std(axis=0) / SPREAD)
 
 
 def test_scales_by_hand():

@@ -81,6 +81,27 @@ def test_some_rows_and_draws():
     np.testing.assert_allclose(found["mean"], expected)
 
 
+def test_the_data_are_those_that_were_sampled():
+    """Also integers, of which the grid is one of integers."""
+    given = np.column_stack([np.arange(40), np.arange(40) % 3])
+    with pm.Model() as model:
+        x, w = pm.Data("inputs", given), pm.Normal("w", shape=2)
+        pm.Normal("y", w[0] * x[:, 0] * x[:, 1], 1, observed=np.zeros(40), shape=x.shape[0])
+        pm.set_data({"inputs": 7 * given[:5]})
+    draws = xr.Dataset({"w": (("chain", "draw", "w_dim_0"), W[:, :4, 0])})
+    data = xr.Dataset({"inputs": (("rows", "columns"), given)})
+    tree = xr.DataTree.from_dict({"posterior": draws, "constant_data": data})
+    found = nns.partial_dependence(tree, 0, points=4, model=model)["mean"]
+    np.testing.assert_array_equal(found["inputs[0]"], [0, 13, 26, 39])
+    slope = W[:, :4, 0, 0].mean() * given[:, 1].mean()
+    np.testing.assert_allclose(found[:, 0], slope * found["inputs[0]"], rtol=1e-12)
+    alone = nns.partial_dependence(draws, 0, model=model)["mean"]
+    np.testing.assert_array_equal(alone["inputs[0]"], 7 * np.arange(5))
+    other = xr.DataTree.from_dict({"posterior": draws, "constant_data": data.isel(columns=[0])})
+    with pytest.raises(ValueError, match=r"idata has inputs of shape \(40, 1\), but the model"):
+        nns.partial_dependence(other, 0, model=model)
+
+
 def test_probabilities(monkeypatch):
     """Of classes: the mean probability over the rows, of which there is one for each label."""
     monkeypatch.setattr(integration, "c_by_default", lambda: {"mode": "FAST_COMPILE"})

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks, integration, responses
@@ -70,6 +71,72 @@ def test_one_output_and_other_laws():
     np.testing.assert_allclose(found, np.where(GAPS, 0, each).sum(-1), rtol=1e-8)
     responses = nns.predict(draws, X, model=student(TARGETS), kind="response", random_seed=1)
     assert np.isfinite(responses).all()
+
+
+def one_layer(x, W):
+    return pm.Normal("h", pm.math.maximum(pm.Normal("z", x @ W, 0.5), 0), 0.2)
+
+
+HIDDEN = {
+    "exact": lambda x, W: x @ W,
+    "sums": one_layer,
+    "draws": lambda x, W: pm.math.tanh(one_layer(x, W)),
+    "gates": lambda x, W: pm.math.tanh(
+        pm.Normal("h", pm.Bernoulli("g", logit_p=x @ W) * (x @ W), 0.2)
+    ),
+}
+LABELS, LEVELS = np.array([1.0, 0, 1, 1, 0, 1]), np.array([0.0, 1, 2, 0, 1, 2])
+
+
+def largest(f, y):
+    winner = pm.math.argmax(pm.Normal("u", f, 1.0), axis=-1)
+    pm.Categorical("y", p=pm.math.eq(winner[:, None], np.arange(3)), observed=y)
+
+
+LAWS = {
+    "normal": (1, WHOLE[:, 0], lambda f, y: pm.Normal("y", f[:, 0], 0.3, observed=y)),
+    "threshold": (
+        1,
+        LABELS,
+        lambda f, y: pm.Bernoulli("y", pm.math.gt(pm.Normal("u", f[:, 0]), 0), observed=y),
+    ),
+    "largest": (3, LEVELS, largest),
+    "bernoulli": (1, LABELS, lambda f, y: pm.Bernoulli("y", logit_p=f[:, 0], observed=y)),
+    "categorical": (3, LEVELS, lambda f, y: pm.Categorical("y", logit_p=f, observed=y)),
+    "counts": (1, LEVELS, lambda f, y: pm.Poisson("y", pm.math.exp(f[:, 0]), observed=y)),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("path", HIDDEN)
+def test_missing_rows_of_every_law(law, path):
+    """Of any law, on any path: 0 where a row is missing, all else as if it were not."""
+    n_outputs, y, observe = LAWS[law]
+
+    def build(targets):
+        with pm.Model() as model:
+            W, V = pm.Normal("W", shape=(2, 3)), pm.Normal("V", shape=(3, n_outputs))
+            observe(HIDDEN[path](pm.Data("inputs", X), W) @ V, targets)
+        return model
+
+    def found(model):
+        tree = nns.log_likelihood(draws, model, noise_draws=500, random_seed=1)
+        return [tree[name]["y"].values[0] for name in ("log_likelihood", "log_likelihood_error")]
+
+    as_they_are = y if law == "normal" else y.astype(int)
+    draws = xr.Dataset(
+        {
+            "W": (("chain", "draw", "i", "j"), RNG.normal(size=(1, 2, 2, 3))),
+            "V": (("chain", "draw", "k", "l"), RNG.normal(size=(1, 2, 3, n_outputs))),
+        },
+        {"chain": [0], "draw": [0, 1]},
+    )
+    missing = GAPS[:, 1]
+    log, error = found(build(np.ma.masked_array(as_they_are, missing)))
+    whole, whole_error = found(build(as_they_are))
+    np.testing.assert_array_equal([log[:, missing], error[:, missing]], 0)
+    assert np.all(np.abs(log - whole)[:, ~missing] < 5 * (error + whole_error)[:, ~missing] + 1e-9)
+    assert np.all(whole < 0) or law == "normal"
 
 
 def test_missing_values_that_enter_something_else_are_no_targets():

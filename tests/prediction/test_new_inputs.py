@@ -14,6 +14,7 @@ from scipy.special import ndtr
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks
 from tests.cases import slow
+from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)
 N_OBS, N_NEW = 9, 7
@@ -293,6 +294,76 @@ def test_transformed_parameter():
     draws = draws.assign_coords(chain=[0], draw=np.arange(4))
     f = nns.predict(draws, X_NEW, model=model)
     np.testing.assert_allclose(f[..., 0], gains @ X_NEW.T, atol=1e-12)
+
+
+# --- inputs of integers and booleans -------------------------------------------------------
+
+
+def of_whole_numbers(values):
+    """Numbers, groups and flags in one container; the flags are used as integers."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", values)
+        w, a = pm.Normal("w", shape=2), pm.Normal("a", shape=3)
+        group, flag = x.astype("int64")[:, 2], x[:, 1].astype("int64")
+        mean = pm.Deterministic("f", w[0] * x[:, 0] ** 2 + w[1] * flag + a[group])
+        pm.Normal("y", mean, 1, observed=np.zeros(len(values)), shape=x.shape[0])
+    return model
+
+
+WHOLE = np.column_stack([np.arange(6) % 2, np.arange(6) // 2 % 2, np.arange(6) % 2])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float64"])
+@pytest.mark.parametrize("kind", ["function", "response"])
+def test_fractions_are_not_cut_off(dtype, kind):
+    model = of_whole_numbers(WHOLE.astype(dtype))
+    draws = made_up(model)
+    w, a = draws["w"].values[0, :, :, None], draws["a"].values[0]
+    for new in ([[0.5, 0, 2], [1.9, 1, 0]], [[1, 0, 2], [3, 1, 1]]):
+        x = np.array(new)
+        flags = x[:, 1]
+        expected = w[:, 0] * x[:, 0] ** 2 + w[:, 1] * flags + a[:, x[:, 2].astype(int)]
+        f = nns.predict(draws, x, model=model, kind=kind, random_seed=1)
+        f = f - nns.predict(draws, 0 * x, model=model, kind=kind, random_seed=1)
+        np.testing.assert_allclose(f[0, ..., 0], expected - a[:, :1], rtol=1e-12)
+    if dtype != "float64":
+        f = nns.predict(draws, [[0.0, 0.25, 0]], model=model)
+        np.testing.assert_allclose(f[0, :, 0, 0], w[:, 1, 0] / 4 + a[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("entry", [3, -1, 1.7, -4])
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+@pytest.mark.parametrize("kind", ["function", "response"])
+def test_entries_that_there_are_not(entry, dtype, kind):
+    """-1 would be the last group, 1.7 the one before."""
+    model = of_whole_numbers(WHOLE.astype(dtype))
+    message = rf"^X_new picks entry {entry} of a, which has the entries from 0 to 2; "
+    with pytest.raises(ValueError, match=message):
+        nns.predict(made_up(model), [[1, 0, 0], [0, 0, entry]], model=model, kind=kind)
+
+
+def test_entries_as_the_model_takes_them():
+    """Numbers that it rounds, groups that it counts from the end."""
+    model = of_whole_numbers(WHOLE + [0, 0, 0.5] - 2 * (WHOLE == 1) * [0, 0, 1])
+    draws = made_up(model)
+    f = nns.predict(draws, [[0, 0, 1.7], [0, 0, -2]], model=model)
+    np.testing.assert_array_equal(f[0, ..., 0], draws["a"].values[0][:, [1, 1]])
+    with pytest.raises(ValueError, match="picks entry -4 of a"):
+        nns.predict(draws, [[0, 0, -4]], model=model)
+    with model:
+        pm.set_data({"inputs": [[0.0, 0.0, 3.0]]})
+    with pytest.raises(ValueError, match="^inputs picks entry 3 of a"):
+        nns.log_likelihood(draws, model)
+
+
+def test_operations_on_integers_alone():
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=3)
+        pm.Normal("y", ~pm.Data("inputs", WHOLE > 0) @ w, 1, observed=np.zeros(6))
+    f = nns.predict(made_up(model), [[1, 0, 0]], model=model)
+    np.testing.assert_allclose(f[0, :, 0, 0], made_up(model)["w"].values[0, :, 1:].sum(-1))
+    with pytest.raises(ValueError, match="Invert of inputs is of integers, which new rows are not"):
+        nns.predict(made_up(model), [[0.5, 0, 0]], model=model)
 
 
 # --- what the chain has learnt from inputs and targets -------------------------------------

@@ -13,7 +13,7 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
-from pymc_nnsteps.tables import Table, as_array, numbers
+from pymc_nnsteps.tables import Table, as_array, in_type, numbers
 
 __all__ = [
     "Inputs",
@@ -333,8 +333,7 @@ def _numbers(name: str, labels: object) -> NDArray[np.floating]:
 
 def _floating(table: Table) -> NDArray[np.floating]:
     """Numbers of a table in floatX."""
-    with np.errstate(over="ignore"):
-        return table.values.astype(config.floatX)
+    return in_type(table.values, config.floatX)
 
 
 def _require_rows(rows: int, n_obs: int) -> None:
