@@ -166,7 +166,10 @@ def thermalize(
     ------
     ValueError
         If an argument is unusable, a start has other variables than the model or no density,
-        a test function is infinite or NaN, or the file is of another run.
+        a test function is infinite or NaN, or the file is damaged, or of another run: other data,
+        functions, starts, steps or versions.
+    RuntimeError
+        If another process writes to ``path``.
 
     Notes
     -----

@@ -47,7 +47,8 @@ def sample_distributed(
     """Draw samples as ``pm.sample`` does, on a Dask cluster if there is one, with checkpoints.
 
     Chains are the same as those of ``pm.sample`` with the same seed, draw for draw. Whatever stops
-    them, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, and they stay the same.
+    them, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, and they stay the same. A run
+    is of the data that the model has now: it goes on from a copy of the model and the steps.
 
     Parameters
     ----------
@@ -79,6 +80,8 @@ def sample_distributed(
     ------
     ValueError
         If an argument is unusable, or something is in the store already.
+    RuntimeError
+        If another process writes there. Nothing tells where the store is a URL: see to it yourself.
     ImportError
         If Zarr is not installed.
 
@@ -153,7 +156,8 @@ def resume(
         Where :func:`~pymc_nnsteps.sample_distributed` was told to keep it. It has pickles: open
         none that others have made.
     model : pm.Model, optional
-        The model that it is thought to be of, to be sure of it.
+        The model that it is thought to be of, to be sure of it: with the same variables, log
+        densities, data, constants and labels. The run goes on from the model in the store.
     client, discard_tuned_samples, compute_convergence_checks, progressbar
         As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those it was begun
         with.
@@ -166,7 +170,16 @@ def resume(
     Raises
     ------
     ValueError
-        If there is no run, or the run is of another model.
+        If there is no run, the run is of another model, a part of it is lost or damaged, or it was
+        begun with another version of Python, PyMC, PyTensor or this package, or another ``floatX``.
+    RuntimeError
+        If the run is not finished and another process goes on with it.
+
+    Warns
+    -----
+    UserWarning
+        If it was begun with another version of NumPy, SciPy or Numba: the law of its draws is the
+        same, their last digits may be others.
 
     Examples
     --------
@@ -184,6 +197,7 @@ def resume(
     stored = _opened(store, model)
     if any(done < stored.draws for done in stored.standing()):
         with writing(store):
+            _require_whole(stored)
             _advance(stored, client, progressbar)
     return _result(stored, discard_tuned_samples, compute_convergence_checks)
 
@@ -219,7 +233,9 @@ def extend(
     Raises
     ------
     ValueError
-        If there is no run, the run is of another model, or ``draws`` is not positive.
+        As :func:`~pymc_nnsteps.resume`, and if ``draws`` is not positive.
+    RuntimeError
+        If another process writes to the store.
 
     Examples
     --------
@@ -229,25 +245,29 @@ def extend(
     draws = positive_integer("draws", draws)
     with writing(store):
         stored = _opened(store, model)
+        _require_whole(stored)
         stored.extend(draws)
         _advance(stored, client, progressbar)
     return _result(stored, discard_tuned_samples, compute_convergence_checks)
 
 
 def _opened(store: str | Path, model: pm.Model | None) -> Store:
-    """A run with all of its draws as they were written, that of the model if one is given."""
+    """A run, that of the model if one is given."""
     stored = Store(location_of(store))
     began = stored.fingerprint
-    began.require_versions(stored.location)
     if model is not None:
         found = Fingerprint.of(model_or_context(model))
         began.require_same(
             stored.location, replace(began, model=found.model, densities=found.densities)
         )
-    run = run_of(stored)
-    for chain in range(stored.chains):
-        stored.read(run, chain)
     return stored
+
+
+def _require_whole(store: Store) -> None:
+    """Look whether all draws are as they were written, before any is added."""
+    run = run_of(store)
+    for chain in range(store.chains):
+        store.read(run, chain)
 
 
 def _advance(store: Store, client: Any, progressbar: bool) -> None:
