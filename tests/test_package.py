@@ -143,7 +143,8 @@ ROOMS = (
     ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
-    ("diagnostics", "distributed"),
+    ("distributed",),
+    ("diagnostics",),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

@@ -1,11 +1,10 @@
 """Chains from several starts, watched at log-spaced sweeps until they agree."""
 
 import logging
-import pickle
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, override
 
@@ -26,6 +25,15 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.diagnostics.merging import merging
 from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.distributed.fingerprint import (
+    Fingerprint,
+    RunFile,
+    constants_of,
+    in_words,
+    numbers,
+    steps_in_words,
+)
+from pymc_nnsteps.distributed.places import writing
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -158,7 +166,10 @@ def thermalize(
     ------
     ValueError
         If an argument is unusable, a start has other variables than the model or no density,
-        a test function is infinite or NaN, or the file is of another run.
+        a test function is infinite or NaN, or the file is damaged, or of another run: other data,
+        functions, starts, steps or versions.
+    RuntimeError
+        If another process writes to ``path``.
 
     Notes
     -----
@@ -203,40 +214,41 @@ def thermalize(
     _require_starts(model, starts, reference)
     evaluate = compiled(model, functions)
     steps = _steps(model, step)
-    variables = [var.name for var in steps.vars]
-    settings = (list(functions), _fingerprint(starts), variables, tune, random_seed)
-    run = _Run(settings, [_Chain(point) for point in starts.values()])
-    file = None if path is None else Path(path)
-    if file is not None and file.exists():
-        run = _resumed(file, run)
     leg = _Leg(steps, steps.sampling_state, tune, sweeps)
     # Numba compiles at a first call, whose time is not a chain's.
     leg.advanced(_Chain(starts[reference]), np.random.SeedSequence(0), 0, 1)
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
     progress = create_simple_progress(progressbar=progressbar)
-    saved = time.monotonic()
-    try:
-        with progress:
-            task = progress.add_task("Thermalization", completed=run.done, total=sweeps)
-            for sweep in recorded[np.searchsorted(recorded, run.done, side="right") :]:
-                moved = [
-                    leg.advanced(chain, seed, run.done, int(sweep))
-                    for chain, seed in zip(run.chains, seeds, strict=True)
-                ]
-                values = [evaluate(chain.point) for chain in moved]
-                _require_finite(functions, starts, values, int(sweep))
-                run.chains = moved
-                run.records.append((int(sweep), [chain.seconds for chain in moved], values))
-                progress.update(task, completed=int(sweep))
-                if file is not None and time.monotonic() - saved > SAVE_EVERY:
-                    run.save(file)
-                    saved = time.monotonic()
-    except KeyboardInterrupt:
-        if not run.records:
-            raise
-        _log.info("Interrupted after %d of %d sweeps.", run.done, sweeps)
-    if file is not None:
-        run.save(file)
+    with nullcontext() if path is None else writing(path):
+        settings = {"tune": tune, "random_seed": random_seed}
+        record = None
+        if path is not None:
+            record = _record(path, model, steps, starts, functions, evaluate, settings)
+        run = (record and record.read()) or _Run([_Chain(point) for point in starts.values()])
+        saved = time.monotonic()
+        try:
+            with progress:
+                task = progress.add_task("Thermalization", completed=run.done, total=sweeps)
+                for sweep in recorded[np.searchsorted(recorded, run.done, side="right") :]:
+                    moved = [
+                        leg.advanced(chain, seed, run.done, int(sweep))
+                        for chain, seed in zip(run.chains, seeds, strict=True)
+                    ]
+                    values = [evaluate(chain.point) for chain in moved]
+                    _require_finite(functions, starts, values, int(sweep))
+                    run.chains = moved
+                    run.records.append((int(sweep), [chain.seconds for chain in moved], values))
+                    progress.update(task, completed=int(sweep))
+                    if record and time.monotonic() - saved > SAVE_EVERY:
+                        record.write(run)
+                        saved = time.monotonic()
+        except KeyboardInterrupt:
+            if not run.records:
+                raise
+            how = "with path= a run can go on" if record is None else "the same call goes on"
+            _log.info("Interrupted after %d of %d sweeps; %s.", run.done, sweeps, how)
+        if record:
+            record.write(run)
     return Thermalization(_as_dataset(run, list(functions), list(starts), sweeps), reference)
 
 
@@ -257,19 +269,12 @@ Record = tuple[int, list[float], list[list[NDArray[Any]]]]
 class _Run:
     """All that is needed to go on."""
 
-    settings: tuple[Any, ...]
     chains: list[_Chain]
     records: list[Record] = field(default_factory=list)
 
     @property
     def done(self) -> int:
         return self.records[-1][0] if self.records else 0
-
-    def save(self, file: Path) -> None:
-        """Replace the file at once: an interrupt leaves the old one or the new one."""
-        part = file.with_name(file.name + ".part")
-        part.write_bytes(pickle.dumps(self))
-        part.replace(file)
 
 
 @dataclass(frozen=True)
@@ -401,23 +406,30 @@ def _require_finite(
                 )
 
 
-def _fingerprint(starts: Mapping[str, PointType]) -> dict[str, dict[str, str]]:
-    """What tells starts from others, in few bytes."""
-    return {
-        start: {name: sha256(np.asarray(v).tobytes()).hexdigest() for name, v in point.items()}
-        for start, point in starts.items()
+def _record(
+    path: str | Path,
+    model: pm.Model,
+    step: Step,
+    starts: Mapping[str, PointType],
+    functions: Mapping[str, TensorVariable],
+    evaluate: Callable[[PointType], list[NDArray[Any]]],
+    settings: Mapping[str, Any],
+) -> RunFile:
+    """Where a file keeps the run, and what tells it from others."""
+    parts = [[expression] for expression in functions.values()]
+    labels = [f"test function {name}" for name in functions]
+    points = {
+        name: {v: np.asarray(array) for v, array in point.items()} for name, point in starts.items()
     }
-
-
-def _resumed(file: Path, run: _Run) -> _Run:
-    """What a file has kept, if it is of the same run."""
-    stored = pickle.loads(file.read_bytes())
-    if not isinstance(stored, _Run) or stored.settings != run.settings:
-        raise ValueError(
-            f"{file} is of a run with other test functions, starts, steps, tune or random_seed; "
-            "pass another path, or remove it."
-        )
-    return stored
+    words = {
+        **{name: in_words(value) for name, value in settings.items()},
+        "starts": in_words(list(starts)),
+        "test functions": in_words(list(functions)),
+        **{f"start {name}": in_words(point) for name, point in points.items()},
+        **steps_in_words(step),
+        **constants_of(model, dict(zip(labels, parts, strict=True))),
+    }
+    return RunFile(Path(path), Fingerprint.of(model, words, numbers(model, labels, evaluate)))
 
 
 def _as_dataset(run: _Run, functions: list[str], starts: list[str], sweeps: int) -> xr.Dataset:

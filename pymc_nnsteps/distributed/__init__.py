@@ -3,6 +3,8 @@
 ===============  ==================================================================
 module           its subject
 ===============  ==================================================================
+``fingerprint``  what tells a run from others
+``places``       one process writes at a time, and what is lost is named
 ``runs``         what a run samples, and where a chain stands
 ``store``        a run on disk: draws, statistics and checkpoints, in Zarr
 ``chains``       a chain goes on from its checkpoint

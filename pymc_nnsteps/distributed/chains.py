@@ -67,6 +67,5 @@ def _chunk(store: Store, run: Run, chain: int, before: Checkpoint, draws: int) -
         trace.record(point, stats, in_warmup=draw < run.tune)
         log_warning_stats(stats)
     seconds = before.seconds + time.perf_counter() - start
-    after = Checkpoint(before.done + draws, point, state_of(step), seconds)
-    store.write(trace, after)
-    return after
+    after = Checkpoint(before.done + draws, point, state_of(step), seconds, before.written)
+    return store.write(trace, after)

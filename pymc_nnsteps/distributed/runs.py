@@ -12,6 +12,7 @@ from numbers import Number
 from typing import Any
 from uuid import uuid4
 
+import cloudpickle
 import pymc as pm
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.initial_point import PointType, make_initial_point_fns_per_chain
@@ -24,11 +25,12 @@ from pymc.sampling.mcmc import (
 )
 from pymc.step_methods import NUTS, STEP_METHODS
 from pymc.step_methods.arraystep import PopulationArrayStepShared
-from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pymc.step_methods.compound import CompoundStep, flatten_steps
 from pymc.step_methods.state import WithSamplingState
 from pymc.util import RandomGenerator, get_random_generator
 
-type Step = BlockedStep | CompoundStep
+from pymc_nnsteps.distributed.fingerprint import Fingerprint, Step, steps_in_words
+from pymc_nnsteps.distributed.tasks import COMPILING
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,16 @@ class Checkpoint:
         That of its step, generators included: see :func:`state_of`.
     seconds : float
         Time that it has taken.
+    written : tuple of (int, tuple of bytes)
+        What is in the store: numbers of draws at which a piece of it ends, and the digests of the
+        arrays in this piece.
     """
 
     done: int
     point: PointType
     state: Any
     seconds: float = 0.0
+    written: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,9 @@ class Run:
     draws_per_chunk : int
         Draws between two checkpoints.
     identity : str
-        Tells the run from others.
+        Tells the run from others in a process.
+    fingerprint : Fingerprint
+        Tells it from others in all of them.
     """
 
     model: pm.Model
@@ -77,6 +85,7 @@ class Run:
     tune: int
     draws_per_chunk: int
     identity: str
+    fingerprint: Fingerprint
 
     def trace(self, chain: int, draws: int) -> Trace:
         """Room for draws of a chain and their statistics, as ``pm.sample`` keeps them."""
@@ -114,6 +123,9 @@ def begin(
 ) -> tuple[Run, list[Checkpoint]]:
     """Assign steps, and place each chain before its first draw.
 
+    The model, with the data that it has now, and what is stated in its variables are copied, so
+    that nothing that is done to them later is seen by the run.
+
     Returns
     -------
     run : Run
@@ -131,12 +143,17 @@ def begin(
         raise ValueError(f"var_names has {strange}, which the model does not have; it has {known}.")
     generators = get_random_generator(random_seed).spawn(chains)
     seeds = [generator.integers(2**30) for generator in generators]
-    steps, tune, points = _steps_and_points(
-        model, step, chains, seeds, tune, initvals, init, compile_kwargs, step_kwargs
-    )
+    with COMPILING:
+        model, step, initvals, step_kwargs = cloudpickle.loads(
+            cloudpickle.dumps((model, step, initvals, step_kwargs))
+        )
+    with model:
+        steps, tune, points = _steps_and_points(
+            model, step, chains, seeds, tune, initvals, init, compile_kwargs, step_kwargs
+        )
     run = Run(
         model, steps, tuple(known if var_names is None else var_names), tune, draws_per_chunk,
-        uuid4().hex,
+        uuid4().hex, Fingerprint.of(model, steps_in_words(steps)),
     )  # fmt: skip
     fresh = state_of(steps)
     starts = []

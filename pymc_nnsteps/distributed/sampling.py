@@ -1,10 +1,10 @@
 """Runs that outlive the session that began them: begun, gone on with, and extended."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pymc as pm
 from pymc.sampling.mcmc import _sample_return
 from pymc.util import RandomGenerator
@@ -14,8 +14,10 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.distributed import tasks
 from pymc_nnsteps.distributed.chains import advance, remember, run_of
 from pymc_nnsteps.distributed.extras import require_client
-from pymc_nnsteps.distributed.runs import Step, begin
-from pymc_nnsteps.distributed.store import Store, location_of
+from pymc_nnsteps.distributed.fingerprint import Fingerprint, Step
+from pymc_nnsteps.distributed.places import location_of, writing
+from pymc_nnsteps.distributed.runs import begin
+from pymc_nnsteps.distributed.store import Store
 from pymc_nnsteps.graphs.search import model_or_context
 
 LEGS = 100
@@ -45,7 +47,8 @@ def sample_distributed(
     """Draw samples as ``pm.sample`` does, on a Dask cluster if there is one, with checkpoints.
 
     Chains are the same as those of ``pm.sample`` with the same seed, draw for draw. Whatever stops
-    them, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, and they stay the same.
+    them, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, and they stay the same. A run
+    is of the data that the model has now: it goes on from a copy of the model and the steps.
 
     Parameters
     ----------
@@ -77,6 +80,8 @@ def sample_distributed(
     ------
     ValueError
         If an argument is unusable, or something is in the store already.
+    RuntimeError
+        If another process writes there. Nothing tells where the store is a URL: see to it yourself.
     ImportError
         If Zarr is not installed.
 
@@ -124,9 +129,11 @@ def sample_distributed(
         draws_per_chunk=positive_integer("draws_per_chunk", draws_per_chunk),
         step_kwargs=kwargs,
     )
-    stored = Store.create(location_of(store), run, run.tune + draws, starts)
-    remember(run)
-    return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
+    with writing(store):
+        stored = Store.create(location_of(store), run, run.tune + draws, starts)
+        remember(run)
+        _advance(stored, client, progressbar)
+    return _result(stored, discard_tuned_samples, compute_convergence_checks)
 
 
 def resume(
@@ -149,7 +156,8 @@ def resume(
         Where :func:`~pymc_nnsteps.sample_distributed` was told to keep it. It has pickles: open
         none that others have made.
     model : pm.Model, optional
-        The model that it is thought to be of, to be sure of it.
+        The model that it is thought to be of, to be sure of it: with the same variables, log
+        densities, data, constants and labels. The run goes on from the model in the store.
     client, discard_tuned_samples, compute_convergence_checks, progressbar
         As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those it was begun
         with.
@@ -162,7 +170,16 @@ def resume(
     Raises
     ------
     ValueError
-        If there is no run, or the run is of another model.
+        If there is no run, the run is of another model, a part of it is lost or damaged, or it was
+        begun with another version of Python, PyMC, PyTensor or this package, or another ``floatX``.
+    RuntimeError
+        If the run is not finished and another process goes on with it.
+
+    Warns
+    -----
+    UserWarning
+        If it was begun with another version of NumPy, SciPy or Numba: the law of its draws is the
+        same, their last digits may be others.
 
     Examples
     --------
@@ -178,7 +195,11 @@ def resume(
     """
     require_client(client)
     stored = _opened(store, model)
-    return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
+    if any(done < stored.draws for done in stored.standing()):
+        with writing(store):
+            _require_whole(stored)
+            _advance(stored, client, progressbar)
+    return _result(stored, discard_tuned_samples, compute_convergence_checks)
 
 
 def extend(
@@ -212,7 +233,9 @@ def extend(
     Raises
     ------
     ValueError
-        If there is no run, the run is of another model, or ``draws`` is not positive.
+        As :func:`~pymc_nnsteps.resume`, and if ``draws`` is not positive.
+    RuntimeError
+        If another process writes to the store.
 
     Examples
     --------
@@ -220,43 +243,36 @@ def extend(
     """
     require_client(client)
     draws = positive_integer("draws", draws)
-    stored = _opened(store, model)
-    stored.extend(draws)
-    return _finished(stored, client, discard_tuned_samples, compute_convergence_checks, progressbar)
+    with writing(store):
+        stored = _opened(store, model)
+        _require_whole(stored)
+        stored.extend(draws)
+        _advance(stored, client, progressbar)
+    return _result(stored, discard_tuned_samples, compute_convergence_checks)
 
 
 def _opened(store: str | Path, model: pm.Model | None) -> Store:
-    """A run, that of the model if one is given: they agree in where a chain stands."""
+    """A run, that of the model if one is given."""
     stored = Store(location_of(store))
+    began = stored.fingerprint
     if model is not None:
-        model = model_or_context(model)
-        point = stored.checkpoint(0).point
-        theirs = {name: value.shape for name, value in run_of(stored).model.initial_point().items()}
-        shapes = {name: value.shape for name, value in model.initial_point().items()}
-        if shapes != theirs:
-            raise ValueError(
-                f"{store} is of a model with the variables {theirs}; got one with {shapes}."
-            )
-        found, own = (
-            each.compile_logp(mode="FAST_COMPILE")(point) for each in (model, run_of(stored).model)
+        found = Fingerprint.of(model_or_context(model))
+        began.require_same(
+            stored.location, replace(began, model=found.model, densities=found.densities)
         )
-        if not np.isclose(found, own, rtol=1e-10, atol=0):
-            raise ValueError(
-                f"{store} is of a model with another log density where its first chain stands: "
-                f"{own}, not {found}; give the model, with the data, that it was begun with."
-            )
     return stored
 
 
-def _finished(
-    store: Store,
-    client: Any,
-    discard_tuned_samples: bool,
-    compute_convergence_checks: bool,
-    progressbar: bool,
-) -> DataTree:
-    """Bring all chains to their ends, and return what ``pm.sample`` would."""
-    standing = [store.checkpoint(chain).done for chain in range(store.chains)]
+def _require_whole(store: Store) -> None:
+    """Look whether all draws are as they were written, before any is added."""
+    run = run_of(store)
+    for chain in range(store.chains):
+        store.read(run, chain)
+
+
+def _advance(store: Store, client: Any, progressbar: bool) -> None:
+    """Bring all chains to their ends."""
+    standing = store.standing()
     chunks = -(-store.draws // store.draws_per_chunk)
     length = store.draws_per_chunk * -(-chunks // LEGS)
     legs = [
@@ -268,16 +284,29 @@ def _finished(
     ]
     found = tasks.carried_out(client, advance, legs)
     total = store.chains * store.draws
-    with tasks.bar("Sampling", sum(standing), total, progressbar) as grow:
+    with (
+        tasks.saying(
+            lambda: (
+                f"{sum(store.standing())} of {total} draws are in the store, and "
+                f"nns.resume({store.location!r}) goes on."
+            )
+        ),
+        tasks.bar("Sampling", sum(standing), total, progressbar) as grow,
+    ):
         for _, made in found:
             grow(made)
+
+
+def _result(
+    store: Store, discard_tuned_samples: bool, compute_convergence_checks: bool
+) -> DataTree:
+    """What ``pm.sample`` would return."""
     run = run_of(store)
-    seconds = max(store.checkpoint(chain).seconds for chain in range(store.chains))
     return _sample_return(
         run=None,
         traces=[store.read(run, chain) for chain in range(store.chains)],
         tune=run.tune,
-        t_sampling=seconds,
+        t_sampling=max(store.checkpoint(chain).seconds for chain in range(store.chains)),
         discard_tuned_samples=discard_tuned_samples,
         compute_convergence_checks=compute_convergence_checks,
         return_inferencedata=True,

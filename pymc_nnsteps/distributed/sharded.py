@@ -1,11 +1,11 @@
 """Chains over rows in shards."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-import cloudpickle as pickle
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -17,12 +17,18 @@ from pymc.progress_bar import create_simple_progress
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.distributed.crew import Crew
 from pymc_nnsteps.distributed.extras import require_client
+from pymc_nnsteps.distributed.fingerprint import Fingerprint, RunFile, in_words
+from pymc_nnsteps.distributed.places import writing
 from pymc_nnsteps.distributed.rounds import rounds_of
-from pymc_nnsteps.distributed.shards import QUICK, Instructions, Load, Point, Shared
+from pymc_nnsteps.distributed.shards import Instructions, Load, Point, Shared
+from pymc_nnsteps.distributed.tasks import saying
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.joint.scan import Scan
 
 RUN = "run.pickle"
+
+KEPT = "the same call goes on from its last checkpoint."
+NOT_KEPT = "with store= a run can go on."
 
 
 @dataclass
@@ -31,12 +37,8 @@ class Run:
 
     Attributes
     ----------
-    settings : tuple
-        What a run that goes on must have been begun with: draws, tune, chains, scan, shards, seed.
     entropy : int
         The seed, or what takes its place.
-    densities : array
-        Of the model: see :func:`_densities`. Empty without a store.
     chain, sweep : int
         Chains that are complete, and sweeps of the next one; -1: it has not begun.
     kept : list of list of dict
@@ -50,9 +52,7 @@ class Run:
     rng : numpy.random.Generator
     """
 
-    settings: tuple[Any, ...]
     entropy: Any
-    densities: NDArray[np.floating]
     chain: int = 0
     sweep: int = -1
     kept: list[list[Point]] = field(default_factory=list)
@@ -124,9 +124,9 @@ def sample_sharded(
         the shared variables, or if what they say of one of these is no sum.
     ValueError
         If an argument is unusable, a shard does not fit the model, or the run in ``store`` is
-        another one.
+        another one, was begun with other versions, or is damaged.
     RuntimeError
-        If a worker is lost without ``store``.
+        If a worker is lost without ``store``, or another process writes there.
 
     Notes
     -----
@@ -167,34 +167,39 @@ def sample_sharded(
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
     planned = rounds_of(model, names, scan)
     shared = Shared(model, planned)
-    settings = (draws, tune, chains, scan, len(shards), random_seed)
-    folder = None if store is None else Path(store)
-    run = _begun(folder, settings, model)
-    instructions = Instructions.of(model, planned, names)
-    crew = Crew(instructions, shards, client, recoverable=folder is not None)
-    if folder is not None and run.sweep >= 0:
-        crew.restore(folder, run.number)
-        shared.restore(run.point, run.rng)
-    seeds = np.random.SeedSequence(run.entropy).spawn(chains)
-    progress = create_simple_progress(progressbar=progressbar)
-    with progress:
-        task = progress.add_task("Sweeps over shards", completed=0, total=chains * (tune + draws))
-        while run.chain < chains:
-            if run.sweep < 0:
-                own, *others = seeds[run.chain].spawn(1 + len(shards))
-                shared.begin(own)
-                crew.begin(others, shared.natural())
-                run.kept.append([])
-                run.sweep = 0
-            while run.sweep < tune + draws:
-                run.changed = sweep(crew, shared, run.changed)
-                if run.sweep >= tune:
-                    run.kept[-1].append(shared.natural())
-                run.sweep += 1
-                progress.update(task, completed=run.chain * (tune + draws) + run.sweep)
-                if folder is not None and (run.sweep % every == 0 or run.sweep == tune + draws):
-                    _checkpoint(folder, run, crew, shared)
-            run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
+    settings = {
+        "draws": draws, "tune": tune, "chains": chains, "scan": scan, "random_seed": random_seed,
+        "rows": names, "number of shards": len(shards),
+    }  # fmt: skip
+    with nullcontext() if store is None else writing(store):
+        record = None if store is None else _record(Path(store), model, settings)
+        run = (record and record.read()) or Run(np.random.SeedSequence(random_seed).entropy)
+        instructions = Instructions.of(model, planned, names)
+        crew = Crew(instructions, shards, client, recoverable=record is not None)
+        if record is not None and run.sweep >= 0:
+            crew.restore(record.file.parent, run.number)
+            shared.restore(run.point, run.rng)
+        seeds = np.random.SeedSequence(run.entropy).spawn(chains)
+        progress = create_simple_progress(progressbar=progressbar)
+        total = chains * (tune + draws)
+        with progress, saying(lambda: NOT_KEPT if record is None else KEPT):
+            task = progress.add_task("Sweeps over shards", completed=0, total=total)
+            while run.chain < chains:
+                if run.sweep < 0:
+                    own, *others = seeds[run.chain].spawn(1 + len(shards))
+                    shared.begin(own)
+                    crew.begin(others, shared.natural())
+                    run.kept.append([])
+                    run.sweep = 0
+                while run.sweep < tune + draws:
+                    run.changed = sweep(crew, shared, run.changed)
+                    if run.sweep >= tune:
+                        run.kept[-1].append(shared.natural())
+                    run.sweep += 1
+                    progress.update(task, completed=run.chain * (tune + draws) + run.sweep)
+                    if record and (run.sweep % every == 0 or run.sweep == tune + draws):
+                        _checkpoint(record, run, crew, shared)
+                run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
     return _as_tree(model, run.kept)
 
 
@@ -218,47 +223,19 @@ def sweep(crew: Crew, shared: Shared, changed: Point) -> Point:
     return changed
 
 
-def _begun(folder: Path | None, settings: tuple[Any, ...], model: pm.Model) -> Run:
-    """The run in a folder, or a new one."""
-    densities = np.empty(0) if folder is None else _densities(model)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / RUN).exists():
-            found: Run = pickle.loads((folder / RUN).read_bytes())
-            if found.settings != settings:
-                raise ValueError(
-                    f"store {folder} holds a run with other draws, tune, chains, scan, shards or "
-                    "random_seed; give the same, or another folder."
-                )
-            same = found.densities.shape == densities.shape
-            if not same or not np.allclose(found.densities, densities, rtol=1e-6):
-                raise ValueError(
-                    f"store {folder} holds a run of another model; give the model, with the rows "
-                    "in it, that it was begun with, or another folder."
-                )
-            return found
-    return Run(settings, np.random.SeedSequence(settings[-1]).entropy, densities)
+def _record(folder: Path, model: pm.Model, settings: Mapping[str, Any]) -> RunFile:
+    """Where a folder keeps the run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = {name: in_words(value) for name, value in settings.items()}
+    return RunFile(folder / RUN, Fingerprint.of(model, words))
 
 
-def _densities(model: pm.Model) -> NDArray[np.floating]:
-    """Log densities of a model's variables at some point, which are others for another model."""
-    rng = np.random.default_rng(0)
-    point = {
-        name: np.asarray(value + (value.dtype.kind == "f") * rng.normal(size=value.shape))
-        for name, value in model.initial_point(random_seed=0).items()
-    }
-    point = {value.name: point[value.name].astype(value.dtype) for value in model.value_vars}
-    evaluate = model.compile_fn(model.logp(sum=False), mode=QUICK)
-    return np.array([float(np.sum(density)) for density in evaluate(point)])
-
-
-def _checkpoint(folder: Path, run: Run, crew: Crew, shared: Shared) -> None:
+def _checkpoint(record: RunFile, run: Run, crew: Crew, shared: Shared) -> None:
     """Write where the shards stand, then where the run does, then remove what is older."""
+    folder = record.file.parent
     run.number, run.point, run.rng = crew.number, shared.point, shared.rng
     crew.checkpoint(folder)
-    written = folder / f"{RUN}.part"
-    written.write_bytes(pickle.dumps(run))
-    written.replace(folder / RUN)
+    record.write(run)
     crew.forget_others(folder)
 
 

@@ -8,7 +8,6 @@ variables are given these (:meth:`~pymc_nnsteps.conditionals.conditional.Additiv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from operator import add
 from pathlib import Path
 from time import perf_counter
@@ -21,14 +20,14 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, Shapes
+from pymc_nnsteps.distributed.places import digest, read, write
 from pymc_nnsteps.distributed.rounds import Rounds
-from pymc_nnsteps.distributed.tasks import COMPILING
+from pymc_nnsteps.distributed.tasks import COMPILING, QUICK
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
@@ -41,9 +40,6 @@ Load = Data | Callable[[], Data]
 
 Point = dict[str, NDArray[Any]]
 Sums = list[NDArray[Any]]
-
-
-QUICK = Mode(linker="py", optimizer="fast_compile")
 
 
 def added(said: Sequence[Sums]) -> Sums:
@@ -191,9 +187,7 @@ class Shard:
 
     def save(self, file: Path) -> None:
         """Write what has been drawn, and the generator."""
-        written = file.with_suffix(".part")
-        written.write_bytes(pickle.dumps((self.number, self.point, self.rng, self._digest)))
-        written.replace(file)
+        write(file, (self.number, self.point, self.rng, self._digest))
 
     def restore(self, file: Path) -> None:
         """Go on from what was written.
@@ -201,10 +195,10 @@ class Shard:
         Raises
         ------
         ValueError
-            If it was written by a shard of other rows.
+            If it was written by a shard of other rows, or is damaged.
         """
-        number, point, rng, digest = pickle.loads(file.read_bytes())
-        if digest != self._digest:
+        number, point, rng, rows = read(file)
+        if rows != self._digest:
             raise ValueError(
                 f"store {file.parent} holds a run with other rows in a shard; give the same, or "
                 "another folder."
@@ -214,12 +208,11 @@ class Shard:
     @cached_property
     def _digest(self) -> bytes:
         """What tells the rows from others."""
-        found = blake2b()
+        parts = []
         for name in self._names:
             values = self._model[name].get_value(borrow=True)
-            found.update(f"{values.shape} {values.dtype}".encode())
-            found.update(np.ascontiguousarray(values))
-        return found.digest()
+            parts += [f"{values.shape} {values.dtype}".encode(), values.tobytes()]
+        return digest(*parts)
 
     def time(self) -> float:
         """Seconds spent on draws and sums."""

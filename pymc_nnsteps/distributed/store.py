@@ -10,24 +10,30 @@ of tuning in place at the end.
 
 A chunk of draws is written first and then the checkpoint after it, a single object that its
 predecessor is replaced by. Whatever a run is killed in, the checkpoint is followed by nothing that
-counts: what was written beyond it is written again, with the same bits.
+counts: what was written beyond it is written again, with the same bits. A checkpoint has digests of
+all that was written before it, since an array in Zarr reads as zeros where a file is not there.
 """
 
 import pickle
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Self
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
 from pymc_nnsteps.distributed.extras import needed
+from pymc_nnsteps.distributed.fingerprint import Fingerprint
+from pymc_nnsteps.distributed.places import damaged, digest, sealed, unsealed
 from pymc_nnsteps.distributed.runs import Checkpoint, Run
 
 CHECKPOINTS, RUN = "checkpoints", "run"
+
+UNREADABLE = KeyError, RuntimeError, ValueError
+"""What Zarr raises where metadata are no JSON or are not there, and chunks are cut off."""
 
 
 class Store:
@@ -41,12 +47,14 @@ class Store:
     Raises
     ------
     ValueError
-        If there is no run.
+        If there is no run, or what says so is damaged.
 
     Attributes
     ----------
     location : str
     identity : str
+        Of the run.
+    fingerprint : Fingerprint
         Of the run.
     chains : int
     draws : int
@@ -56,20 +64,22 @@ class Store:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        try:
-            self._group = needed("zarr").open_group(location, mode="r+", zarr_format=2)
+        zarr = needed("zarr")
+        attributes = {}
+        with self._intact(".zgroup, or .zattrs,"), suppress(FileNotFoundError, FileExistsError):
+            self._group = zarr.open_group(location, mode="r+", zarr_format=2)
             attributes = dict(self._group.attrs)
-        except (FileNotFoundError, FileExistsError):
-            attributes = {}
-        if "identity" not in attributes:
+        if "fingerprint" not in attributes:
             raise ValueError(
-                f"{location} holds no run, or one whose beginning was cut short: remove it, and "
-                "begin with nns.sample_distributed."
+                f"{location} holds no run, one whose beginning was cut short, or one that has lost "
+                "its .zgroup or .zattrs: bring these back from a copy, or move away what is there, "
+                "and begin with nns.sample_distributed."
             )
         self.identity: str = attributes["identity"]
         self.chains: int = attributes["chains"]
         self.draws: int = attributes["draws"]
         self.draws_per_chunk: int = attributes["draws_per_chunk"]
+        self.fingerprint = Fingerprint.loads(attributes["fingerprint"])
 
     @classmethod
     def create(cls, location: str, run: Run, draws: int, starts: Sequence[Checkpoint]) -> Self:
@@ -91,9 +101,9 @@ class Store:
             ) from None
         _add(group, RUN, 1)
         _add(group, CHECKPOINTS, chains)
-        _write(group[RUN], slice(0, 1), [cloudpickle.dumps(run)])
+        _write(group[RUN], 0, run)
         for chain, start in enumerate(starts):
-            _write(group[CHECKPOINTS], slice(chain, chain + 1), [cloudpickle.dumps(start)])
+            _write(group[CHECKPOINTS], chain, start)
         for path, values in _arrays(run.trace(0, 1)):
             name = path.partition("/")[2]
             dims = run.model.named_vars_to_dims.get(name)
@@ -112,6 +122,7 @@ class Store:
                 "draws": draws,
                 "draws_per_chunk": run.draws_per_chunk,
                 "identity": run.identity,
+                "fingerprint": run.fingerprint.dumps(),
             }
         )
         return cls(location)
@@ -125,39 +136,96 @@ class Store:
         self._group.attrs.update({"draws": self.draws})
 
     def run(self) -> Run:
-        """What is sampled."""
-        return _unpickled(self._group[RUN], 0)
+        """What is sampled.
+
+        Raises
+        ------
+        ValueError
+            If it was begun with other versions, or is damaged.
+        """
+        self.fingerprint.require_versions(self.location)
+        return self._unpickled(RUN, 0)
 
     def checkpoint(self, chain: int) -> Checkpoint:
-        """Where a chain stands."""
-        return _unpickled(self._group[CHECKPOINTS], chain)
+        """Where a chain stands.
 
-    def write(self, trace: Trace, checkpoint: Checkpoint) -> None:
-        """Add draws of a chain, and where it stands after them."""
-        chain = trace.chain
-        rows = slice(checkpoint.done - len(trace), checkpoint.done)
+        Raises
+        ------
+        ValueError
+            If it is damaged.
+        """
+        return self._unpickled(CHECKPOINTS, chain)
+
+    def standing(self) -> list[int]:
+        """Numbers of draws of the chains."""
+        return [self.checkpoint(chain).done for chain in range(self.chains)]
+
+    def write(self, trace: Trace, checkpoint: Checkpoint) -> Checkpoint:
+        """Add draws of a chain, and where it stands after them, which is returned."""
+        chain, first = trace.chain, checkpoint.done - len(trace)
+        digests = []
         for path, values in _arrays(trace):
+            stored = values
             if values.dtype == object:
-                values = _column([pickle.dumps(value) for value in values])
-            self._group[path][chain, rows] = values
-        _write(self._group[CHECKPOINTS], slice(chain, chain + 1), [pickle.dumps(checkpoint)])
+                stored = _column([pickle.dumps(value) for value in values])
+            self._group[path][chain, first : checkpoint.done] = stored
+            digests.append(_digest(stored))
+        piece = checkpoint.done, tuple(digests)
+        checkpoint = replace(checkpoint, written=(*checkpoint.written, piece))
+        _write(self._group[CHECKPOINTS], chain, checkpoint)
+        return checkpoint
 
     def read(self, run: Run, chain: int) -> Trace:
-        """All draws of a chain."""
-        done = self.checkpoint(chain).done
-        trace = run.trace(chain, done)
-        for path, values in _arrays(trace):
-            found = self._group[path][chain, :done]
+        """All draws of a chain.
+
+        Raises
+        ------
+        ValueError
+            If some are not as they were written.
+        """
+        checkpoint = self.checkpoint(chain)
+        trace = run.trace(chain, checkpoint.done)
+        for number, (path, values) in enumerate(_arrays(trace)):
+            pieces = [(end, digests[number]) for end, digests in checkpoint.written]
+            found = self._draws(path, chain, pieces)
             if values.dtype == object:
                 found = _column([pickle.loads(value) for value in found])
             values[...] = found
-        trace.draw_idx = done
+        trace.draw_idx = checkpoint.done
         return trace
 
+    def _draws(self, path: str, chain: int, pieces: list[tuple[int, bytes]]) -> NDArray[Any]:
+        """An array of draws as it is stored, each piece of it compared with its digest."""
+        with self._intact(f"{path}/.zarray"):
+            array = self._group[path]
+        rows: NDArray[Any] | None = None
+        with suppress(*UNREADABLE):
+            rows = array[chain, : max((end for end, _ in pieces), default=0)]
+        first = 0
+        for end, expected in pieces:
+            chunk = chain, first // self.draws_per_chunk, *(0 for _ in array.shape[2:])
+            file = f"{path}/{'.'.join(map(str, chunk))}"
+            with self._intact(file):
+                piece = array[chain, first:end] if rows is None else rows[first:end]
+            if _digest(piece) != expected:
+                raise damaged(f"{file} of the run in {self.location}")
+            first = end
+        if rows is None:
+            raise damaged(f"{path} of the run in {self.location}")
+        return rows
 
-def location_of(store: str | Path) -> str:
-    """A place that means the same in all processes: an absolute path, or a URL as it is."""
-    return str(store) if "://" in str(store) else str(Path(store).absolute())
+    def _unpickled(self, path: str, row: int) -> Any:
+        with self._intact(f"{path}/{row}, or {path}/.zarray,"):
+            [found] = self._group[path][row : row + 1]
+        return unsealed(found, f"{path}/{row} of the run in {self.location}")
+
+    @contextmanager
+    def _intact(self, what: str) -> Iterator[None]:
+        """Name what cannot be read."""
+        try:
+            yield
+        except UNREADABLE as error:
+            raise damaged(f"{what} of the run in {self.location}") from error
 
 
 def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -185,13 +253,13 @@ def _add(group: Any, name: str, n: int) -> None:
     )
 
 
-def _write(array: Any, rows: slice, pickles: list[bytes]) -> None:
-    array[rows] = _column(pickles)
+def _write(array: Any, row: int, value: Any) -> None:
+    array[row : row + 1] = _column([sealed(value)])
 
 
-def _unpickled(array: Any, row: int) -> Any:
-    [found] = array[row : row + 1]
-    return pickle.loads(found)
+def _digest(stored: NDArray[Any]) -> bytes:
+    """Of an array in the form in which it is stored: of numbers, or of bytes."""
+    return digest(*stored) if stored.dtype == object else digest(stored.tobytes())
 
 
 def _column(values: list[Any]) -> NDArray[Any]:

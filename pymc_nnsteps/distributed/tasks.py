@@ -1,5 +1,6 @@
 """Work in this process or on a Dask cluster, with one progress bar."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
@@ -7,13 +8,19 @@ from typing import Any
 from uuid import uuid4
 
 from pymc.progress_bar import create_simple_progress
+from pytensor.compile.mode import Mode
 
 from pymc_nnsteps.distributed.extras import needed
+
+_log = logging.getLogger("pymc.nnsteps")
 
 COMPILING = RLock()
 """PyTensor compiles in one thread of a process at a time: where several do, the settings that each
 changes for a while may stay changed, and functions are compiled otherwise, or not to C, from then
 on."""
+
+QUICK = Mode(linker="py", optimizer="fast_compile")
+"""For functions that are called a few times."""
 
 type Calls = Sequence[Mapping[str, Any]]
 """Arguments of a function by their names, for calls one after another."""
@@ -65,6 +72,16 @@ def alone(function: Callable[..., Any], **arguments: Any) -> Any:
     """Call a function that may compile, in one thread of a process at a time."""
     with COMPILING:
         return function(**arguments)
+
+
+@contextmanager
+def saying(how: Callable[[], str]) -> Iterator[None]:
+    """Say, where work is interrupted, how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _log.info("Interrupted: %s", how())
+        raise
 
 
 @contextmanager

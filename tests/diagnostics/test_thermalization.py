@@ -6,6 +6,8 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.distributed import places
+from pymc_nnsteps.distributed.tasks import QUICK
 from tests.statistics import Z_LIMIT
 
 RHO = 0.9
@@ -162,8 +164,47 @@ def test_goes_on_where_it_stopped(mixed, tmp_path, monkeypatch):
         same = whole.records.sel(sweep=records["sweep"]).drop_vars("seconds")
         xr.testing.assert_allclose(same, records.drop_vars("seconds"), rtol=1e-9)
     assert (np.diff(last.records["seconds"]) >= 0).all()
-    with pytest.raises(ValueError, match="is of a run with other test functions, starts, steps"):
+    with pytest.raises(ValueError, match=r"differs in random_seed \(3, now 4\); go on with"):
         run_of(mixed, path=file, random_seed=4)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"{file} is lost or damaged"):
+        run_of(mixed, path=file)
+
+
+def test_another_experiment_is_not_what_was_kept(tmp_path):
+    """Data, an expression of the same name, its constants, a step, its size, a start."""
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=2)
+        pm.Normal("y", pm.Data("inputs", np.eye(2)) @ w, observed=np.ones(2))
+    zero = {"w": np.zeros(2)}
+    starts = {"informed": zero, "other": {"w": np.ones(2)}}
+
+    def step(kind=nns.PCN, **options):
+        return kind([w], model=model, compile_kwargs={"mode": QUICK}, **options)
+
+    first = step(beta=0.5)
+
+    def run(**options):
+        given = {"starts": starts, "functions": {"f": w[0]}, "sweeps": 3, "step": first}
+        given |= {"model": model, "progressbar": False}
+        return nns.thermalize(path=tmp_path / "run", **given | options)
+
+    run()
+    for message, options in {
+        "test function f": {"functions": {"f": pm.math.abs(w[0])}},
+        "constants of test function f": {"functions": {"f": w[0] + 1}},
+        r"step of w \(PCN\(beta=0.5, .*, now PCN\(beta=0.4,": {"step": step(beta=0.4)},
+        r"step of w \(PCN.*, now Metropolis": {"step": step(pm.Metropolis)},
+        "start other": {"starts": {**starts, "other": zero}},
+    }.items():
+        with pytest.raises(ValueError, match=f"/run holds a run that differs in {message}"):
+            run(**options)
+    with places.writing(tmp_path / "run"), pytest.raises(RuntimeError, match="another process"):
+        run()
+    with model:
+        pm.set_data({"inputs": 2 * np.eye(2)})
+    with pytest.raises(ValueError, match="differs in data container inputs; go on"):
+        run()
 
 
 def test_log_spaced_records(mixed):

@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import crew, sharded
+from pymc_nnsteps.distributed import crew, places, sharded
 from pymc_nnsteps.distributed.crew import Crew
 from pymc_nnsteps.distributed.rounds import rounds_of
 from pymc_nnsteps.distributed.sharded import sample_sharded
@@ -231,13 +231,19 @@ def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
     assert_same_draws(
         sample_sharded(model, shards, **options, store=tmp_path, checkpoint_every=7), expected
     )
-    with pytest.raises(ValueError, match="holds a run with other draws"):
+    with pytest.raises(ValueError, match=r"holds a run that differs in draws \(20, now 30\)"):
         sample_sharded(model, shards, **{**options, "draws": 30}, store=tmp_path)
     steeper = nns.intermediate_noise_mlp(X[:20], Y[:20], hidden=(2,), noise=0.2, activation="abs")
-    with pytest.raises(ValueError, match="holds a run of another model"):
+    with pytest.raises(ValueError, match="differs in log density of X2"):
         sample_sharded(steeper, shards, **options, store=tmp_path)
     with pytest.raises(ValueError, match="holds a run with other rows in a shard"):
         sample_sharded(model, shards[::-1], **options, store=tmp_path)
+    with places.writing(tmp_path), pytest.raises(RuntimeError, match="another process is writing"):
+        sample_sharded(model, shards, **options, store=tmp_path)
+    for file in sorted(tmp_path.glob("*.pickle"), reverse=True):
+        file.write_bytes(file.read_bytes()[:-1])
+        with pytest.raises(ValueError, match=f"{file} is lost or damaged"):
+            sample_sharded(model, shards, **options, store=tmp_path)
 
 
 @pytest.mark.slow

@@ -1,0 +1,341 @@
+"""What tells a stored run from others: its data, its model, its steps and its versions.
+
+Data and constants are known by digests. What is done with them is known by numbers that follow
+from it: the log density of each factor and the value of each expression, at three points on one
+line, so that a function and its absolute value differ.
+"""
+
+import inspect
+import json
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from numbers import Number
+from pathlib import Path
+from typing import Any, Self
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+from numpy.typing import NDArray
+from pymc.initial_point import PointType
+from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
+
+from pymc_nnsteps.distributed.places import digest, read, write
+from pymc_nnsteps.distributed.tasks import COMPILING, QUICK
+
+DECISIVE = ("python", "pymc_nnsteps", "pymc", "pytensor", "floatX")
+"""Versions that decide what is drawn, and whether pickles can be read."""
+
+ROUNDING = ("numpy", "numba", "scipy")
+"""Versions that decide the last digits of the draws, and how random numbers are made of bits."""
+
+NO_OPTIONS = ("self", "vars", "model", "rng", "blocked", "initial_point", "kwargs")
+"""Arguments of steps that say nothing of how these move."""
+
+type Step = BlockedStep | CompoundStep
+
+
+def versions() -> dict[str, str]:
+    """Versions, and the precision, that this process draws with."""
+    names = (name for name in (*DECISIVE, *ROUNDING) if name not in ("python", "floatX"))
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "floatX": pytensor.config.floatX,
+        **{name: import_module(name).__version__ for name in names},
+    }
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What tells a run from others.
+
+    Attributes
+    ----------
+    versions : mapping from str to str
+    model : mapping from str to str
+        Variables, data, constants and labels, in words and digests.
+    densities : mapping from str to sequence of float
+        Log densities of factors and values of deterministic variables, at each of some points.
+    settings : mapping from str to str
+        Steps and arguments.
+    functions : mapping from str to sequence of float
+        Values of test functions at the points.
+    """
+
+    versions: Mapping[str, str]
+    model: Mapping[str, str]
+    densities: Mapping[str, Sequence[float]]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        model: pm.Model,
+        settings: Mapping[str, str] | None = None,
+        functions: Mapping[str, Sequence[float]] | None = None,
+    ) -> Self:
+        """Take the fingerprint of a model with the data that it has now."""
+        return cls(versions(), _words(model), _densities(model), settings or {}, functions or {})
+
+    def dumps(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """From text."""
+        return cls(**json.loads(text))
+
+    def require_versions(self, place: str) -> None:
+        """Refuse to go on with other laws than the run was begun with, and warn of other rounding.
+
+        Raises
+        ------
+        ValueError
+        """
+        here = versions()
+        other = {
+            name: f"{name} {then} (here {here[name]})"
+            for name, then in self.versions.items()
+            if then != here[name]
+        }
+        if decisive := [other[name] for name in DECISIVE if name in other]:
+            raise ValueError(
+                f"{place} was begun with {', '.join(decisive)}: a run goes on with the versions "
+                "that it was begun with, since others may draw from other laws; go on with those."
+            )
+        if other:
+            warnings.warn(
+                f"{place} was begun with {', '.join(other.values())}: its law is the same, but "
+                "draws from here on may be others than those of one uninterrupted run.",
+                stacklevel=2,
+            )
+
+    def require_same(self, place: str, other: "Fingerprint") -> None:
+        """Refuse to go on with another run than this one, which is kept in a place.
+
+        Raises
+        ------
+        ValueError
+            What follows from a difference is not named beside it.
+        """
+        self.require_versions(place)
+        tolerance = 1e-6 if self.versions["floatX"] == "float64" else 1e-3
+        found = _differences(
+            {**self.model, **self.settings}, {**other.model, **other.settings}
+        ) or [
+            name
+            for mine, theirs in (
+                (self.densities, other.densities),
+                (self.functions, other.functions),
+            )
+            for name in _names(mine, theirs)
+            if not np.allclose(
+                mine.get(name, ()), theirs.get(name, ()), rtol=tolerance, atol=0, equal_nan=True
+            )
+        ]
+        if found:
+            raise ValueError(
+                f"{place} holds a run that differs in {', '.join(found)}; go on with what it was "
+                "begun with, or keep this run elsewhere."
+            )
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A file that keeps where a run stands, and tells which one it is."""
+
+    file: Path
+    fingerprint: Fingerprint
+
+    def write(self, state: Any) -> None:
+        """Replace what was kept before."""
+        write(self.file, (self.fingerprint.dumps(), cloudpickle.dumps(state)))
+
+    def read(self) -> Any:
+        """What is kept; None before anything is.
+
+        Raises
+        ------
+        ValueError
+            If the file is of another run, or is damaged.
+        """
+        if not self.file.exists():
+            return None
+        fingerprint, state = read(self.file)
+        Fingerprint.loads(fingerprint).require_same(str(self.file), self.fingerprint)
+        return cloudpickle.loads(state)
+
+
+def _names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys([*one, *other]))
+
+
+def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Names of what differs, with the words where they can be read."""
+    found = []
+    for name in _names(then, now):
+        if (before := then.get(name, "none")) != (after := now.get(name, "none")):
+            readable = "digest" not in before + after
+            found.append(f"{name} ({before}, now {after})" if readable else name)
+    return found
+
+
+# --- a model -------------------------------------------------------------------------------
+
+
+def points_of(model: pm.Model) -> list[PointType]:
+    """The initial point, and two on both sides of it."""
+    rng = np.random.default_rng(0)
+    initial = model.initial_point(random_seed=0)
+    away = {
+        name: (value.dtype.kind == "f") * rng.normal(size=value.shape)
+        for name, value in initial.items()
+    }
+    return [
+        {
+            name: np.asarray(value + side * away[name], value.dtype)
+            for name, value in initial.items()
+        }
+        for side in (0, 1, -1)
+    ]
+
+
+def _number(value: NDArray[Any]) -> float:
+    """One number for an array, which depends on the order of its entries."""
+    entries = np.asarray(value, dtype=float).ravel()
+    return float(np.random.default_rng(0).normal(size=entries.size) @ entries)
+
+
+def numbers(
+    model: pm.Model, names: Sequence[str], evaluate: Callable[[PointType], Sequence[NDArray[Any]]]
+) -> dict[str, list[float]]:
+    """One number for the value of each expression at each of the points."""
+    with np.errstate(all="ignore"):
+        rows = [[_number(value) for value in evaluate(point)] for point in points_of(model)]
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def constants_of(model: pm.Model, expressions: Mapping[str, Sequence[Variable]]) -> dict[str, str]:
+    """Digests of the constants in expressions, those behind other named variables left out."""
+    named = set(model.named_vars.values())
+    found = {}
+    for name, parts in expressions.items():
+        leaves = graph_inputs(parts, blockers=named.difference(parts))
+        texts = {_leaf(leaf) for leaf in leaves if leaf not in named and _is_constant(leaf)}
+        found[f"constants of {name}"] = _digest(sorted(texts))
+    return found
+
+
+def _words(model: pm.Model) -> dict[str, str]:
+    containers = {str(variable.name): variable for variable in model.data_vars}
+    return {
+        **{
+            f"variable {rv.name}": f"{value.dtype} of {value.type.ndim} axes, "
+            f"{type(model.rvs_to_transforms[rv]).__name__}"
+            for rv in model.free_RVs
+            for value in [model.rvs_to_values[rv]]
+        },
+        **{
+            f"data container {name}": in_words(np.asarray(variable.get_value(borrow=True)))
+            for name, variable in containers.items()
+        },
+        **{
+            f"coordinate {dim}": _digest([str(label) for label in labels])
+            for dim, labels in model.coords.items()
+            if labels is not None
+        },
+        **constants_of(
+            model,
+            {
+                **{rv.name: [rv, model.rvs_to_values[rv]] for rv in model.basic_RVs},
+                **{other.name: [other] for other in [*model.potentials, *model.deterministics]},
+            },
+        ),
+    }
+
+
+def _is_constant(leaf: Variable) -> bool:
+    return isinstance(leaf, Constant | SharedVariable) and not isinstance(leaf.type, RandomType)
+
+
+def _leaf(leaf: Any) -> str:
+    return in_words(leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True))
+
+
+def _densities(model: pm.Model) -> dict[str, list[float]]:
+    factors = [*model.basic_RVs, *model.potentials]
+    labels = [
+        *(f"log density of {factor.name}" for factor in factors),
+        *(f"values of {deterministic.name}" for deterministic in model.deterministics),
+    ]
+    outputs = [
+        *model.logp(factors, sum=False),
+        *model.replace_rvs_by_values(model.deterministics),
+    ]
+    with COMPILING:
+        evaluate = model.compile_fn(
+            outputs,
+            inputs=model.value_vars,
+            mode=QUICK,
+            on_unused_input="ignore",
+            random_seed=0,
+        )
+    return numbers(model, labels, evaluate)
+
+
+# --- steps, and anything in words ----------------------------------------------------------
+
+
+def steps_in_words(step: Step) -> dict[str, str]:
+    """Class and options of each step, by the variables that it moves."""
+    return {
+        f"step of {', '.join(str(variable.name) for variable in each.vars)}": _step(each)
+        for each in flatten_steps(step)
+    }
+
+
+def _step(step: Any) -> str:
+    _, *arguments = inspect.signature(type(step).__init__).parameters.values()
+    positional, named = step.__getnewargs_ex__()
+    options = {
+        **{each.name: each.default for each in arguments if each.default is not each.empty},
+        **{each.name: value for each, value in zip(arguments, positional, strict=False)},
+        **named,
+    }
+    words = (
+        f"{name}={in_words(value)}" for name, value in options.items() if name not in NO_OPTIONS
+    )
+    return f"{type(step).__qualname__}({', '.join(words)})"
+
+
+def in_words(value: Any) -> str:
+    """Anything, in words that are the same in each process: arrays by their digests."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        entries = value.ravel().tolist() if value.dtype == object else [value.tobytes()]
+        return f"{value.dtype}{list(value.shape)} {_digest(entries)}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {in_words(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(in_words, value))}]"
+    if isinstance(value, str | Number | np.ndarray | np.generic | slice | None):
+        return str(value)
+    if isinstance(value, Variable):
+        return str(value.name)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _digest(parts: Iterable[Any]) -> str:
+    """Of bytes, and of what has words."""
+    data = (part if isinstance(part, bytes) else str(part).encode() for part in parts)
+    return f"digest {digest(*data).hex()}"
