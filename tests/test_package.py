@@ -125,7 +125,7 @@ ROOMS = (
     ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
-    ("diagnostics", "distributed"),
+    ("diagnostics", "distributed", "sklearn"),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 
