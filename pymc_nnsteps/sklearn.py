@@ -3,7 +3,7 @@
 scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import cloudpickle
@@ -32,7 +32,7 @@ except ModuleNotFoundError:
 
 __all__ = ["NetworkClassifier", "NetworkRegressor"]
 
-BUILDERS = {
+BUILDERS: dict[str, Callable[..., pm.Model]] = {
     "hierarchical": hierarchical_mlp,
     "bow_tie": bow_tie,
     "intermediate_noise": intermediate_noise_mlp,
@@ -85,10 +85,10 @@ class _Network(BaseEstimator):
 
     def _sample(self, X: NDArray[np.float64], y: object, **options: Any) -> Self:
         """Sample a network of standardised inputs and these targets."""
-        self.input_scaler_ = StandardScaler().fit(X)
-        inputs = self.input_scaler_.transform(X)
-        if hasattr(self, "feature_names_in_"):
-            inputs = pd.DataFrame(inputs, columns=self.feature_names_in_)
+        rows = self._named(X)
+        output = "pandas" if isinstance(rows, pd.DataFrame) else "default"
+        self.input_scaler_ = StandardScaler().set_output(transform=output).fit(rows)
+        inputs = self.input_scaler_.transform(rows)
         if self.hidden is not None:
             options["hidden"] = self.hidden
         self._sampling_seed, self._noise_seed = (
@@ -114,13 +114,19 @@ class _Network(BaseEstimator):
             )
         return self
 
+    def _named(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | pd.DataFrame:
+        """Inputs with the names of their columns, if these are known."""
+        if hasattr(self, "feature_names_in_"):
+            return pd.DataFrame(rows, columns=self.feature_names_in_)
+        return rows
+
     def _predict(self, X: ArrayLike | pd.DataFrame, kind: Kind) -> NDArray[np.float64]:
         """Predictions of all draws for new rows, of shape (n_draws, n_obs, n_outputs)."""
         check_is_fitted(self, "idata_")
         rows = validate_data(self, X, dtype="float64", reset=False)
         predicted = predict(
             self.idata_,
-            self.input_scaler_.transform(rows),
+            self.input_scaler_.transform(self._named(rows)),
             model=self.model_,
             kind=kind,
             random_seed=self._noise_seed,

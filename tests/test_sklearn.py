@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import pymc_nnsteps as nns
 from pymc_nnsteps.sklearn import NetworkClassifier, NetworkRegressor
 from tests.cases import slow
 
@@ -78,7 +79,13 @@ def test_tables_pass_through_pipelines_and_grids():
     assert not around.named_vars
     assert grid.best_params_ == {"networkregressor__options": precise}
     assert grid.score(table, y) > 0.99
-    assert grid.best_estimator_[-1].model_.coords["feature"] == ("kind_b", "x")
+    encoder, network = grid.best_estimator_
+    assert network.model_.coords["feature"] == ("kind_b", "x")
+    standardised = network.input_scaler_.transform(encoder.transform(table))
+    function = nns.predict(network.idata_, standardised, model=network.model_)
+    np.testing.assert_allclose(
+        y.std(ddof=0) * function.mean(("chain", "draw"))[:, 0] + y.mean(), grid.predict(table)
+    )
 
 
 @pytest.mark.parametrize("network", ["intermediate_noise", slow("hierarchical")])
