@@ -1,10 +1,16 @@
 """How Sphinx builds these pages: ``make docs``."""
 
+import os
+import re
 from base64 import b64decode
 from pathlib import Path
 from shutil import copy2, rmtree
 
 import nbformat
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util import logging
 
 import pymc_nnsteps
 
@@ -21,6 +27,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinx-mathjax-offline",  # formulas without a network
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
@@ -81,3 +88,36 @@ def bring_notebooks() -> None:
 
 
 bring_notebooks()
+
+# Pages run in kernels, which show figures by this backend alone.
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+
+
+def require_figures(app: Sphinx, doctree: nodes.document) -> None:
+    """Warn of cells that show a figure, and have none among their outputs."""
+    for cell in doctree.findall(nodes.container):
+        if cell.get("nb_element") == "cell_code":
+            shows = "plt.show()" in cell.astext()
+            if shows and not any(cell.findall(nodes.image)):
+                logging.getLogger(__name__).warning("plt.show() shows no figure", location=cell)
+
+
+def require_pictures(app: Sphinx, exception: Exception | None) -> None:
+    """Fail if a page refers to a picture, or to a script, that is not there."""
+    if exception is not None:
+        return
+    pages = Path(app.outdir).rglob("*.html")
+    missing = [
+        f"{page.relative_to(app.outdir)} refers to {source}"
+        for page in pages
+        for source in re.findall(r'<(?:img|script)\b[^>]*\bsrc="([^"?]+)', page.read_text("utf-8"))
+        if ":" not in source and not (page.parent / source).exists()
+    ]
+    if missing:
+        raise ExtensionError("Pictures are missing: " + "; ".join(missing))
+
+
+def setup(app: Sphinx) -> None:
+    """Look after pictures."""
+    app.connect("doctree-read", require_figures)
+    app.connect("build-finished", require_pictures, priority=900)

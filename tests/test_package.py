@@ -144,7 +144,7 @@ ROOMS = (
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
     ("distributed",),
-    ("diagnostics",),
+    ("diagnostics", "sklearn"),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

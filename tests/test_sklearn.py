@@ -1,0 +1,127 @@
+"""Estimators of scikit-learn: its own checks, units, labels, and what is said of misuse.
+
+Networks are linear where that is enough: these are sampled in a third of a second.
+"""
+
+import sys
+from importlib import import_module
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.sklearn import NetworkClassifier, NetworkRegressor
+from tests.cases import slow
+
+LINEAR = {"hidden": (), "draws": 20, "tune": 10, "chains": 1, "random_state": 0}
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        NetworkRegressor("intermediate_noise", **LINEAR),
+        NetworkClassifier("intermediate_noise", **LINEAR),
+    ]
+)
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_predictions_are_in_the_units_of_the_targets():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 2))
+    function = X @ [[1.0, 0.6], [0.0, 0.8]]
+    y = function + 0.5 * rng.normal(size=(400, 2))
+    network = NetworkRegressor("intermediate_noise", **LINEAR | {"draws": 100}).fit(X, y)
+    mean, std = network.predict(X, return_std=True)
+    lower, upper = network.predict_interval(X, coverage=0.8)
+    np.testing.assert_allclose(mean, function, atol=0.2)
+    np.testing.assert_allclose(std.mean(axis=0), 0.5, rtol=0.1)
+    np.testing.assert_allclose(((lower < y) & (y < upper)).mean(axis=0), 0.8, atol=0.06)
+
+    factor, shift = np.array([100.0, 1e-3]), np.array([7.0, -5.0])
+    moved = 1e4 * X - 3
+    network.fit(moved, pd.DataFrame(factor * y + shift, columns=["left", "right"]))
+    assert network.model_.coords["output"] == ("left", "right")
+    moved_mean, moved_std = network.predict(moved, return_std=True)
+    moved_lower, moved_upper = network.predict_interval(moved, coverage=0.8)
+    for plain, other in (
+        (mean, (moved_mean - shift) / factor),
+        (std, moved_std / factor),
+        (lower, (moved_lower - shift) / factor),
+        (upper, (moved_upper - shift) / factor),
+    ):
+        np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
+
+
+def test_tables_pass_through_pipelines_and_grids():
+    """Columns of text too, inside the context of another model, whose network stays its own."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": 50 * rng.normal(size=60), "kind": rng.choice(["a", "b"], size=60)})
+    y = table["x"] + 30 * (table["kind"] == "b")
+    encoded = make_column_transformer(
+        (OneHotEncoder(drop="first", sparse_output=False), ["kind"]),
+        remainder="passthrough",
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas")
+    pipeline = make_pipeline(encoded, NetworkRegressor("intermediate_noise", **LINEAR))
+    precise, vague = {"noise": 1e-2}, {"noise": 100.0}
+    grid = GridSearchCV(pipeline, {"networkregressor__options": [vague, precise]}, cv=2)
+    with pm.Model() as around:
+        grid.fit(table, y)
+    assert not around.named_vars
+    assert grid.best_params_ == {"networkregressor__options": precise}
+    assert grid.score(table, y) > 0.99
+    encoder, network = grid.best_estimator_
+    assert network.model_.coords["feature"] == ("kind_b", "x")
+    standardised = network.input_scaler_.transform(encoder.transform(table))
+    function = nns.predict(network.idata_, standardised, model=network.model_)
+    np.testing.assert_allclose(
+        y.std(ddof=0) * function.mean(("chain", "draw"))[:, 0] + y.mean(), grid.predict(table)
+    )
+
+
+@pytest.mark.parametrize("network", ["intermediate_noise", slow("hierarchical")])
+@pytest.mark.parametrize("labels", [["no", "yes"], [30, 10, 20]])
+def test_probabilities_are_in_the_order_of_the_labels(network, labels):
+    rng = np.random.default_rng(1)
+    codes = rng.integers(len(labels), size=60)
+    X = np.eye(3)[codes] + 0.1 * rng.normal(size=(60, 3))
+    y = np.array(labels)[codes]
+    classifier = NetworkClassifier(network, **LINEAR | {"tune": 100}).fit(X, y)
+    assert classifier.classes_.tolist() == sorted(labels)
+    probability = classifier.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-6)
+    assert np.all(classifier.classes_[probability.argmax(axis=1)] == y)
+    assert classifier.score(X, y) == 1
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (NetworkRegressor("deep"), 'network must be one of "hierarchical", "bow_tie"'),
+        (NetworkClassifier("bow_tie"), 'network must be one of "hierarchical", "intermediate'),
+    ],
+)
+def test_unknown_networks(estimator, message):
+    with pytest.raises(ValueError, match=message):
+        estimator.fit([[0.0], [1.0], [2.0]], [0, 1, 0])
+
+
+def test_coverage_of_an_interval():
+    with pytest.raises(ValueError, match="coverage must be a positive number below 1; got 95"):
+        NetworkRegressor().predict_interval([[0.0]], coverage=95)
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.delitem(sys.modules, "pymc_nnsteps.sklearn")
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(ImportError, match=r'pip install "pymc_nnsteps\[sklearn\]"'):
+        import_module("pymc_nnsteps.sklearn")
