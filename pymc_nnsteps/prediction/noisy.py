@@ -11,16 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.math import Dot
-from pytensor.tensor.random.basic import BernoulliRV, MvNormalRV, NormalRV
+from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
@@ -41,6 +38,7 @@ from pymc_nnsteps.prediction.forward import (
 )
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.rows import follow_rows
 from pymc_nnsteps.prediction.units import Units, read_units
 
@@ -201,7 +199,7 @@ def _law(model: pm.Model, y: TensorVariable, container: TensorSharedVariable) ->
         if z in latents and decides(y) and children(model, z) == (y,):
             with suppress(NotConjugate):
                 return _decision(model, z, container, value)
-    readout = _readout(model, y, container)
+    readout = read_readout(model, y, container)
     if readout is not None:
         return Normal(), readout, set(), value.T
     if not isinstance(y.owner.op, RandomVariable) or y.owner.op.ndim_supp > 0:
@@ -221,43 +219,6 @@ def _decision(
     if isinstance(read, probit.Threshold):
         return Threshold(read.threshold, read.increasing), stated, {z}, value
     return Largest(), stated, {z}, value
-
-
-def _readout(
-    model: pm.Model, y: TensorVariable, container: TensorSharedVariable
-) -> tuple[TensorVariable, TensorVariable] | None:
-    """The function behind targets of which it has been integrated out, and their noise.
-
-    Such are ``y ~ N(0, Psi Psi^T + c + sigma^2 I)`` of a network whose output ``f`` is a product
-    of the same ``Psi``.
-    """
-    named = [f for f in model.deterministics if f.name.rpartition("::")[2] == "f"]
-    if len(named) != 1 or not depends_on(named[0], {container}):
-        return None
-    if distribution(y).startswith("LinearNormal"):
-        *_, sigma = parameters(y)
-        return named[0], sigma
-    if not has_law(model, y, MvNormalRV):
-        return None
-    _, covariance = parameters(y)
-    if covariance.owner is not None and isinstance(covariance.owner.op, DimShuffle):
-        [covariance] = covariance.owner.inputs
-    if covariance.owner is None or len(covariance.owner.inputs) != 2:
-        return None
-    product, rest = covariance.owner.inputs
-    op = product.owner.op
-    if not isinstance(getattr(op, "core_op", op), Dot) or depends_on(rest, set(model.free_RVs)):
-        return None
-    features, _ = product.owner.inputs
-    if not depends_on(named[0], {features}):
-        return None
-    constants = rest.eval(mode="FAST_COMPILE")
-    variance = constants[0, 0] - constants[0, -1]
-    if variance <= 0 or not np.allclose(
-        constants, constants[0, -1] + variance * np.eye(len(constants))
-    ):
-        return None
-    return named[0], pt.constant(variance**0.5)
 
 
 def _noise(model: pm.Model, rv: TensorVariable) -> dict[str, TensorVariable]:

@@ -6,6 +6,7 @@ module             its subject
 ``fit``            :func:`fit`, the room's door: starts, restarts, processes, progress
 ``approximation``  what a fit returns: draws, moments, predictions, mixtures of several
 ``reading``        the network, its hyperparameters and data, from a model's graph
+``check``          what was read, compared with the model's log density
 ``ascent``         sweeps over all rows, and steps for batches of rows
 ``start``          where a fit begins
 ``rows``           updates of activations, gates and Polya-Gamma variables, and sums over rows

@@ -35,6 +35,7 @@ from pymc_nnsteps.variational.ascent import (
     ascend_by_batches,
     random_batches,
 )
+from pymc_nnsteps.variational.check import require_density
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model
 from pymc_nnsteps.variational.start import LayerStart
@@ -171,7 +172,9 @@ def fit(
         raise ValueError(f"forgetting must be above 1/2, or steps do not settle; got {forgetting}.")
     if finite_number("zeta", zeta) < 0:
         raise ValueError(f"zeta must be a number from 0 upwards; got {zeta!r}.")
-    reading = read_model(model_or_context(model))
+    model = model_or_context(model)
+    reading = read_model(model)
+    require_density(model, reading)
     if em:
         shared_law(reading.network)
     run = _runner(reading, method, schedule, batch_size, batches, n_obs)

@@ -5,11 +5,15 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pymc.distributions.transforms import Ordered, log
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
+from pymc_nnsteps.prediction.forward import forward_pass
+from pymc_nnsteps.prediction.noisy import noisy_pass
 from tests.cases import half, slow
+from tests.graphs.foreign import Tempered
 
 RNG = np.random.default_rng(0)
 N_OBS = 4
@@ -221,3 +225,24 @@ def test_layers_of_one_unit(hidden, marginalize_gates):
     one_by_one = [nns.predict(draws, row[None], model=model)[:, :, 0] for row in X_NEW]
     np.testing.assert_allclose(f, np.stack(one_by_one, axis=2), rtol=1e-10)
     assert f.std("obs").min() > 0
+
+
+CUT_OFF = {
+    "positive": lambda mean: pm.Normal("z", mean, 0.1, transform=log),
+    "ordered": lambda mean: pm.Normal("z", mean, 0.1, transform=Ordered()),
+    "foreign": lambda mean: Tempered("z", mean, 0.1),
+}
+
+
+@pytest.mark.parametrize("layer", CUT_OFF.values(), ids=CUT_OFF)
+@pytest.mark.parametrize("read", [forward_pass, noisy_pass])
+def test_layers_whose_law_is_not_what_it_is_called(layer, read):
+    """Their mean is another, and so is the integral over them."""
+    with pm.Model() as model:
+        inputs = pm.Data("inputs", np.ones((4, 2)))
+        z = layer(inputs @ pm.Normal("W", shape=(2, 3)))
+        pm.Normal("y", z @ pm.Normal("v", shape=3), 1, observed=np.zeros(4))
+    with pytest.raises(
+        ValueError, match=r"z depends on the inputs and is .*(transform|not PyMC's)"
+    ):
+        read(model, inputs)

@@ -1,12 +1,17 @@
 """Networks are read from the graphs of models, or declined with the reason."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from pymc.distributions.transforms import Interval, Ordered, log
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.variational.check import require_density
 from pymc_nnsteps.variational.reading import read_model
+from tests.graphs.foreign import Tempered
 
 X = np.random.default_rng(0).normal(size=(20, 2))
 
@@ -16,16 +21,16 @@ def network_by_hand(**parts):
     with pm.Model() as model:
         inputs = pm.Data("X", X)
         scale = parts.get("scale", lambda: np.array([[1.0, 2.0]] * 3))()
-        W = pm.Normal("W", parts.get("centre", 0.0), scale, shape=(3, 2))
-        b = pm.Normal("b", 0, 2.0, shape=3)
+        W = parts.get("W", lambda: pm.Normal("W", parts.get("centre", 0.0), scale, shape=(3, 2)))()
+        b = parts.get("b", lambda: pm.Normal("b", 0, 2.0, shape=3))()
         z = b + inputs @ W.T
         probability = parts.get("probability", lambda z: pm.math.sigmoid(z / 0.25))(z)
         gates = pm.Bernoulli("gates", probability, shape=(20, 3))
         eta = parts.get("eta", lambda: pm.InverseGamma("eta", 3, np.array([1.0, 2, 3]), shape=3))()
         a = pm.Normal("a", parts.get("mean", lambda z, g: z * g)(z, gates), pm.math.sqrt(eta))
-        V = pm.Normal("V", 0, 0.7, shape=(1, 3))
+        V = parts.get("V", lambda: pm.Normal("V", 0, 0.7, shape=(1, 3)))()
         c = pm.Normal("c", 0, 1, shape=1)
-        noise = pm.InverseGamma("noise", 2, 0.5, shape=1)
+        noise = parts.get("noise", lambda: pm.InverseGamma("noise", 2, 0.5, shape=1))()
         mean = (parts.get("last", lambda a: a)(a) @ V.T + c)[:, 0]
         pm.Normal("y", mean, pm.math.sqrt(noise), observed=X[:, 0])
         parts.get("more", lambda model: None)(model)
@@ -122,3 +127,59 @@ def test_names_of_columns():
     assert list(swapped.coords["output"].values) == ["left", "right"]
     with pytest.raises(ValueError, match="X must have the columns"):
         fitted.predict(frame.rename(columns={"u": "w"}))
+
+
+CUT_OFF = {
+    "b": lambda: pm.Normal("b", 0, 2.0, shape=3, transform=log),
+    "W": lambda: pm.Normal("W", 0, 1.0, shape=(3, 2), transform=Ordered()),
+    "eta": lambda: pm.InverseGamma("eta", 3, 1.0, shape=3, default_transform=Interval(0.5, 9)),
+    "noise": lambda: pm.InverseGamma("noise", 2, 0.5, shape=1, default_transform=None),
+    "V": lambda: Tempered("V", 0, 0.7, shape=(1, 3)),
+}
+
+
+@pytest.mark.parametrize("name", CUT_OFF)
+def test_laws_that_are_cut_off(name):
+    """All draws of a fit would have no density; without a transform all is as before."""
+    model = network_by_hand(**{name: CUT_OFF[name]})
+    if name == "noise":
+        assert read_model(model).network.layers[1].alpha == 2
+        return
+    with pytest.raises(nns.NotConjugate, match=rf"{name}\b.*(with the transform|not PyMC's)"):
+        read_model(model)
+
+
+def test_a_reading_is_compared_with_the_model():
+    """What was misread is noticed: a variance, a mean, a temperature, an order, a law."""
+    model = network_by_hand(scale=lambda: pm.math.sqrt(pm.Gamma("tau", 2, 3) * psi()))
+    reading = read_model(model)
+    require_density(model, reading)
+    hidden, last = reading.network.layers
+    wrong = [
+        replace(reading, inputs=reading.inputs[::-1]),
+        replace(reading, targets=2 * reading.targets),
+        replace(reading, network=replace(reading.network, temperature=0.3)),
+    ]
+    for layer in (
+        replace(hidden, bias_var=hidden.bias_var * 1.01),
+        replace(hidden, alpha=hidden.alpha + 0.01),
+        replace(hidden, beta=hidden.beta * 1.01),
+        replace(hidden, tau=replace(hidden.tau, nu=hidden.tau.nu + 0.01)),
+        replace(hidden, psi=replace(hidden.psi, delta2=hidden.psi.delta2 * 1.01)),
+        replace(hidden, weight_var=hidden.weight_var * 1.01),
+    ):
+        network = replace(reading.network, layers=(layer, last))
+        wrong.append(replace(reading, network=network))
+    for misread in wrong:
+        with pytest.raises(nns.NotConjugate, match="is not that of the bow-tie network"):
+            require_density(model, misread)
+
+
+def psi():
+    return pm.InverseGamma("psi", 1.5, 1.0, shape=(3, 2))
+
+
+def test_the_comparison_where_gates_are_all_but_certain():
+    """Inputs on a large scale: their log probabilities are not lost."""
+    model = nns.bow_tie(100 * X, X[:, :1], hidden=(2,), temperature=0.01)
+    require_density(model, read_model(model))
