@@ -30,10 +30,15 @@ class Diagnosis(Tabulated):
         "ess_tail".
     sampling_time : float or None
         Seconds that sampling took, tuning included, if the trace tells.
+    ignored, believed : tuple of str
+        Stored variables with an entry for each hidden unit, whose own R-hat means nothing, and the
+        others, whose own R-hat means what it does in any model.
     """
 
     dataset: xr.Dataset
     sampling_time: float | None
+    ignored: tuple[str, ...] = ()
+    believed: tuple[str, ...] = ()
 
     formats: ClassVar[Mapping[str, str]] = {
         "points": "{:.0f}",
@@ -56,6 +61,27 @@ class Diagnosis(Tabulated):
         rows = {name: self._row(values) for name, values in self.dataset.items()}
         columns = [name for name in self.formats if any(name in row for row in rows.values())]
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+    @property
+    def note(self) -> str:
+        """Which R-hat of single variables, as PyMC and ArviZ report it, to believe."""
+        if not self.ignored:
+            return ""
+        others = f", and believe that of {', '.join(self.believed)}" if self.believed else ""
+        return (
+            "Of the R-hat of single variables, ignore that of "
+            f"{', '.join(self.ignored)} (hidden units can change places){others}."
+        )
+
+    @override
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [super().__str__(), self.note]))
+
+    __repr__ = __str__
+
+    @override
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + (f"<p>{self.note}</p>" if self.note else "")
 
     def _row(self, statistics: xr.DataArray) -> dict[str, float]:
         rhat, ess = (statistics.sel(statistic=name).values for name in ("rhat", "ess_bulk"))
@@ -86,8 +112,10 @@ def diagnose(
 ) -> Diagnosis:
     """Judge chains by what the network computes: R-hat and effective sample size.
 
-    Hidden units can change places without changing the network, so that R-hat of single weights
-    means nothing. That of function values does, at inputs that matter.
+    Hidden units can change places without changing the network: ignore R-hat of variables with an
+    entry for each hidden unit, as PyMC and ArviZ report it, and believe that of function values, at
+    inputs that matter. Believe R-hat of every other variable (noise, scales, effects beside a
+    network). Below the table both are named.
 
     Parameters
     ----------
@@ -114,7 +142,8 @@ def diagnose(
         and the shares of points where it exceeds 1.01 and 1.05; bulk effective sample size, its
         worst, and per second of sampling time, tuning included, if the trace tells. ``.table`` is
         a DataFrame, ``.dataset`` has the values of all points and the tail effective sample
-        size.
+        size. ``.ignored`` and ``.believed`` are the names of stored variables with a dimension of
+        hidden units (as builders and blocks call them), and of the others.
 
     Raises
     ------
@@ -164,7 +193,20 @@ def diagnose(
             "ess_bulk": arviz.ess(values),
             "ess_tail": arviz.ess(values, method="tail"),
         }
-    return Diagnosis(tagged(statistics), posterior.attrs.get("sampling_time"))
+    stored = [rv.name for rv in model.free_RVs if rv.name in posterior]
+    hidden = {name for name in stored if _has_hidden_units(model, name)}
+    return Diagnosis(
+        tagged(statistics),
+        posterior.attrs.get("sampling_time"),
+        ignored=tuple(name for name in stored if name in hidden),
+        believed=tuple(name for name in stored if name not in hidden),
+    )
+
+
+def _has_hidden_units(model: pm.Model, name: str) -> bool:
+    """Whether a variable has a dimension that builders and blocks give to hidden units."""
+    dims = model.named_vars_to_dims.get(name) or ()
+    return any(str(dim).rpartition("::")[2].startswith("hidden") for dim in dims)
 
 
 def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.DataArray | None:

@@ -119,6 +119,19 @@ def test_prints_as_a_table():
     assert "<table" in diagnosis._repr_html_()
 
 
+def test_whose_r_hat_to_believe():
+    """That of weights of hidden units, or none of the noise; names that nobody has stored."""
+    model = NETWORKS["hierarchical_mlp"]()
+    diagnosis = nns.diagnose(prior(model, 2, 10), X_NEW, model=model)
+    assert {"W_ih1", "bh1", "W_h1o"} == set(diagnosis.ignored)
+    assert {"bo", "tau_noise"} <= set(diagnosis.believed)
+    assert {*diagnosis.ignored, *diagnosis.believed} == {rv.name for rv in model.free_RVs}
+    assert str(diagnosis).splitlines()[-1] == diagnosis.note
+    assert diagnosis.note.startswith("Of the R-hat of single variables, ignore that of W_ih1, bh1,")
+    assert diagnosis.note in diagnosis._repr_html_()
+    assert diagnosed(independent()).note == ""
+
+
 @pytest.mark.parametrize(
     ("slopes", "points", "message"),
     [
