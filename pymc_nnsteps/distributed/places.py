@@ -37,7 +37,7 @@ def writing(place: str | Path) -> Iterator[None]:
         yield
         return
     Path(location).parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{location}.lock")
+    lock = FileLock(f"{Path(location).resolve()}.lock")
     try:
         lock.acquire(blocking=False)
     except Timeout:
