@@ -295,7 +295,7 @@ def plot_predictions(
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
     if not 0 <= output < f.sizes["output"]:
         raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
-    stored = others_of(idata).get("observed_data", {})
+    stored: Any = others_of(idata).get("observed_data", {})
     data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
     observed = data.reshape((len(X), -1))[:, output]
     values = f.values

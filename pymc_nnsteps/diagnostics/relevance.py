@@ -68,10 +68,11 @@ def relevance(
 
     how far the input typically moves a unit. The standard deviation of an input is over the rows
     that the model was sampled with, which the result of ``pm.sample`` has stored; with the
-    posterior alone, over those that the model holds at present. It is learnt by automatic relevance determination
-    (the precisions ``tau_ih1_unit`` of :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1``
-    of :func:`~pymc_nnsteps.bow_tie`) and by the same written by hand. Scales are known less well
-    than function values, and inputs that say the same share what they matter:
+    posterior alone, over those that the model holds at present. Scales are learnt by automatic
+    relevance determination (the precisions ``tau_ih1_unit`` of
+    :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1`` of :func:`~pymc_nnsteps.bow_tie`)
+    and by the same written by hand. They are known less well than function values, and inputs that
+    say the same share what they matter:
     :func:`~pymc_nnsteps.partial_dependence` shows what the network does with them.
 
     Parameters

@@ -125,8 +125,9 @@ def wide_mlp(
     network of each draw. In the reparametrised form, forward sampling of ``y`` draws from its
     law given the hidden layers with the readout integrated over its *prior*: that is right for
     prior predictive sampling (whose ``f`` and readout still are those given the targets), not
-    for posterior predictive sampling. The latter is done by the plain form of the same network,
-    whose variables have the same names and shapes::
+    for posterior predictive sampling, which is refused. The latter is done by
+    ``nns.predict(..., kind="response")``, or by the plain form of the same network, whose variables
+    have the same names and shapes::
 
         plain = nns.wide_mlp(X, y, ..., reparametrize=False)
         with plain:

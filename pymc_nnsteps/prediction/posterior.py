@@ -50,7 +50,7 @@ def sampled_rows(idata: Any, container: TensorSharedVariable) -> NDArray[Any]:
         If these had other columns.
     """
     values: NDArray[Any] = container.get_value()
-    stored = others_of(idata).get("constant_data", {})
+    stored: Any = others_of(idata).get("constant_data", {})
     if container.name not in stored:
         return values
     sampled = stored[container.name].values

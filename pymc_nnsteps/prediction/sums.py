@@ -11,8 +11,8 @@ With :math:`K(s) = \log E e^{s F}` of the sum F, analytic in all of the plane,
 The path goes through the saddle point, where the integrand is real and largest, so that nothing
 cancels however far in a tail y is; the trapezoidal rule on it converges exponentially, since normal
 noise makes the integrand fall like :math:`e^{-C t^2 / 2}`. It takes the law to repeat itself after
-a period, of which no result is taken that half of it does not confirm. Of a unit that is with weight w
-:math:`\alpha + \beta e`, e standard normal between a and b,
+a period, and no result counts that half of the period does not confirm. Of a unit that is with
+weight w :math:`\alpha + \beta e`, e standard normal between a and b,
 
 .. math::
 
@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx
 
 __all__ = ["Sum", "log_density", "log_tail"]
 
@@ -50,6 +50,8 @@ DOUBLINGS = 2
 
 DECAY = 7.5
 """Where ``exp(-t^2 / 2)`` is below 1e-12."""
+
+MOST_NODES = 2**20
 
 MOST_STEPS = 200
 LONGEST_STEP = 5.0
@@ -100,7 +102,8 @@ class Sum:
         """``K(s)``, of points of shape (n_obs, n_points)."""
         logs = self._logs(s)
         largest = np.max([log.real for log in logs], axis=0)
-        units = largest + np.log(sum(np.exp(log - largest) for log in logs))
+        total: Complex = np.sum([np.exp(log - largest) for log in logs], axis=0)
+        units: Any = largest + np.log(total)
         normal = s * self.offset[:, None] + s**2 * self.variance[:, None] / 2
         return normal + units.sum(-1)
 
@@ -118,8 +121,7 @@ class Sum:
 
     def spread(self, tau: Numbers) -> Numbers:
         """Width of what has probability in the law tilted by ``exp(tau F)``, shape (n_obs,)."""
-        logs = self._logs(tau[:, None] + 0j)
-        log_mass = np.stack([np.broadcast_to(log.real[:, 0], self.location[0].shape) for log in logs])
+        log_mass = np.stack([log.real[:, 0] for log in self._logs(tau[:, None] + 0j)])
         has = log_mass > log_mass.max(axis=0) + np.log(NEGLIGIBLE)
         center = np.clip(tau[:, None] * self.scale, self.lower, self.upper)
         location = self.location + self.scale * np.where(has, center, 0)
@@ -164,17 +166,10 @@ def log_tail(law: Sum, level: float) -> tuple[Numbers, Numbers]:
     slope = law.cumulant(1j * step[:, None])[:, 0].imag / step
     side = np.where(slope < level, 1.0, -1.0)
 
-    def log_beyond(chosen: NDArray[np.intp]) -> Numbers:
-        def exponent(some: Sum, rows: NDArray[np.intp], s: Complex) -> Complex:
-            return some.cumulant(s) - s * level - np.log(side[chosen[rows], None] * s)
+    def exponent(some: Sum, rows: NDArray[np.intp], s: Complex) -> Complex:
+        return some.cumulant(s) - s * level - np.log(side[rows, None] * s)
 
-        part = law.rows(chosen)
-        return np.minimum(_integral(part, exponent, side[chosen] / np.sqrt(part.variance)), 0.0)
-
-    smaller = log_beyond(np.arange(len(side)))
-    [larger_half] = np.nonzero(smaller > np.log(0.5))
-    side[larger_half] *= -1
-    smaller[larger_half] = log_beyond(larger_half)
+    smaller = np.minimum(_integral(law, exponent, side / np.sqrt(law.variance)), 0.0)
     larger = np.log1p(-np.exp(smaller))
     return np.where(side > 0, smaller, larger), np.where(side > 0, larger, smaller)
 
@@ -192,13 +187,14 @@ def _integral(law: Sum, exponent: Exponent, start: Numbers) -> Numbers:
         spacing = 2 * np.pi / period
         n_nodes = np.ceil(DECAY / np.sqrt(law.variance) / spacing).astype(int)
         unsettled = []
+        rows = rows[n_nodes[rows] <= MOST_NODES]
         rows = rows[np.argsort(n_nodes[rows])]
         for some in np.array_split(rows, max(1, len(rows) // 64)):
             part = law.rows(some), exponent, some, tau[some], spacing[some]
-            result[some], is_settled = _trapezoids(*part, int(n_nodes[some].max(initial=0)))
+            log, is_settled = _trapezoids(*part, int(n_nodes[some].max(initial=0)))
+            result[some[is_settled]] = log[is_settled]
             unsettled.append(some[~is_settled])
         rows, period = np.concatenate(unsettled), 2 * period
-    result[rows] = np.nan
     return result
 
 

@@ -590,6 +590,18 @@ def test_posterior_predictive_uses_the_stored_readout(sampled, choose, new_input
     assert 0.8 < residuals.std() / NOISE < 1.2
 
 
+@FORMS
+@pytest.mark.parametrize("new_inputs", [True, False])
+def test_posterior_predictive_of_the_marginal_form_is_refused(form, new_inputs):
+    """It would be of a readout from the prior, whatever the chain has learnt."""
+    model = build(form)
+    idata = posterior_for(model, random_point(model), 2)
+    if new_inputs:
+        pm.set_data({"inputs": -X[: ROWS[form]]}, model=model)
+    with model, pytest.raises(ValueError, match=r"y cannot be drawn .* reparametrize=False"):
+        pm.sample_posterior_predictive(idata, progressbar=False, compile_kwargs=FAST)
+
+
 def test_prior_predictive_sampling():
     for form in ROWS:
         with build(form, N_OUTPUTS):

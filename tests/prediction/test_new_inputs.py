@@ -344,7 +344,7 @@ def test_entries_that_there_are_not(entry, dtype, kind):
 
 def test_entries_as_the_model_takes_them():
     """Numbers that it rounds, groups that it counts from the end."""
-    model = of_whole_numbers(WHOLE + [0, 0, 0.5] - 2 * (WHOLE == 1) * [0, 0, 1])
+    model = of_whole_numbers(WHOLE + np.array([0, 0, 0.5]) - 2 * (WHOLE == 1) * [0, 0, 1])
     draws = made_up(model)
     f = nns.predict(draws, [[0, 0, 1.7], [0, 0, -2]], model=model)
     np.testing.assert_array_equal(f[0, ..., 0], draws["a"].values[0][:, [1, 1]])
@@ -352,7 +352,7 @@ def test_entries_as_the_model_takes_them():
         nns.predict(draws, [[0, 0, -4]], model=model)
     with model:
         pm.set_data({"inputs": [[0.0, 0.0, 3.0]]})
-    with pytest.raises(ValueError, match="^inputs picks entry 3 of a"):
+    with pytest.raises(ValueError, match=r"^inputs picks entry 3 of a"):
         nns.log_likelihood(draws, model)
 
 

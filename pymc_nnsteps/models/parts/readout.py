@@ -25,11 +25,38 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor import config
+from pytensor.compile.mode import optdb
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import TensorConstant, TensorVariable
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.type import TensorType
 
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
 __all__ = ["by_columns", "by_rows"]
+
+MARGINAL = "marginal_of_readout"
+"""Name of operations that draw targets with the readout integrated over its prior."""
+
+refused = CheckAndRaise(
+    ValueError,
+    "y cannot be drawn from the posterior of wide_mlp with a reparametrised readout, over whose "
+    'prior it is drawn; use nns.predict with kind="response", or build the network with '
+    "reparametrize=False, whose variables have the same names.",
+)
+
+
+class _MarginalNormal(pm.Normal):
+    rv_op = NormalRV(name=MARGINAL)
+
+
+class _MarginalMvNormal(pm.MvNormal):
+    rv_op = MvNormalRV(name=MARGINAL, method="cholesky")
 
 
 def by_rows(
@@ -62,7 +89,7 @@ def by_rows(
     sigma, identity = _constant(noise), pt.eye(features.shape[0])
     of_bias_and_noise = _constant(bias_var) + sigma**2 * identity
     covariance = features @ features.T + of_bias_and_noise
-    pm.MvNormal("y", 0.0, covariance, observed=targets, dims=_dims(targets))
+    _MarginalMvNormal("y", 0.0, covariance, observed=targets, dims=_dims(targets))
 
     psi, columns = _design(features, bias_var), pt.atleast_2d(targets).T
     root = pt.linalg.cholesky(covariance)
@@ -132,7 +159,8 @@ def _linear_normal(
 ) -> TensorVariable:
     outputs = () if rv_size_is_none(size) else tuple(size)
     weights = pm.Normal.dist(size=(*outputs, psi.shape[1]))
-    return weights @ psi.T + sigma * pm.Normal.dist(size=(*outputs, psi.shape[0]))
+    drawn: TensorVariable = _MarginalNormal.dist(weights @ psi.T, sigma)
+    return drawn
 
 
 def _linear_normal_logp(
@@ -160,3 +188,32 @@ def _solve_transposed(root: TensorVariable, right: TensorVariable) -> TensorVari
 
 def _dims(targets: TensorVariable) -> tuple[str, ...]:
     return ("output", "obs")[-targets.ndim :]
+
+
+def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Refuse draws given weights of hidden layers that are passed to the function.
+
+    Forward sampling draws them together with the targets if it is from the prior.
+    """
+    if node.op.name != MARGINAL:
+        return None
+    entering = set(ancestors(node.inputs))
+    is_given = any(
+        variable in entering
+        and isinstance(variable.type, TensorType)
+        and not isinstance(variable, SharedVariable)
+        for variable in fgraph.inputs
+    )
+    properties = {name: getattr(node.op, name) for name in node.op.__props__}
+    plain = type(node.op)(**{**properties, "name": type(node.op).name})
+    rng, drawn = plain.make_node(*node.inputs).outputs
+    return [rng, refused(drawn, False) if is_given else drawn]
+
+
+optdb.register(
+    "refuse_given_weights",
+    dfs_rewriter(node_rewriter([NormalRV, MvNormalRV])(_refuse_given_weights)),
+    "fast_run",
+    "fast_compile",
+    position=0.01,
+)
