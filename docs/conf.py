@@ -41,6 +41,8 @@ nb_execution_excludepatterns = ["notebooks/*"]  # their outputs are stored with 
 
 autosummary_generate = True
 autodoc_typehints = "none"
+# Made by scikit-learn for its estimators, with references to its own pages.
+autodoc_default_options = {"exclude-members": "set_predict_request, set_score_request"}
 add_module_names = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -106,9 +108,10 @@ def require_pictures(app: Sphinx, exception: Exception | None) -> None:
     """Fail if a page refers to a picture, or to a script, that is not there."""
     if exception is not None:
         return
-    pages = Path(app.outdir).rglob("*.html")
+    out = Path(app.outdir)
+    pages = [page for page in out.rglob("*.html") if not page.is_relative_to(out / "_static")]
     missing = [
-        f"{page.relative_to(app.outdir)} refers to {source}"
+        f"{page.relative_to(out)} refers to {source}"
         for page in pages
         for source in re.findall(r'<(?:img|script)\b[^>]*\bsrc="([^"?]+)', page.read_text("utf-8"))
         if ":" not in source and not (page.parent / source).exists()
