@@ -74,10 +74,10 @@ class Series:
             variances = np.append(variances, variances.sum() / size**2)
         total = sums.sum(axis=0)
         error = np.sqrt(np.maximum(n * _variance(sums), variances))
-        with np.errstate(divide="ignore"):
-            t = np.divide(total, error, out=np.sign(total) * np.inf, where=error > 0)
+        certain = np.where(total == 0, 0.0, np.copysign(np.inf, total))
+        t = np.divide(total, error, out=certain, where=error > 0)
         scores: Array = -np.sign(t) * special.ndtri(special.stdtr(n - 1, -np.abs(t)))
-        return np.where(total == 0, 0.0, scores)
+        return scores
 
 
 def _variance(sums: Array) -> Array:

@@ -6,7 +6,7 @@ they are evaluated on draws. What they find has to be found again in another str
 a chain that was still on its way has arrived by then, and an error is seen better.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ from pymc_nnsteps.steps.identities import (
 from pymc_nnsteps.steps.slopes import Array, Target
 
 DOUBTFUL, WRONG = 0.05, 1e-4
-"""Probabilities with which a stretch of a right chain is followed by another, and is called wrong."""
+"""Probabilities with which a right chain gets another stretch, and is called wrong."""
 
 STRETCHES = (1, 2, 4)
 """Lengths, in units of the first."""
@@ -122,9 +122,10 @@ def check_chain(
     with without_blas_notice():
         chain = _Chain.tuned(model, step, initvals, rng)
         pilot = _Pilot.of(chain, rng)
+        partial = chain.partial_sweeps()
         sweeps = sweeps or DRAWS * pilot.thinning
         for factor in STRETCHES:
-            found = _evaluate(chain, pilot, factor * sweeps, rng)
+            found = _evaluate(chain, partial, pilot, factor * sweeps, rng)
             if not found.beyond(DOUBTFUL):
                 return found
             if factor > 1 and found.beyond(WRONG):
@@ -185,19 +186,28 @@ class _Chain:
         for _ in range(sweeps):
             self.point, _ = self.step.step(self.point)
             if not all(np.isfinite(value).all() for value in self.point.values()):
-                raise self.outside()
+                raise self.outside(self.point)
 
-    def slopes(self) -> tuple[float, dict[str, Array]]:
-        """The log density at the present point, which has to be there, and its slopes."""
-        level, slopes = self.target.slopes(self.point)
+    def partial_sweeps(self) -> dict[str, Callable[[PointType], PointType]]:
+        """Ways from the present point to others of the same law, by what they end with."""
+        return {
+            name: run
+            for step in flatten_steps(self.step)
+            if isinstance(step, Gibbs)
+            for name, run in step.partial_sweeps(self.target.model).items()
+        }
+
+    def slopes(self, point: PointType) -> tuple[float, dict[str, Array]]:
+        """The log density at a point of the chain, which has to be there, and its slopes."""
+        level, slopes = self.target.slopes(point)
         if not np.isfinite(level):
-            raise self.outside()
+            raise self.outside(point)
         return level, slopes
 
-    def outside(self) -> AssertionError:
-        """Say that the present point is where the model has no density."""
+    def outside(self, point: PointType) -> AssertionError:
+        """Say that a point is where the model has no density."""
         model = self.target.model
-        names = self.target.without_density(self.point)
+        names = self.target.without_density(point)
         drawn = [f"{n} ({_drawn_by(model, self.step, n)})" for n in names]
         return AssertionError(f"The model has no density at a draw, because of {', '.join(drawn)}.")
 
@@ -230,16 +240,16 @@ class _Pilot:
         for _ in range(PILOT):
             chain.advance(1)
             points.append(chain.point)
-            slopes.append(chain.slopes()[1])
+            slopes.append(chain.slopes(chain.point)[1])
         values = {n: _stacked(points, n) for n, value in chain.point.items() if value.size}
         along = {n: _stacked(slopes, n) for n in values if n in slopes[0]}
         scales = {n: Scales.of(value, along.get(n)) for n, value in values.items()}
         smooth = {n: scales[n] for n in along if np.isfinite(along[n]).all()}
         for _ in range(LOOKS):
             chain.advance(1)
-            level, at_point = chain.slopes()
+            level, at_point = chain.slopes(chain.point)
             for name in list(smooth):
-                if _jumps(chain, name, level, at_point, smooth[name], rng):
+                if _jumps(chain.target, chain.point, name, level, at_point, smooth[name], rng):
                     del smooth[name]
         terms = [
             term.reshape(PILOT, -1).mean(axis=1, keepdims=True)
@@ -259,7 +269,8 @@ def _stacked(points: Sequence[Mapping[str, Array]], name: str) -> Array:
 
 
 def _jumps(
-    chain: _Chain,
+    target: Target,
+    point: PointType,
     name: str,
     level: float,
     slopes: Mapping[str, Array],
@@ -267,12 +278,12 @@ def _jumps(
     rng: np.random.Generator,
 ) -> bool:
     """Whether the log density jumps along a short move of all entries of a variable."""
-    value = chain.point[name]
+    value = point[name]
     line = SHORT_MOVE * scales.reach * rng.normal(size=value.shape)
 
     def along(place: float) -> tuple[float, float]:
         there = (value + place * line).astype(value.dtype)
-        density, slope = chain.target.slopes({**chain.point, name: there})
+        density, slope = target.slopes({**point, name: there})
         return density, float(np.sum(slope[name] * line))
 
     rounding = 10 * np.finfo(value.dtype).eps * abs(level)
@@ -280,7 +291,7 @@ def _jumps(
 
 
 class _Evaluation:
-    """Series of all identities of a chain."""
+    """Series of all identities at one place of a sweep."""
 
     def __init__(self, chain: _Chain, pilot: _Pilot, draws: int, rng: np.random.Generator) -> None:
         self._chain, self._pilot, self._draws, self._rng = chain, pilot, draws, rng
@@ -291,13 +302,14 @@ class _Evaluation:
         n_axes = 0 if self._axes is None else len(self._axes.directions)
         self._joint = [Series(draws, n_axes) for _ in STEIN]
 
-    def add(self, draw: int) -> None:
-        """Add the terms of the present point."""
-        level, slopes = self._chain.slopes()
-        point, scales = self._chain.point, self._pilot.scales
+    def add(self, draw: int, point: PointType) -> None:
+        """Add the terms of a point."""
+        level, slopes = self._chain.slopes(point)
+        scales = self._pilot.scales
         if self._stein:
             name = list(self._stein)[draw % len(self._stein)]
-            if _jumps(self._chain, name, level, slopes, scales[name], self._rng):
+            target = self._chain.target
+            if _jumps(target, point, name, level, slopes, scales[name], self._rng):
                 del self._stein[name]
                 self._axes = None
         for name, both in self._stein.items():
@@ -308,12 +320,11 @@ class _Evaluation:
             for series, term in zip(self._joint, self._axes.terms(point, slopes), strict=True):
                 series.add(draw, term)
         for name in self._moves:
-            self._move(draw, name, level)
+            self._move(draw, point, name, level)
 
-    def _move(self, draw: int, name: str, level: float) -> None:
+    def _move(self, draw: int, point: PointType, name: str, level: float) -> None:
         """Add the balance of moves of some entries of a variable."""
-        point, scales = self._chain.point, self._pilot.scales[name]
-        value = point[name]
+        value, scales = point[name], self._pilot.scales[name]
         terms, variances = np.zeros((2, len(MOVES), value.size))
         for i in self._rng.choice(value.size, min(value.size, ENTRIES), replace=False):
             new = moved(self._rng, value, i, scales)
@@ -324,8 +335,8 @@ class _Evaluation:
         for series, term, variance in zip(self._moves[name], terms, variances, strict=True):
             series.add(draw, term, variance)
 
-    def found(self) -> Stationarity:
-        """z-scores of largest size."""
+    def found(self, where: str) -> tuple[list[Row], int]:
+        """Rows of the z-scores of largest size, and the number of all."""
         model = self._chain.target.model
         rvs = {model.rvs_to_values[rv].name: describe(rv) for rv in model.free_RVs}
         rows: list[Row] = []
@@ -338,21 +349,32 @@ class _Evaluation:
             for identity, series in named:
                 scores = series.z_scores()
                 n_tests += scores.size
-                rows.append((name, identity, float(scores[np.argmax(np.abs(scores))])))
+                rows.append((name, identity + where, float(scores[np.argmax(np.abs(scores))])))
         if self._axes is not None:
             for identity, series in zip(STEIN, self._joint, strict=True):
                 scores = series.z_scores()
                 n_tests += scores.size
                 worst = int(np.argmax(np.abs(scores)))
                 names = ", ".join(rvs[value] for value in self._axes.variables(worst))
-                rows.append((names, f"{identity} along an axis of all", float(scores[worst])))
-        return Stationarity(tuple(rows), n_tests, self._draws, self._pilot.thinning)
+                rows.append((names, f"{identity} along an axis{where}", float(scores[worst])))
+        return rows, n_tests
 
 
-def _evaluate(chain: _Chain, pilot: _Pilot, sweeps: int, rng: np.random.Generator) -> Stationarity:
+def _evaluate(
+    chain: _Chain,
+    partial: Mapping[str, Callable[[PointType], PointType]],
+    pilot: _Pilot,
+    sweeps: int,
+    rng: np.random.Generator,
+) -> Stationarity:
     draws = max(2, sweeps // pilot.thinning)
-    evaluation = _Evaluation(chain, pilot, draws, rng)
+    at_end = _Evaluation(chain, pilot, draws, rng)
+    within = {name: _Evaluation(chain, pilot, draws, rng) for name in partial}
     for draw in range(draws):
         chain.advance(pilot.thinning)
-        evaluation.add(draw)
-    return evaluation.found()
+        at_end.add(draw, chain.point)
+        for name, run in partial.items():
+            within[name].add(draw, run(chain.point))
+    found = [at_end.found(""), *(e.found(f", after {n}") for n, e in within.items())]
+    rows = tuple(row for rows, _ in found for row in rows)
+    return Stationarity(rows, sum(n for _, n in found), draws, pilot.thinning)

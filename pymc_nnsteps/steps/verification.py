@@ -89,7 +89,7 @@ def verify(
         As for ``pm.sample``; for sweeps only.
     rtol : float, optional
         What of a difference of log densities may be lost to rounding: 1e-7, or for models in single
-        precision 0.01.
+        precision 1e-3.
     random_seed : int, optional
 
     Returns
