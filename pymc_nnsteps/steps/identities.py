@@ -73,23 +73,23 @@ class Series:
             sums = np.column_stack([sums, sums.mean(axis=1)])
             variances = np.append(variances, variances.sum() / size**2)
         total = sums.sum(axis=0)
-        error = np.sqrt(np.maximum(n * _variance(sums), variances))
+        alike = _resemblance(sums)
+        effective = n * (1 - alike) / (1 + alike)
+        error = np.sqrt(np.maximum(n * sums.var(axis=0, ddof=1) * n / effective, variances))
         certain = np.where(total == 0, 0.0, np.copysign(np.inf, total))
         t = np.divide(total, error, out=certain, where=error > 0)
-        scores: Array = -np.sign(t) * special.ndtri(special.stdtr(n - 1, -np.abs(t)))
+        freedom = np.maximum(1, effective - 1)
+        scores: Array = -np.sign(t) * special.ndtri(special.stdtr(freedom, -np.abs(t)))
         return scores
 
 
-def _variance(sums: Array) -> Array:
-    """Variance of batches, as of independent ones: more where they resemble their neighbours."""
+def _resemblance(sums: Array) -> Array:
+    """Autocorrelation of neighbouring batches, which are then as good as fewer independent ones."""
     deviations = sums - sums.mean(axis=0)
     squares = np.sum(deviations**2, axis=0)
     products = np.sum(deviations[1:] * deviations[:-1], axis=0)
-    alike = np.clip(
-        np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0), 0, 0.99
-    )
-    variance: Array = squares / (len(sums) - 1) * (1 + alike) / (1 - alike)
-    return variance
+    alike = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    return np.clip(alike, 0, 0.99)
 
 
 def limit(n_tests: int, level: float) -> float:

@@ -17,7 +17,7 @@ from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
 )
 from pymc_nnsteps.steps import compiled, crank_nicolson, sweep
 from tests.cases import slow
-from tests.zoo import smooth_network
+from tests.zoo import ZOO, smooth_network
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 
@@ -138,3 +138,44 @@ def test_an_error_is_seen(error, monkeypatch):
         AssertionError, match=rf"(?s)(how these are drawn:|because of) ({variables})"
     ):
         checked(build, **options)
+
+
+SAMPLED = (
+    "relu_network",
+    "by_hand",
+    "probit_network",
+    "multinomial_network",
+    "regression",
+    "hierarchical_network",
+    "bow_tie_network",
+)
+"""Of the zoo: rows with pre-activations, NUTS beside Gibbs, decisions, HMC beside scales, gates."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLED)
+def test_models_of_the_zoo(name):
+    """Right chains, by the steps that ``pm.sample`` assigns."""
+    table = nns.verify(ZOO[name](), sweeps=500, random_seed=1)
+    assert {rv.name for rv in ZOO[name]().free_RVs} <= {row[0] for row in table.rows}
+    assert "right ones stay below" in str(table)
+
+
+def test_integers_and_bounds():
+    """Moves balance where there are no slopes: of a coin, a count, and a flat bounded law."""
+    with pm.Model() as model:
+        coin = pm.Bernoulli("coin", 0.3)
+        count = pm.Poisson("count", 3.0)
+        flat = pm.Uniform("flat", 0, 2, default_transform=None)
+        pm.Normal("y", coin + count + flat, 1.0, observed=[4.0, 5.0])
+        steps = [pm.BinaryGibbsMetropolis([coin]), pm.Metropolis([count]), pm.Slice([flat])]
+    table = nns.verify(model, sweeps=1000, step=steps, random_seed=1)
+    assert not [row for row in table.rows if row[1].startswith("E d log p") and row[0] == "flat"]
+    assert all(abs(z) < 4 for _, _, z in table.rows)
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="sweeps must be a positive integer; got 0"):
+        nns.verify(positive(), sweeps=0)
+    with pytest.raises(ValueError, match='pass sweeps="auto" as well'):
+        nns.verify(positive(), initvals={"mu": 1.0})
