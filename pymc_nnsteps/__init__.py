@@ -6,7 +6,6 @@ Importing the package adds its step methods to those that ``pm.sample`` chooses 
 from pymc.step_methods import STEP_METHODS
 
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.conditionals.verification import verify
 from pymc_nnsteps.diagnostics import (
     diagnose,
     plot_functions,
@@ -41,6 +40,7 @@ from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
 from pymc_nnsteps.steps.explanation import explain
+from pymc_nnsteps.steps.verification import verify
 from pymc_nnsteps.variational import fit
 
 __version__ = "0.1.0"

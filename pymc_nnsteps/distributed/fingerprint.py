@@ -22,7 +22,7 @@ import pymc as pm
 import pytensor
 from numpy.typing import NDArray
 from pymc.initial_point import PointType
-from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pymc.step_methods.compound import flatten_steps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
@@ -30,6 +30,7 @@ from pytensor.tensor.random.type import RandomType
 
 from pymc_nnsteps.distributed.places import digest, read, write
 from pymc_nnsteps.distributed.tasks import COMPILING, QUICK
+from pymc_nnsteps.steps.assigned import Step
 
 DECISIVE = ("python", "pymc_nnsteps", "pymc", "pytensor", "floatX")
 """Versions that decide what is drawn, and whether pickles can be read."""
@@ -39,8 +40,6 @@ ROUNDING = ("numpy", "numba", "scipy")
 
 NO_OPTIONS = ("self", "vars", "model", "rng", "blocked", "initial_point", "kwargs")
 """Arguments of steps that say nothing of how these move."""
-
-type Step = BlockedStep | CompoundStep
 
 
 def versions() -> dict[str, str]:

@@ -14,11 +14,12 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.distributed import tasks
 from pymc_nnsteps.distributed.chains import advance, remember, run_of
 from pymc_nnsteps.distributed.extras import require_client
-from pymc_nnsteps.distributed.fingerprint import Fingerprint, Step
+from pymc_nnsteps.distributed.fingerprint import Fingerprint
 from pymc_nnsteps.distributed.places import location_of, writing
 from pymc_nnsteps.distributed.runs import begin
 from pymc_nnsteps.distributed.store import Store
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.steps.assigned import Step
 
 LEGS = 100
 """Tasks of a chain, at most: enough for a bar that moves, few for Dask's scheduler."""

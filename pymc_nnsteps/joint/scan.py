@@ -82,3 +82,18 @@ def check_scan(
             f"{describe(rv)} was integrated out of the draw of {describe(conditional.draws[0])} "
             "and has not been drawn afresh when the sweep ends."
         )
+
+
+def afresh(conditionals: Sequence[Conditional]) -> list[int]:
+    """Numbers of draws after which all that was integrated out before is drawn afresh.
+
+    Up to there a sweep leaves the posterior invariant as the whole one does.
+    """
+    stale: set[TensorVariable] = set()
+    found = []
+    for number, conditional in enumerate(conditionals[:-1], start=1):
+        waited = bool(stale)
+        stale = stale.difference(conditional.draws).union(conditional.integrates_out)
+        if waited and not stale:
+            found.append(number)
+    return found

@@ -1,7 +1,7 @@
 """The Gibbs step: exact draws from full conditionals read off the model's graph."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from rich.progress import TextColumn
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.joint.replacement import Choice
-from pymc_nnsteps.joint.scan import Scan
+from pymc_nnsteps.joint.scan import Scan, afresh
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws, without_traces
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
@@ -164,7 +165,7 @@ class Gibbs(Step):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
-        options = Options(scan, collapse, interweave, passes)
+        self._options = options = Options(scan, collapse, interweave, passes)
         model = modelcontext(model)
         require_fitting_data(model)
         if initial_point is None:
@@ -249,6 +250,35 @@ class Gibbs(Step):
         if self._sweep.n_tuned:
             stats.update(zip(MOVES, moves.mean(axis=(0, 2)), strict=True))
         return new_point, [stats]
+
+    def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
+        """Sweeps that end where joint moves do: after draws of what these integrated out.
+
+        Later draws may hide what is wrong with a move.
+
+        Returns
+        -------
+        dict
+            From the names of the variables that are drawn last to a function of a point.
+        """
+        point = model.initial_point()
+        shapes = shapes_of(model, point)
+        rvs = [model.values_to_rvs[value] for value in self.vars]
+        draws = plan(model, [rv for rv in model.free_RVs if rv in rvs], self._options, shapes).sweep
+        options = of_laws(c_by_default(None))
+        return {
+            ", ".join(map(describe, draws[n - 1].draws)): self._runs(
+                Sweep(model, draws[:n], shapes, options)
+            )
+            for n in afresh(draws)
+        }
+
+    def _runs(self, sweep: Sweep) -> Callable[[PointType], PointType]:
+        def run(point: PointType) -> PointType:
+            self.rng, values, _ = sweep(self.rng, point, self._rho()[: sweep.n_tuned])
+            return {**point, **values}
+
+        return run
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:

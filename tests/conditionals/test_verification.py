@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.random.basic import StudentTRV
@@ -110,3 +111,32 @@ def test_a_model_of_which_nothing_is_drawn():
     with pm.Model() as model:
         pm.Laplace("a", 0, 1)
     assert nns.verify(model).rows == ()
+
+
+def test_parameters_that_may_not_be_negative():
+    """At a random point the scale, which has no transform, is."""
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", default_transform=None, initval=1e-3)
+        pm.Normal("y", pm.Normal("mu"), s, observed=Y)
+    for seed in range(4):
+        assert len(nns.verify(model, random_seed=seed).rows) == 2
+
+
+def test_variables_of_size_0():
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=0)
+        v = pm.Normal("v", shape=2)
+        pm.Normal("u", w, 1.0, observed=np.zeros(0))
+        pm.Normal("y", v, 1.0, observed=Y[:2])
+    differences = {names: found for names, _, found in nns.verify(model, random_seed=0).rows}
+    assert differences["w"] == 0 < differences["v"] < 1
+
+
+def test_single_precision(monkeypatch):
+    """Rounding passes, a wrong law does not."""
+    with pytensor.config.change_flags(floatX="float32"):
+        model = several_children()
+        assert all(found < 0.1 for *_, found in nns.verify(model, random_seed=0).rows)
+        _degree_of_freedom_lost(monkeypatch)
+        with pytest.raises(AssertionError, match=r"^tau"):
+            nns.verify(model, random_seed=0)

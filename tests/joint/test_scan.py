@@ -10,7 +10,7 @@ import pytest
 from pymc_nnsteps.conditionals import find_conditionals
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw
 from pymc_nnsteps.graphs.search import stated_in
-from pymc_nnsteps.joint.scan import check_scan, order_scan
+from pymc_nnsteps.joint.scan import afresh, check_scan, order_scan
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.conditionals.graphs import shapes_of
 
@@ -151,3 +151,11 @@ def test_stated_in_stops_at_random_variables_and_shapes(abc):
     assert stated_in([b + a, c], model.free_RVs) == {a, b, c}
     assert stated_in([pt.zeros(c.shape)], model.free_RVs) == set()
     assert stated_in([model["y"]], model.free_RVs) == {c}
+
+
+def test_places_where_all_is_fresh(abc):
+    _, a, b, c = abc
+    collapsed, full_b = Fake((a,), (c,), integrates_out=(b,)), Fake((b,), (a, c))
+    assert afresh([collapsed, full_b, Fake((c,), (b,))]) == [2]
+    assert afresh([Fake((c,), (b,)), collapsed, full_b]) == []
+    assert afresh([collapsed, Fake((c,), (a,)), full_b, Fake((a,), (b,))]) == [3]

@@ -1,0 +1,77 @@
+"""Steps for all variables of a model, and where chains begin: as ``pm.sample`` chooses them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+from pymc.initial_point import PointType, make_initial_point_fns_per_chain
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pymc.sampling.mcmc import (
+    assign_step_methods,
+    get_default_tune_steps,
+    init_nuts,
+    instantiate_steppers,
+)
+from pymc.step_methods import NUTS, STEP_METHODS
+from pymc.step_methods.arraystep import PopulationArrayStepShared
+from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+
+type Step = BlockedStep | CompoundStep
+
+
+def assign(
+    model: pm.Model,
+    step: Step | Sequence[Step] | None,
+    chains: int,
+    seeds: list[int],
+    tune: int | None,
+    initvals: Any,
+    init: str,
+    compile_kwargs: Mapping[str, Any] | None,
+    step_kwargs: Mapping[str, Any],
+) -> tuple[Step, int, Sequence[PointType]]:
+    """One step for all variables, the number of draws that tune it, and where chains begin.
+
+    Raises
+    ------
+    ValueError
+        If the chains of a step depend on each other.
+    """
+    provided, selected = assign_step_methods(model, step, methods=STEP_METHODS)
+    options = resolve_backend_compile_kwargs(None, compile_kwargs)
+    points: Sequence[PointType]
+    steps: Any
+    if not provided and len(selected) == 1 and issubclass(next(iter(selected)), NUTS):
+        kwargs = dict(step_kwargs)
+        points, steps = init_nuts(
+            init=init,
+            chains=chains,
+            model=model,
+            random_seed=seeds,
+            progressbar=False,
+            tune=tune,
+            initvals=initvals,
+            compile_kwargs=options,
+            **kwargs.pop("nuts", {}),
+            **kwargs,
+        )
+    else:
+        places = make_initial_point_fns_per_chain(
+            model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+        )
+        points = [place(seed) for place, seed in zip(places, seeds, strict=True)]
+        steps = instantiate_steppers(
+            model,
+            steps=provided,
+            selected_steps=selected,
+            step_kwargs=dict(step_kwargs),
+            initial_point=points[0],
+            compile_kwargs=options,
+        )
+        if isinstance(steps, list):
+            steps = CompoundStep(steps)
+    if any(isinstance(each, PopulationArrayStepShared) for each in flatten_steps(steps)):
+        raise ValueError(
+            "step has chains that depend on each other, which cannot be run apart; use another."
+        )
+    return steps, get_default_tune_steps(steps, tune), points

@@ -1,0 +1,254 @@
+r"""Expectations that a chain's law must have if it is a given density, and how far it is from them.
+
+Of a density :math:`p(v)` and any fixed :math:`c`, **Stein's identities** hold for each entry
+:math:`v_i` along which :math:`p` is continuous and has no boundary:
+
+.. math:: E\, \partial_i \log p = 0, \qquad E\, (v_i - c) \partial_i \log p = -1.
+
+**Balance of moves** holds for every density, of integers too. Let :math:`v'` be proposed along a
+coordinate by a symmetric rule and :math:`a = p(v') / (p(v) + p(v'))`. A chain that accepts with
+this probability leaves :math:`p` as it is, so that for any :math:`h(v, v') = -h(v', v)`
+
+.. math:: E\, a\, h = 0.
+
+For small moves this is Stein's identity, for the two values of a coin the balance of its flips.
+Since :math:`v'` is not proposed by what is checked, mass that a law leaves out shows. Given the
+pair :math:`\{v, v'\}` the variance of :math:`a h` is :math:`a (1 - a) h^2`: it is known also where
+one of the two is too rare to be among the draws.
+
+All of these hold given the other entries, too. So a chain need not have seen all modes of
+:math:`p` for them, which is what makes them quick.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Array = NDArray[Any]
+
+N_BATCHES = 50
+"""Stretches of a chain whose means give the error of the whole mean."""
+
+N_AXES = 20
+
+HALVINGS = 16
+"""Of a line on which a log density may jump."""
+
+SMALLEST_JUMP = 0.02
+
+STEIN = ("E d log p = 0", "E (v - c) d log p = -1")
+MOVES = ("moves up = down", "moves out = in", "moves to denser = to rarer places")
+
+
+class Series:
+    """Means of terms along a chain, each expected to be zero.
+
+    Parameters
+    ----------
+    draws : int
+        Length of the chain.
+    size : int
+        Number of entries, each with a term of its own in every draw.
+    """
+
+    def __init__(self, draws: int, size: int) -> None:
+        self._draws = draws
+        self._sums = np.zeros((min(N_BATCHES, draws), size))
+        self._variances = np.zeros(size)
+
+    def add(self, draw: int, terms: Array, variances: Array | float = 0.0) -> None:
+        """Add the terms of a draw, with the variances that they are known to have."""
+        self._sums[draw * len(self._sums) // self._draws] += terms
+        self._variances += variances
+
+    def z_scores(self) -> Array:
+        """z-scores of each entry, and of the mean of all entries if there are several."""
+        sums, variances = self._sums, self._variances
+        n, size = sums.shape
+        if size > 1:
+            sums = np.column_stack([sums, sums.mean(axis=1)])
+            variances = np.append(variances, variances.sum() / size**2)
+        total = sums.sum(axis=0)
+        alike = _resemblance(sums)
+        effective = n * (1 - alike) / (1 + alike)
+        error = np.sqrt(np.maximum(n * sums.var(axis=0, ddof=1) * n / effective, variances))
+        certain = np.where(total == 0, 0.0, np.copysign(np.inf, total))
+        t = np.divide(total, error, out=certain, where=error > 0)
+        freedom = np.maximum(1, effective - 1)
+        scores: Array = -np.sign(t) * special.ndtri(special.stdtr(freedom, -np.abs(t)))
+        return scores
+
+
+def _resemblance(sums: Array) -> Array:
+    """Autocorrelation of neighbouring batches, which are then as good as fewer independent ones."""
+    deviations = sums - sums.mean(axis=0)
+    squares = np.sum(deviations**2, axis=0)
+    products = np.sum(deviations[1:] * deviations[:-1], axis=0)
+    alike = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    return np.clip(alike, 0, 0.99)
+
+
+def limit(n_tests: int, level: float) -> float:
+    """Limit on z-scores that one of so many exceeds with a probability of at most ``level``."""
+    return float(-special.ndtri(level / max(1, n_tests) / 2))
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Fixed numbers that identities of a variable are stated with, one for each entry.
+
+    Attributes
+    ----------
+    centre : ndarray
+    reach : ndarray
+        How far to move: a standard deviation given all else, roughly.
+    """
+
+    centre: Array
+    reach: Array
+
+    @classmethod
+    def of(cls, values: Array, slopes: Array | None) -> "Scales":
+        """From draws, one per row, and slopes of the log density there."""
+        spread = values.std(axis=0)
+        if slopes is not None:
+            size = np.median(np.abs(slopes), axis=0) / special.ndtri(0.75)
+            spread = spread / np.maximum(1, spread * size)
+        return cls(values.mean(axis=0), np.where(spread > 0, spread, 1.0))
+
+
+def stein_terms(value: Array, slope: Array, scales: Scales) -> tuple[Array, Array]:
+    """Terms of Stein's two identities for each entry of a variable, in units of its reach."""
+    return slope * scales.reach, (value - scales.centre) * slope + 1
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Directions in which all variables of a chain move together, the longest ones.
+
+    Attributes
+    ----------
+    places : dict
+        From the name of each variable to the part of a vector of all entries that is its.
+    centre, spread : ndarray, shape (n,)
+    directions : ndarray, shape (n_axes, n)
+        Of entries in units of their spread.
+    lengths : ndarray, shape (n_axes,)
+        Standard deviations along the axes.
+    """
+
+    places: dict[str, slice]
+    centre: Array
+    spread: Array
+    directions: Array
+    lengths: Array
+
+    @classmethod
+    def of(cls, values: Mapping[str, Array]) -> "Axes":
+        """From draws, one per row of each variable."""
+        vectors = {name: value.reshape(len(value), -1) for name, value in values.items()}
+        ends = np.cumsum([vector.shape[1] for vector in vectors.values()])
+        places = {
+            name: slice(end - vector.shape[1], end)
+            for (name, vector), end in zip(vectors.items(), ends, strict=True)
+        }
+        draws = np.hstack(list(vectors.values()))
+        spread = draws.std(axis=0)
+        spread = np.where(spread > 0, spread, 1.0)
+        centre = draws.mean(axis=0)
+        _, sizes, directions = np.linalg.svd((draws - centre) / spread, full_matrices=False)
+        kept = int(np.sum(sizes[:N_AXES] > 0))
+        return cls(places, centre, spread, directions[:kept], sizes[:kept] / np.sqrt(len(draws)))
+
+    def terms(self, point: Mapping[str, Array], slopes: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Terms of Stein's two identities along each axis."""
+        at, slope = (
+            np.concatenate([np.ravel(given[name]) for name in self.places])
+            for given in (point, slopes)
+        )
+        along = self.directions @ (slope * self.spread)
+        place = self.directions @ ((at - self.centre) / self.spread)
+        return along * self.lengths, place * along + 1
+
+    def variables(self, axis: int) -> list[str]:
+        """Those that move most along an axis; along all if there is none of this number."""
+        moves = self.directions[axis : axis + 1] if axis < len(self.directions) else self.directions
+        shares = {name: float(np.sum(moves[:, place] ** 2)) for name, place in self.places.items()}
+        return [name for name, share in shares.items() if share > max(shares.values()) / 4]
+
+
+def moved(rng: np.random.Generator, value: Array, i: int, scales: Scales) -> Array:
+    """Propose a move of one entry: symmetric, near and far; of integers to another one."""
+    proposed: Array = value.copy()
+    step = scales.reach.flat[i] * np.exp(0.5 + 0.7 * rng.normal()) * rng.normal()
+    if value.dtype.kind != "f":
+        step = np.copysign(max(1.0, abs(np.rint(step))), step)
+    proposed.flat[i] = value.flat[i] + step
+    return proposed
+
+
+def move_terms(old: float, new: float, log_ratio: float, centre: float) -> tuple[Array, Array]:
+    """Terms of the balance of a move by each test function, and their variances."""
+    accepted = special.expit(log_ratio)
+    tests = np.array(
+        [
+            np.sign(new - old),
+            np.sign(abs(new - centre) - abs(old - centre)),
+            np.tanh(log_ratio / 2),
+        ]
+    )
+    return accepted * tests, accepted * (1 - accepted) * tests**2
+
+
+def jumps(along: Callable[[float], tuple[float, float]], tolerance: float) -> bool:
+    """Whether a log density jumps on a line, from 0 to 1, or ends there.
+
+    Halves the line to where the trapezoidal rule misses most.
+
+    Parameters
+    ----------
+    along : callable
+        The log density and its slope at a place of the line.
+    tolerance : float
+        What may be missed.
+    """
+    places = {place: along(place) for place in (0.0, 1.0)}
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        if _missed(places, low, high) < tolerance:
+            return False
+        middle = (low + high) / 2
+        places[middle] = along(middle)
+        if _missed(places, low, middle) > _missed(places, middle, high):
+            high = middle
+        else:
+            low = middle
+    return True
+
+
+def _missed(places: Mapping[float, tuple[float, float]], low: float, high: float) -> float:
+    (first, slope), (last, end_slope) = places[low], places[high]
+    with np.errstate(invalid="ignore"):
+        missed = abs(last - first - (high - low) * (slope + end_slope) / 2)
+    return np.inf if np.isnan(missed) else float(missed)
+
+
+def thinning(series: Array, longest: int = 20) -> int:
+    """Draws between two that are nearly independent, for the slowest of several series."""
+    return max([1, *(min(longest, round(_autocorrelation_time(x) / 2)) for x in series.T)])
+
+
+def _autocorrelation_time(series: Array) -> float:
+    """Sum of autocorrelations up to the first that is negative, to both sides."""
+    deviations = series - series.mean()
+    n = len(deviations)
+    if not np.any(deviations):
+        return 1.0
+    covariances = np.correlate(deviations, deviations, "full")[n - 1 :]
+    correlations = covariances / covariances[0]
+    end = int(np.argmax(correlations < 0)) or n
+    return float(2 * correlations[:end].sum() - 1)

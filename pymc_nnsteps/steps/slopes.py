@@ -1,0 +1,85 @@
+"""A model's log density at the points of a chain, with its slopes, and where it has none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.linalg import LinAlgError
+from numpy.typing import NDArray
+from pymc.logprob.utils import ParameterValueError
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
+
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
+from pymc_nnsteps.steps.target import log_density
+
+OUTSIDE = (ParameterValueError, IndexError, LinAlgError)
+"""What the evaluation of a log density may raise where there is none."""
+
+Array = NDArray[Any]
+Point = Mapping[str, Array]
+
+
+class Target:
+    """The model's log density at points, with slopes."""
+
+    @without_traces()
+    def __init__(self, model: pm.Model) -> None:
+        self.model = model
+        values: list[Any] = model.value_vars
+        self._names = [value.name for value in values]
+        self._inputs = values
+        factors = [*model.basic_RVs, *model.potentials]
+        self._graph = log_density(model, factors)
+        smooth = [value for value in values if value.dtype.startswith("float")]
+        slopes = {value.name: self._slope(value) for value in smooth}
+        self._sloped = [name for name, slope in slopes.items() if slope is not None]
+        given = [slopes[name] for name in self._sloped]
+        self._density = self._compiled([self._graph])
+        self._slopes = self._compiled([self._graph, *given])
+
+    def _slope(self, value: Variable) -> Any:
+        try:
+            return pt.grad(self._graph, value, disconnected_inputs="ignore")
+        except (NullTypeGradError, NotImplementedError):
+            return None
+
+    def _compiled(self, outputs: list[Any]) -> Any:
+        return pymc_compile(self._inputs, outputs, on_unused_input="ignore", **c_by_default(None))
+
+    def log_density(self, point: Point) -> float:
+        """Minus infinity where there is none."""
+        return self._evaluated(self._density, point)
+
+    def _evaluated(self, density: Any, point: Point) -> float:
+        try:
+            [value] = density(*(point[name] for name in self._names))
+        except OUTSIDE:
+            return -np.inf
+        return -np.inf if np.isnan(value) else float(value)
+
+    def slopes(self, point: Point) -> tuple[float, dict[str, Array]]:
+        """The log density, and its slope by each variable that it has one by."""
+        try:
+            value, *slopes = self._slopes(*(point[name] for name in self._names))
+        except OUTSIDE:
+            return -np.inf, {name: np.full(point[name].shape, np.nan) for name in self._sloped}
+        return float(value), dict(zip(self._sloped, slopes, strict=True))
+
+    def without_density(self, point: Point) -> list[str]:
+        """Variables whose value is no number, or factors that have no density at a point."""
+        strange = [
+            describe(rv)
+            for rv in self.model.free_RVs
+            if not np.isfinite(point[self.model.rvs_to_values[rv].name]).all()
+        ]
+        factors = [] if strange else [*self.model.basic_RVs, *self.model.potentials]
+        for factor in factors:
+            density = self._compiled([log_density(self.model, [factor])])
+            if not np.isfinite(self._evaluated(density, point)):
+                strange.append(describe(factor))
+        return strange
