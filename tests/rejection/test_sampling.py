@@ -1050,7 +1050,7 @@ def build_hopeless():
 def test_hopeless():
     """Ten million tries, where a million show that they will not do."""
     expected = (
-        r"^rejection_sample accepted 0 of \d{5,6} tries: draws=1000 take more than "
+        r"^rejection_sample accepted 0 of \d{3,6} tries: draws=1000 take more than "
         r"\S+e\+\d\d tries and \S+ years, but max_tries=10000000; ask for fewer draws"
     )
     with pytest.raises(RuntimeError, match=expected):
@@ -1108,7 +1108,9 @@ def test_a_hopeless_network_is_refused_by_the_tail_of_a_few_tries():
     """Those that tell it for sure, 200 000, would take minutes here."""
     X = np.random.default_rng(0).normal(size=(300, 2))
     model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(10,), noise=1e-2)
-    with pytest.raises(RuntimeError, match=r"accepted 0 of \d+ tries: .* more than .* days, but"):
+    with pytest.raises(
+        RuntimeError, match=r"accepted 0 of \d{3,4} tries: .* \S+ (hours|days|years), but"
+    ):
         nns.rejection_sample(model, random_seed=0, progressbar=False)
 
 
