@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.transforms import log
 from pytensor.graph.replace import vectorize_graph
 from scipy import stats
 
@@ -11,6 +12,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.rejection.envelope import envelope
 from tests.cases import half
 from tests.conditionals.graphs import evaluate
+from tests.graphs.foreign import Tempered
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -507,3 +509,16 @@ def test_declines(name):
         function()
     with pytest.raises(nns.NotConjugate, match=reason):
         envelope(model)
+
+
+def test_densities_that_are_not_those_of_draws():
+    """A prior that a user has tempered, and data that PyMC transforms."""
+    with pm.Model() as tempered:
+        mu = Tempered("mu", 0, 1)
+        pm.Normal("y", mu, observed=[1.0])
+    with pytest.raises(ValueError, match="mu is Tempered with a density that is not PyMC's"):
+        envelope(tempered)
+    with pm.Model() as transformed:
+        pm.Normal("y", pm.Normal("mu"), transform=log, observed=[1.0])
+    with pytest.raises(ValueError, match="y is observed with a transform"):
+        envelope(transformed)
