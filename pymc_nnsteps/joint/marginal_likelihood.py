@@ -110,6 +110,11 @@ class MarginalLikelihood:
         full = expand(self.by_sample(offset), {1: self.rows.design.shape[1]})
         return response - pt.dot(full.astype(response.dtype), self.rows.design.T)
 
+    @property
+    def residual(self) -> TensorVariable:
+        """What is seen through the design, without the part of the activations' mean."""
+        return self.response(self.layer.mean)
+
     def by_sample(self, offset: TensorVariable) -> TensorVariable:
         """What has the axes of the activations, shape (n_obs, units); each may be one."""
         return align(offset, 2).dimshuffle(self.samples, self.units)
