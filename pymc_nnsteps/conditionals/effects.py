@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add, sub
-from typing import override
+from typing import Any, override
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -249,14 +249,14 @@ class Effects(Conditional):
                 precision = precision - pt.dot(flat.T, flat)
                 score = score - pt.dot(flat.T, half.flatten())
             root = cholesky(precision, lower=True)
-            rng, noise = standard_normal(rng, score.shape, score.dtype)
+            rng, noise = standard_normal(rng, prior_of_rest.shape, prior_of_rest.precision.dtype)
             drawn = draw_from_factor(root, score, noise)
             drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
             values.update(split(drawn, others))
             if groups:
                 half = half - pt.tensordot(coupling, drawn, 1)
         if groups:
-            rng, noise = standard_normal(rng, half.shape, half.dtype)
+            rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
             values.update(split(factor.solve_upper(half + noise), members))
         return Draw(rng, {rv: values[rv] for rv in self.draws})
 
@@ -375,15 +375,17 @@ def _eliminated(
     grouped = {rv: shapes[rv][axis] for rv in rvs if (axis := axes[rv]) is not None}
     if not grouped:
         return []
-    most = rvs.index(max(grouped, key=lambda rv: grouped[rv]))
+    most = max(grouped, key=lambda rv: grouped[rv])
 
-    def alike(rv: TensorVariable) -> bool:
-        pairs = [(s.parts[rvs.index(rv)].index, s.parts[most].index) for s in seen]
-        return grouped[rv] == grouped[rvs[most]] and all(
-            equal_computations([one], [other]) for one, other in pairs
-        )
+    def picked_by(rv: TensorVariable) -> list[Any]:
+        indices = (s.parts[rvs.index(rv)].index for s in seen)
+        return [index for index in indices if index is not None]
 
-    return [rv for rv in grouped if alike(rv)]
+    return [
+        rv
+        for rv in grouped
+        if grouped[rv] == grouped[most] and equal_computations(picked_by(rv), picked_by(most))
+    ]
 
 
 def join_effects(
@@ -391,30 +393,42 @@ def join_effects(
 ) -> list[tuple[Effects, list[Gaussian]]]:
     """Join effects of groups with what else enters their children linearly.
 
+    Variables that other draws integrate out are left to themselves.
+
     Returns
     -------
     list of (Effects, list of Gaussian)
         Each with the blocks that it takes the place of.
     """
     found: list[tuple[Effects, list[Gaussian]]] = []
-    left = [block for block in blocks if isinstance(block, Gaussian) and block.observations]
+    latent = {rv for block in blocks for rv in block.integrates_out}
+    left = [
+        block
+        for block in blocks
+        if isinstance(block, Gaussian) and block.observations and latent.isdisjoint(block.draws)
+    ]
     while left:
-        first, *others = left
-        taken, effects = [first], _joined(model, first.draws, shapes)
-        for other in others:
-            together = [*(effects.draws if effects else first.draws), *other.draws]
-            if children(model, other.draws[0]) == children(model, first.draws[0]):
-                joined = _joined(model, together, shapes)
-                if joined is not None:
-                    effects, taken = joined, [*taken, other]
+        seen_by = children(model, left[0].draws[0])
+        alike = [block for block in left if children(model, block.draws[0]) == seen_by]
+        effects = largest(model, [block.draws for block in alike], shapes)
+        taken = alike[:1]
+        if effects is not None:
+            taken = [block for block in alike if block.draws[0] in effects.draws]
+            if len(taken) > 1:
+                found.append((effects, taken))
         left = [block for block in left if block not in taken]
-        if effects is not None and len(taken) > 1:
-            found.append((effects, taken))
     return found
 
 
-def _joined(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes) -> Effects | None:
-    try:
-        return match_effects(model, rvs, shapes)
-    except NotConjugate:
-        return None
+def largest(
+    model: pm.Model, groups: Iterable[Sequence[TensorVariable]], shapes: Shapes
+) -> Effects | None:
+    """Join variables, group by group, as far as they enter the same children linearly."""
+    effects = None
+    for rvs in groups:
+        drawn = () if effects is None else effects.draws
+        try:
+            effects = match_effects(model, [*drawn, *rvs], shapes)
+        except NotConjugate:
+            continue
+    return effects

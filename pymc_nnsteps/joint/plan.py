@@ -151,7 +151,7 @@ def plan(
         )
     if options.collapse is not False:
         layers = {**interwoven.layers, **collapsed.layers, **gated.layers}
-        for replacement in propose_responses(blocks, sweep, layers, shapes):
+        for replacement in propose_responses(model, blocks, sweep, layers, shapes):
             sweep = replacement.apply(sweep)
     for effects, apart in join_effects(model, sweep, shapes):
         sweep = Replacement(apart[-1], tuple(apart[:-1]), (effects,)).apply(sweep)

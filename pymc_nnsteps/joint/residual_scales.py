@@ -31,7 +31,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -42,7 +41,7 @@ from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.conditionals.scales import Scale, Scaled
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
-from pymc_nnsteps.graphs.values import constant_or_none, typed_like
+from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.joint.lattice import lattice_steps
 from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood
 
@@ -108,7 +107,7 @@ class ResidualScale(Conditional):
         """
         rows, residual = self.likelihood.rows, self.likelihood.residual
         scaled = rows.design * pt.sqrt(self.likelihood.variance)
-        if _has_one_output(self.likelihood):
+        if self.likelihood.has_one_output:
             eigenvalues = rows.weight * pt.sqr(scaled).sum()
             squares = rows.weight * pt.sqr(residual)
         else:
@@ -120,10 +119,6 @@ class ResidualScale(Conditional):
         if varies(rows.weight, [0]):
             return pt.gt(rows.weight, 0), squares, eigenvalues
         return residual.shape[0], squares.sum(0, keepdims=True), eigenvalues
-
-
-def _has_one_output(likelihood: MarginalLikelihood) -> bool:
-    return bool(likelihood.rows.design.type.broadcastable[0])
 
 
 def _said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
@@ -168,9 +163,9 @@ def _residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualSca
         return None
     exponents = {seen.form.exponent for seen in seen_above}
     alike = len(seen_above) == len(children) and len(exponents) == 1
-    if seen_above and not (alike and sees_each_once(likelihood)):
+    if seen_above and not (alike and likelihood.sees_each_once):
         return None
-    if not _has_one_output(likelihood) and varies(likelihood.rows.weight, [0]):
+    if not likelihood.has_one_output and varies(likelihood.rows.weight, [0]):
         return None
     elsewhere = tuple(scaled.values())
     if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
@@ -180,26 +175,6 @@ def _residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualSca
     of_response = seen_above[0].form.exponent if seen_above else 0.0
     of_activations = 0.0 if own is None else own.form.exponent
     return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,))
-
-
-def sees_each_once(likelihood: MarginalLikelihood) -> bool:
-    """Whether no two entries of the children share what they see.
-
-    Of those that do the means are enough for the activations, but not for their scale.
-    """
-    picked = []
-    for seen in likelihood.fresh.observations:
-        links = [link for link in seen.terms[0].links if link is not None]
-        looked_at = (*seen.label_axes, *seen.varying_axes)
-        one = seen.child.type.broadcastable
-        if not all(axis in looked_at or one[axis] for axis in range(seen.child.ndim)):
-            return False
-        picked += [None if link.index is None else constant_or_none(link.index) for link in links]
-    if len(picked) == 1 and picked[0] is None:
-        return True
-    known = [index for index in picked if index is not None]
-    together = np.concatenate(known) if known else np.empty(0)
-    return len(known) == len(picked) and len(np.unique(together)) == together.size
 
 
 def _depends_on(seen: Scaled, activations: TensorVariable) -> bool:
