@@ -25,6 +25,13 @@ With :math:`A = L L^T` block by block and :math:`H = L^{-1} B`, for standard nor
     \beta &\sim N(S^{-1} (h_\beta - H^T L^{-1} h_a), S^{-1}), \qquad S = D - H^T H, \\
     a &= L^{-T} (L^{-1} h_a - H \beta + \xi).
 
+The difference S loses digits where noise is small, and is formed as a sum of squares where all rows
+see a coefficient: with :math:`M = A^{-1} B`,
+
+.. math:: S = \Lambda_\beta + \sum_n w_n (x_n - M_{g(n)}^T z_n) (x_n - M_{g(n)}^T z_n)^T
+          + \sum_g M_g^T \Lambda_g M_g,
+
+its linear part alike from what the effects leave at :math:`\beta = 0`.
 All sums are over rows, of which each adds to its own group: no matrix has an axis of rows and one
 of groups. Of several kinds of groups (crossed, nested) the one with the most is eliminated like
 this; the others stand among the coefficients. Logistic children join in by their Polya-Gamma
@@ -44,7 +51,15 @@ from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.augmentation import augmented
-from pymc_nnsteps.conditionals.blocks import Child, Member, Observation, dense_size, prior_of, split
+from pymc_nnsteps.conditionals.blocks import (
+    BlockPrior,
+    Child,
+    Member,
+    Observation,
+    dense_size,
+    prior_of,
+    split,
+)
 from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.conditionals.gaussian import Gaussian, observe
 from pymc_nnsteps.conditionals.gaussian_draws import draw_from_factor, linear_of
@@ -99,9 +114,7 @@ class Said:
         """Information between all entries of two variables."""
         first, second = self.parts[i], self.parts[j]
         if first.index is None and second.index is None:
-            left, right = self._rows(first), self._rows(second)
-            weighted = left * self.weight[:, None] if self._weighs else left * self.weight[0]
-            return pt.dot(weighted.T, right)
+            return self.dot(self._rows(first), self._rows(second))
         if first.index is None:
             return self.gram(j, i).T
         product = first.design[:, :, None] * second.design[:, None, :]
@@ -131,10 +144,31 @@ class Said:
         """Information times what is seen, of all entries of a variable."""
         part = self.parts[i]
         if part.index is None:
-            score = self.weight * self.response
-            return pt.dot(self._rows(part).T, score)
+            return self.dot(self._rows(part), self.response)
         rows = part.design * self.response[:, None]
         return self._by_group(rows, part.index, part.groups).flatten()
+
+    def within(
+        self, groups: Sequence[int], dense: Sequence[int], means: TensorVariable
+    ) -> TensorVariable:
+        """Rows of variables without what their groups explain of them, (n, d)."""
+        rows = pt.concatenate([self._rows(self.parts[i]) for i in dense], axis=1)
+        return rows - self.of_groups(groups, means)
+
+    def of_groups(self, groups: Sequence[int], entries: TensorVariable) -> TensorVariable:
+        """What rows see of effects (groups, k, ...), with axes (n, ...)."""
+        index = self.parts[groups[0]].index
+        assert index is not None
+        design = pt.concatenate([self._rows(self.parts[i]) for i in groups], axis=1)
+        by_entry = design.dimshuffle(0, 1, *["x"] * (entries.ndim - 2))
+        seen: TensorVariable = (by_entry * entries[index]).sum(1)
+        return seen
+
+    def dot(self, rows: TensorVariable, others: TensorVariable) -> TensorVariable:
+        """Weighted product over rows."""
+        if self._weighs:
+            return pt.dot((rows * self.weight[:, None]).T, others)
+        return pt.dot(rows.T, others) * self.weight[0]
 
     @property
     def _weighs(self) -> bool:
@@ -193,6 +227,79 @@ class Factor:
         return self._entries[i, j].dimshuffle(0, *["x"] * (right.ndim - 2))
 
 
+class Eliminated:
+    """Effects of groups, given which groups are independent.
+
+    Parameters
+    ----------
+    said : sequence of Said
+    positions : sequence of int
+        Of the variables among all.
+    members : sequence of Member
+        These variables.
+    shapes : mapping from random variable to tuple of int
+    """
+
+    def __init__(
+        self,
+        said: Sequence[Said],
+        positions: Sequence[int],
+        members: Sequence[Member],
+        shapes: Shapes,
+    ) -> None:
+        self._said, self._positions = said, positions
+        self._prior, k = prior_of(members), dense_size(members, shapes)
+        own = _blocks(said, positions, positions, lambda s, i, j: s.within_groups(i, j))
+        self._factor = Factor(own + self._prior.precision[..., None] * pt.eye(k), k)
+        [n_groups] = self._prior.label_lengths
+        sums = [_linear(said, [i]).reshape((n_groups, -1)) for i in positions]
+        linear = linear_of(self._prior, pt.concatenate(sums, axis=1))
+        self._half = self._factor.solve_lower(linear)
+
+    def _coupling(self, rest: Sequence[int]) -> TensorVariable:
+        """``H``, shape (groups, k, d)."""
+        stacked = _blocks(self._said, self._positions, rest, lambda s, i, j: s.coupling(i, j))
+        return self._factor.solve_lower(stacked)
+
+    def complement(
+        self, rest: Sequence[int], prior: BlockPrior
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """``S`` and its linear part, by differences from what it is without the groups."""
+        flat = flatten(self._coupling(rest), 0, 2)
+        precision, score = _unconditional(self._said, rest, prior)
+        return (
+            precision - pt.dot(flat.T, flat),
+            score - pt.dot(flat.T, self._half.flatten()),
+        )
+
+    def complement_by_rows(
+        self, dense: Sequence[int], prior: BlockPrior
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """The same of variables that all rows see, as sums of squares, which loses no digits."""
+        means = self._factor.solve_upper(self._coupling(dense))
+        own = self._prior.precision
+        start = self._factor.solve_upper(self._half)
+        rows = [(s, s.within(self._positions, dense, means)) for s in self._said]
+        precision = pt.diag(prior.precision) + _sum(s.dot(within, within) for s, within in rows)
+        shrunk = pt.broadcast_to(own[..., None], means.shape) * means
+        precision = precision + pt.tensordot(shrunk, means, [[0, 1], [0, 1]])
+        left = [s.response - s.of_groups(self._positions, start) for s in self._said]
+        score = _sum(s.dot(within, r) for (s, within), r in zip(rows, left, strict=True))
+        beyond = start if self._prior.mean is None else start - self._prior.mean
+        score = score + pt.tensordot(shrunk, beyond, [[0, 1], [0, 1]])
+        return precision, linear_of(prior, score)
+
+    def draw(
+        self, rng: Variable, rest: Sequence[int], drawn: TensorVariable | None
+    ) -> tuple[Variable, TensorVariable]:
+        """Draw the effects given the rest."""
+        half = self._half
+        if drawn is not None:
+            half = half - pt.tensordot(self._coupling(rest), drawn, 1)
+        rng, noise = standard_normal(rng, self._prior.shape, self._prior.precision.dtype)
+        return rng, self._factor.solve_upper(half + noise)
+
+
 @dataclass(frozen=True)
 class Effects(Conditional):
     """Joint full conditional of effects of groups and of what else enters their children linearly.
@@ -222,43 +329,54 @@ class Effects(Conditional):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         rng, said = self._said(rng)
         groups = self._eliminated
-        rest = [i for i in range(len(self.members)) if i not in groups]
+        dense = [i for i in range(len(self.members)) if i not in groups and self._is_dense(i)]
+        rest = dense + [i for i in range(len(self.members)) if i not in (*groups, *dense)]
+        eliminated = Eliminated(said, groups, self._some(groups), shapes) if groups else None
         values: dict[TensorVariable, TensorVariable] = {}
-        if groups:
-            members = [self.members[i] for i in groups]
-            prior, k = prior_of(members), dense_size(members, shapes)
-            own = _blocks(said, groups, groups, lambda s, i, j: s.within_groups(i, j))
-            factor = Factor(own + prior.precision[..., None] * pt.eye(k), k)
-            linear = [
-                _sum(s.linear(i) for s in said).reshape((member.lengths[member.labels[0]], -1))
-                for i, member in zip(groups, members, strict=True)
-            ]
-            half = factor.solve_lower(linear_of(prior, pt.concatenate(linear, axis=1)))
+        drawn = None
         if rest:
-            others = [self.members[i] for i in rest]
-            prior_of_rest = prior_of(others)
-            precision = _blocks(said, rest, rest, lambda s, i, j: s.gram(i, j))
-            precision = precision + pt.diag(prior_of_rest.precision)
-            diagonal = pt.diagonal(precision)
-            sums = pt.concatenate([_sum(s.linear(i) for s in said) for i in rest])
-            score = linear_of(prior_of_rest, sums)
-            if groups:
-                coupling = _blocks(said, groups, rest, lambda s, i, j: s.coupling(i, j))
-                coupling = factor.solve_lower(coupling)
-                flat = flatten(coupling, 0, 2)
-                precision = precision - pt.dot(flat.T, flat)
-                score = score - pt.dot(flat.T, half.flatten())
+            prior = prior_of(self._some(rest))
+            precision, score, diagonal = self._of_rest(said, eliminated, dense, rest)
             root = cholesky(precision, lower=True)
-            rng, noise = standard_normal(rng, prior_of_rest.shape, prior_of_rest.precision.dtype)
+            rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
             drawn = draw_from_factor(root, score, noise)
             drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
-            values.update(split(drawn, others))
-            if groups:
-                half = half - pt.tensordot(coupling, drawn, 1)
-        if groups:
-            rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
-            values.update(split(factor.solve_upper(half + noise), members))
+            values.update(split(drawn, self._some(rest)))
+        if eliminated is not None:
+            rng, block = eliminated.draw(rng, rest, drawn)
+            values.update(split(block, self._some(groups)))
         return Draw(rng, {rv: values[rv] for rv in self.draws})
+
+    def _of_rest(
+        self,
+        said: Sequence[Said],
+        eliminated: Eliminated | None,
+        dense: Sequence[int],
+        rest: Sequence[int],
+    ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        """Precision, its linear part, and the diagonal of what the precision was formed of."""
+        prior = prior_of(self._some(rest))
+        whole, linear = _unconditional(said, rest, prior)
+        if eliminated is None:
+            return whole, linear, pt.diagonal(whole)
+        if not dense:
+            return *eliminated.complement(rest, prior), pt.diagonal(whole)
+        own, score = eliminated.complement_by_rows(dense, prior_of(self._some(dense)))
+        if len(rest) == len(dense):
+            return own, score, pt.diagonal(own)
+        precision, differences = eliminated.complement(rest, prior)
+        n = score.shape[0]
+        return (
+            pt.set_subtensor(precision[:n, :n], own),
+            pt.set_subtensor(differences[:n], score),
+            pt.diagonal(whole),
+        )
+
+    def _some(self, positions: Sequence[int]) -> list[Member]:
+        return [self.members[i] for i in positions]
+
+    def _is_dense(self, i: int) -> bool:
+        return all(seen.parts[i].index is None for seen in self.seen)
 
     def _said(self, rng: Variable) -> tuple[Variable, list[Said]]:
         said = []
@@ -267,6 +385,18 @@ class Effects(Conditional):
             weight = align(child.precision, child.child.ndim).dimshuffle(row_axis(child.child))
             said.append(Said(child.residual.flatten(), weight, seen.parts))
         return rng, said
+
+
+def _unconditional(
+    said: Sequence[Said], positions: Sequence[int], prior: BlockPrior
+) -> tuple[TensorVariable, TensorVariable]:
+    """Precision and linear part of variables given all others."""
+    precision = _blocks(said, positions, positions, lambda s, i, j: s.gram(i, j))
+    return precision + pt.diag(prior.precision), linear_of(prior, _linear(said, positions))
+
+
+def _linear(said: Sequence[Said], positions: Sequence[int]) -> TensorVariable:
+    return pt.concatenate([_sum(s.linear(i) for s in said) for i in positions])
 
 
 def _sum(arrays: Iterable[TensorVariable]) -> TensorVariable:
