@@ -106,8 +106,9 @@ def plan(
     """Plan the sweep that draws some variables.
 
     Gates and weights of a layer are drawn with its activations integrated out and weights are
-    moved with their pre-activations or gates, where that is asked for and there are such; Gaussian
-    layers that follow each other are drawn jointly.
+    moved with their pre-activations or gates, where that is asked for and there are such; scales
+    and effects of a response are drawn without the activations that it sees; effects of groups are
+    drawn with all else that is linear, and Gaussian layers that follow each other jointly.
 
     Parameters
     ----------
