@@ -119,8 +119,8 @@ PLANTS = {
     "coupling lost": (slopes, "half - pt.tensordot(self._coupling(rest), drawn, 1)", "half"),
     "linear part lost": (
         crossed_with_weights_of_rows,
-        "- pt.dot(flat.T, flat)",
-        "- 0.9 * pt.dot(flat.T, flat)",
+        "- pt.dot(flat.T, self._half.flatten())",
+        "",
     ),
     "shrinkage lost": (slopes, "shrunk, means, [[", "1.1 * shrunk, means, [["),
     "prior mean lost": (crossed_with_weights_of_rows, "if self._prior.mean is None", "if True"),
