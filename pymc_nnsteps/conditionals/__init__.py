@@ -11,6 +11,7 @@ module              its subject
 ``gaussian``        Gaussian prior, Gaussian children with affine means
 ``blocks``          the arrays of a Gaussian block
 ``gaussian_draws``  the draws of a Gaussian block
+``effects``         effects of groups, with all else that is linear
 ``multivariate``    Gaussian vectors with covariance matrices
 ``series``          Gaussian random walks and autoregressions
 ``wishart``         precision matrices with a Wishart prior

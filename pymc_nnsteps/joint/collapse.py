@@ -199,7 +199,8 @@ def propose_collapsed(
         return Proposals()
     gates = [block for block in blocks if isinstance(block, Gates)]
     behind_gates = {seen.child for block in gates for seen in block.observations}
-    replacements, layers = [], []
+    replacements = []
+    layers: dict[TensorVariable, MarginalLikelihood] = {}
     declined: dict[TensorVariable, str] = {}
     for block in blocks:
         if not isinstance(block, Gaussian) or behind_gates.isdisjoint(block.draws):
@@ -221,13 +222,13 @@ def propose_collapsed(
             )
             continue
         replacements.append(Replacement(block, (layer.gates, layer.weights), layer.draws))
-        layers.append(activations)
+        layers[activations] = layer.likelihood
     if collapse is True and not replacements and not moved:
         raise ValueError(
             "collapse is True, but no activations behind binary gates are drawn together with "
             'their gates and weights; use "auto".'
         )
-    return Proposals(tuple(replacements), tuple(layers), declined)
+    return Proposals(tuple(replacements), layers, declined)
 
 
 def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) -> CollapsedLayer:

@@ -73,6 +73,7 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.joint.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.joint.interweaving import why_too_long
+from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.joint.replacement import Choice, Proposals, Replacement
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -184,7 +185,8 @@ def propose_interwoven_gates(
     if interweave is False:
         return Proposals()
     activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
-    replacements, layers = [], []
+    replacements = []
+    layers: dict[TensorVariable, MarginalLikelihood] = {}
     declined: dict[TensorVariable, str] = {}
     for block in blocks:
         if not isinstance(block, Gates) or len(block.observations) != 1:
@@ -211,8 +213,8 @@ def propose_interwoven_gates(
                 activations[a], (layer.gates, layer.weights), (*before, move, likelihood.fresh)
             )
         )
-        layers.append(a)
-    return Proposals(tuple(replacements), tuple(layers), declined)
+        layers[a] = likelihood
+    return Proposals(tuple(replacements), layers, declined)
 
 
 def match_interwoven_gates(

@@ -71,4 +71,5 @@ def propose_interwoven(
             moves_both = (move,) if outgoing is None else (move, outgoing)
             puts = (*move.likelihood.before, *moves_both, move.likelihood.fresh, block)
             replacements.append(Replacement(by_variable[a], (block,), puts))
-    return Proposals(tuple(replacements), tuple(moves), declined)
+    layers = {a: move.likelihood for a, move in moves.items()}
+    return Proposals(tuple(replacements), layers, declined)

@@ -28,6 +28,7 @@ from pymc_nnsteps.graphs.arrays import align, expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
+from pymc_nnsteps.graphs.values import constant_or_none
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,32 @@ class MarginalLikelihood:
         """The axis of samples."""
         return self.layer.labels[0]
 
+    @property
+    def has_one_output(self) -> bool:
+        """Whether the layer is seen through one design of one row."""
+        return bool(self.rows.design.type.broadcastable[0])
+
+    @property
+    def sees_each_once(self) -> bool:
+        """Whether no two entries of the children share what they see.
+
+        Of those that do the means are enough for the activations, but not for the scale of the
+        noise, and not for what else they see.
+        """
+        picked = []
+        for seen in self.fresh.observations:
+            links = [link for link in seen.terms[0].links if link is not None]
+            looked_at = (*seen.label_axes, *seen.varying_axes)
+            one = seen.child.type.broadcastable
+            if not all(axis in looked_at or one[axis] for axis in range(seen.child.ndim)):
+                return False
+            picked += [None if i.index is None else constant_or_none(i.index) for i in links]
+        if len(picked) == 1 and picked[0] is None:
+            return True
+        known = [index for index in picked if index is not None]
+        together = np.concatenate(known) if known else np.empty(0)
+        return len(known) == len(picked) and len(np.unique(together)) == together.size
+
     def depends_on(self, rvs: Sequence[TensorVariable]) -> bool:
         """Whether what the children say is itself a matter of some variables."""
         return given_any([self.rows.design, self.rows.weight, self.rows.score], rvs)
@@ -109,6 +136,11 @@ class MarginalLikelihood:
             return response
         full = expand(self.by_sample(offset), {1: self.rows.design.shape[1]})
         return response - pt.dot(full.astype(response.dtype), self.rows.design.T)
+
+    @property
+    def residual(self) -> TensorVariable:
+        """What is seen through the design, without the part of the activations' mean."""
+        return self.response(self.layer.mean)
 
     def by_sample(self, offset: TensorVariable) -> TensorVariable:
         """What has the axes of the activations, shape (n_obs, units); each may be one."""

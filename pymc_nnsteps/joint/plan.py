@@ -9,6 +9,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, require_bool_or_auto, require_choice
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
+from pymc_nnsteps.conditionals.effects import join_effects
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
@@ -16,8 +17,8 @@ from pymc_nnsteps.joint.chain import propose_chains
 from pymc_nnsteps.joint.collapse import propose_collapsed
 from pymc_nnsteps.joint.interwoven_gates import propose_interwoven_gates
 from pymc_nnsteps.joint.interwoven_rows import propose_interwoven
-from pymc_nnsteps.joint.outgoing_weights import OutgoingWeights
-from pymc_nnsteps.joint.replacement import Choice
+from pymc_nnsteps.joint.replacement import Choice, Replacement
+from pymc_nnsteps.joint.responses import propose_responses
 from pymc_nnsteps.joint.scan import Scan, order_scan
 from pymc_nnsteps.tables import as_text
 
@@ -105,8 +106,9 @@ def plan(
     """Plan the sweep that draws some variables.
 
     Gates and weights of a layer are drawn with its activations integrated out and weights are
-    moved with their pre-activations or gates, where that is asked for and there are such; Gaussian
-    layers that follow each other are drawn jointly.
+    moved with their pre-activations or gates, where that is asked for and there are such; scales
+    and effects of a response are drawn without the activations that it sees; effects of groups are
+    drawn with all else that is linear, and Gaussian layers that follow each other jointly.
 
     Parameters
     ----------
@@ -148,6 +150,12 @@ def plan(
             "no binary gates, are drawn together with their weights and activations; use "
             '"auto".'
         )
+    if options.collapse is not False:
+        layers = {**interwoven.layers, **collapsed.layers, **gated.layers}
+        for replacement in propose_responses(model, blocks, sweep, layers, shapes):
+            sweep = replacement.apply(sweep)
+    for effects, apart in join_effects(model, sweep, shapes):
+        sweep = Replacement(apart[-1], tuple(apart[:-1]), (effects,)).apply(sweep)
     for replacement in propose_chains(blocks, sweep):
         sweep = replacement.apply(sweep)
     ordered = tuple(order_scan(sweep, options.scan, model))
@@ -166,7 +174,8 @@ def _row(
     model: pm.Model, rv: TensorVariable, sweep: Sequence[Conditional], note: str | None
 ) -> tuple[str, str, str]:
     drawing = [draw for draw in sweep if rv in draw.draws]
-    law = ([draw for draw in drawing if draw.tuning is None] or drawing)[-1]
+    exact = [draw for draw in drawing if draw.tuning is None]
+    law = ([draw for draw in exact if not draw.integrates_out] or exact or drawing)[-1]
     notes = []
     if others := _others(law, rv):
         notes.append(f"jointly with {others}")
@@ -174,8 +183,8 @@ def _row(
         notes.append(f"{', '.join(map(describe, law.integrates_out))} integrated out")
     moves = [draw for draw in drawing if draw.tuning is not None and draw is not law]
     notes += [f"interwoven with {_others(move, rv)}" for move in moves]
-    for draw in drawing:
-        if isinstance(draw, OutgoingWeights):
+    for draw in exact:
+        if draw.integrates_out and draw is not law:
             notes.append(
                 f"also with {', '.join(map(describe, draw.integrates_out))} integrated out"
             )

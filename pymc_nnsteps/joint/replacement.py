@@ -7,6 +7,7 @@ from typing import Literal
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional
+from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood
 
 Choice = bool | Literal["auto"]
 """Whether to draw jointly: always, never, or where it is quick."""
@@ -48,12 +49,12 @@ class Proposals:
     Attributes
     ----------
     replacements : tuple of Replacement
-    layers : tuple of TensorVariable
-        The activations of the layers that they are for.
+    layers : mapping from random variable to MarginalLikelihood
+        The activations of the layers that they are for, and what they integrate these out of.
     declined : mapping from random variable to str
         Why there is none, for variables that might have been expected to have one.
     """
 
     replacements: tuple[Replacement, ...] = ()
-    layers: tuple[TensorVariable, ...] = ()
+    layers: Mapping[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
     declined: Mapping[TensorVariable, str] = field(default_factory=dict)

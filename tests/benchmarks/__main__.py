@@ -18,6 +18,7 @@ BENCHMARKS = {
     "l": "convolution",
     "m": "hamiltonian",
     "n": "shards",
+    "o": "effects",
 }
 
 

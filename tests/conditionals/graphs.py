@@ -21,7 +21,7 @@ from pytensor.tensor.random.basic import UniformRV
 
 from pymc_nnsteps.conditionals.augmentation import logit_of
 from pymc_nnsteps.graphs import shapes as graph_shapes
-from pymc_nnsteps.graphs.values import natural_values
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.joint.plan import Options, plan
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
@@ -177,13 +177,15 @@ class GaussianLaw:
         return -0.5 * d @ np.linalg.solve(self.covariance, d)
 
 
-def gaussian_law(model, conditional, point, shapes=None, held=()):
+def gaussian_law(model, conditional, point, shapes=None, held=(), auxiliary=None):
     """Exact law of a draw: every standard normal of its graph is set to zero, then to each unit.
 
     The drawn variables' own values are NaN meanwhile: a draw that uses them shows. ``held``
-    replaces draws of other kinds, in their order, by given values.
+    replaces draws of other kinds, in their order, by given values, and ``auxiliary`` variables
+    that are not the model's.
     """
     rng, next_rng, values = draw_graph(model, conditional, shapes)
+    values = substitute(values, {v: pt.as_tensor(array) for v, array in (auxiliary or {}).items()})
     nodes = random_nodes(rng, next_rng, values)
     if held is not None:
         others = [node for node in nodes if not isinstance(node.op, StandardNormalRV)]

@@ -46,3 +46,22 @@ def density_of(model, rvs, omegas):
     inputs = list(model.value_vars)
     function = pytensor.function(inputs, [total, gradient], mode=FAST, on_unused_input="ignore")
     return lambda point: function(*(point[v.name] for v in inputs))
+
+
+def integrated_density(model, name, omegas):
+    """The same log density with a variable integrated out, in which it is quadratic."""
+    density = density_of(model, [model[name]], omegas)
+
+    def integrated(point):
+        shape = point[name].shape
+
+        def at(x):
+            return density({**point, name: x.reshape(shape)})
+
+        size = int(np.prod(shape))
+        value, gradient = at(np.zeros(size))
+        precision = np.stack([gradient - at(step)[1] for step in np.eye(size)])
+        mean = np.linalg.solve(precision, gradient)
+        return value + gradient @ mean / 2 - np.linalg.slogdet(precision)[1] / 2
+
+    return integrated

@@ -38,7 +38,7 @@ def test_sweeps_are_that_many_steps(model, scan):
 
 def test_scans_differ_in_order_only(model):
     sequential, parallel = (
-        nns.Gibbs(model=model, scan=scan, interweave=False, **FAST)
+        nns.Gibbs(model=model, scan=scan, interweave=False, collapse=False, **FAST)
         for scan in ("sequential", "parallel")
     )
     names = [[v.name for v in step.vars] for step in (sequential, parallel)]

@@ -1,0 +1,181 @@
+r"""Scales of a response, and of the activations below it, with these activations integrated out.
+
+Given the activations of a layer the residuals of its response are as small as the response's
+scale is, and given that scale the activations hold on to the response: each moves the other by
+small steps. Model, with activations :math:`X_n` of a layer that m outputs see,
+
+.. math::
+
+    X_n \sim N(u_n, \Sigma), \qquad y_n \sim N(C X_n, D_n), \qquad
+    y_n \mid u_n \sim N(C u_n, V_n), \quad V_n = D_n + C \Sigma C^T,
+
+where a scale :math:`s` has the density p and enters by :math:`D_n \propto s^{2 p}` and
+:math:`\Sigma \propto s^{2 q}` (one of the exponents is zero where it is the scale of the other
+only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
+:math:`D_n^{-1/2} C \Sigma C^T D_n^{-1/2}` and the entries :math:`\rho_{nj}` of
+:math:`D_n^{-1/2} (y_n - C u_n)` along its eigenvectors, the log density of t is
+
+.. math::
+
+    \log p(s e^t) + t - \tfrac12 \sum_{nj} \Bigl[\log v_{nj}
+    + \frac{\rho_{nj}^2}{v_{nj}}\Bigr] + \text{const}, \qquad
+    v_{nj} = e^{2 p t} + \lambda_{nj} e^{2 q t},
+
+and what further children say, of which s is the scale as well. It is stepped in by
+:mod:`.lattice`, whatever the prior. X must be drawn afresh before anything else is given it
+(:mod:`.scan` checks it).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.linalg import eigh
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.conditionals.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.conditionals.scales import Scale, Scaled
+from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.search import given_any, parameters
+from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.joint.lattice import lattice_steps
+from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood
+
+MOST_OUTPUTS = 100
+"""Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""
+
+
+@dataclass(frozen=True)
+class ResidualScale(Conditional):
+    """A scale of the response to activations, or of these, which are integrated out.
+
+    Attributes
+    ----------
+    likelihood : MarginalLikelihood
+    of_response, of_activations : float
+        The exponents p and q.
+    elsewhere : tuple of Scaled
+        Further children of the scale.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    likelihood: MarginalLikelihood
+    of_response: float
+    of_activations: float
+    elsewhere: tuple[Scaled, ...]
+    integrates_out: tuple[TensorVariable, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "step on a lattice"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [rv] = self.draws
+        n_obs = self.likelihood.residual.shape[0].astype("float64")
+        narrowest = 0.5 / pt.sqrt(n_obs)
+        rng, shift = lattice_steps(rng, self.log_density, narrowest)
+        return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
+
+    def log_density(self, shifts: TensorVariable) -> TensorVariable:
+        """Of the logarithm, at shifts from the present one, up to a constant."""
+        [rv] = self.draws
+        axes = (0, *["x"] * rv.ndim)
+        prior = pm.logp(rv, rv * pt.exp(shifts).dimshuffle(axes)).flatten()
+        total: TensorVariable = prior + shifts + self._said_by_response(shifts)
+        for seen in self.elsewhere:
+            total += _said_by(seen, shifts)
+        return total
+
+    def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
+        counted, squares, eigenvalues = self._along_eigenvectors()
+        by_shift = shifts.dimshuffle(0, "x", "x")
+        of_activations = eigenvalues * pt.exp(2 * self.of_activations * by_shift)
+        variance = pt.exp(2 * self.of_response * by_shift) + of_activations
+        said: TensorVariable = (counted * pt.log(variance) + squares / variance).sum((1, 2))
+        return -said / 2
+
+    def _along_eigenvectors(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
+
+        One row for each sample, or one for all of them.
+        """
+        rows, residual = self.likelihood.rows, self.likelihood.residual
+        scaled = rows.design * pt.sqrt(self.likelihood.variance)
+        if self.likelihood.has_one_output:
+            eigenvalues = rows.weight * pt.sqr(scaled).sum()
+            squares = rows.weight * pt.sqr(residual)
+        else:
+            root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
+            whitened = root.T * scaled
+            found, vectors = eigh(pt.dot(whitened, whitened.T))
+            eigenvalues = pt.maximum(found, 0)[None, :]
+            squares = pt.sqr(pt.dot(root * residual, vectors))
+        if varies(rows.weight, [0]):
+            return pt.gt(rows.weight, 0), squares, eigenvalues
+        return residual.shape[0], squares.sum(0, keepdims=True), eigenvalues
+
+
+def _said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
+    """What a child says that does not depend on the activations."""
+    role, power = seen.role, seen.form.exponent
+    given = parameters(seen.child)
+    zero = pt.zeros_like(seen.value)
+    order = (role.order(seen.value, *given) + zero).sum()
+    rate = (role.statistic(seen.value, *given) * given[role.scale] ** -role.power + zero).sum()
+    said: TensorVariable = -order * power * shifts - rate * pt.exp(-role.power * power * shifts)
+    return said
+
+
+def find_residual_scales(
+    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
+) -> tuple[ResidualScale, ...]:
+    """The scales of a layer's response, and of its noise, that are drawn without the layer.
+
+    Parameters
+    ----------
+    likelihood : MarginalLikelihood
+    conditionals : sequence of Conditional
+        Among them those of the scales.
+    shapes : mapping from random variable to tuple of int
+    """
+    seen_by = [seen.child for seen in likelihood.fresh.observations]
+    n_obs = shapes[likelihood.activations][likelihood.samples]
+    if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
+        return ()
+    found = (_residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale))
+    return tuple(scale for scale in found if scale is not None)
+
+
+def _residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:
+    [rv], a = scale.draws, likelihood.activations
+    scaled = {seen.child: seen for seen in scale.scaled}
+    own = scaled.pop(a, None)
+    children = [seen.child for seen in likelihood.fresh.observations]
+    seen_above = [scaled.pop(child) for child in children if child in scaled]
+    parts = [seen for seen in (own, *seen_above) if seen is not None]
+    if not parts or not all(rv.type.broadcastable):
+        return None
+    exponents = {seen.form.exponent for seen in seen_above}
+    alike = len(seen_above) == len(children) and len(exponents) == 1
+    if seen_above and not (alike and likelihood.sees_each_once):
+        return None
+    if not likelihood.has_one_output and varies(likelihood.rows.weight, [0]):
+        return None
+    elsewhere = tuple(scaled.values())
+    if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
+        return None
+    if any(seen.role.mixing is not None or _depends_on(seen, a) for seen in elsewhere):
+        return None
+    of_response = seen_above[0].form.exponent if seen_above else 0.0
+    of_activations = 0.0 if own is None else own.form.exponent
+    return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,))
+
+
+def _depends_on(seen: Scaled, activations: TensorVariable) -> bool:
+    return given_any([seen.value, *parameters(seen.child)], [activations])
