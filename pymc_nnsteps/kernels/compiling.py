@@ -26,13 +26,16 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
-from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blas import Dot22
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import ScipyRandomVariable
-from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_nnsteps.kernels import error_functions, hyperbolic
+from pymc_nnsteps.kernels.barrier import Barrier
+from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.jit import version
 
 BEFORE_FUSION, LAST = 48, 200
@@ -74,7 +77,9 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     # NumPy's product finds out by itself that a matrix has one column.
     mode = options["mode"].excluding("gemm_optimizer", "local_gemm_to_gemv")
     options["mode"] = mode.register(
-        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION), (RunViewsInPython(), LAST)
+        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
+        (RunViewsInPython(), LAST),
+        (UseLoops(), LAST + 1),
     )
     return options
 
@@ -160,13 +165,20 @@ VIEWS = (
     Alloc,
     AllocEmpty,
     Assert,
+    Barrier,
+    CAReduce,
     DeepCopyOp,
     DimShuffle,
+    Dot22,
     Join,
     MakeVector,
+    Reshape,
     ScalarFromTensor,
+    ScalarOp,
     Shape_i,
+    SpecifyShape,
     Subtensor,
+    TensorFromScalar,
 )
 """Operations that rearrange or describe arrays, and are about as fast in Python."""
 
