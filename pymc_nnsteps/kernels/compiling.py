@@ -240,7 +240,7 @@ def _matrices(inputs: Sequence[Any]) -> list[Any]:
 
 @numba_funcify_and_cache_key.register(OfMatrix)
 def _kernel_and_key_for_numba(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
-    return IN_NUMBA[type(op.scalar_op)], f"{op.scalar_op}-{version(hyperbolic.__file__)}"
+    return IN_NUMBA[type(op.scalar_op)], f"{op.scalar_op}-{version()}"
 
 
 class UseFunctionsOfMatrices(GraphRewriter):

@@ -132,7 +132,6 @@ class Loop(Op):
     def make_node(self, *inputs: Variable) -> Apply:
         return Apply(self, list(inputs), [o.type() for o in self.op.make_node(*inputs).outputs])
 
-    @property
     def source(self) -> str:
         """The unit of source code."""
         visible = 'extern "C" __attribute__((visibility("default")))'

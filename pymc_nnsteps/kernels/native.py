@@ -5,6 +5,7 @@ update of the package builds what it has changed and nothing else. Units are bui
 a compiler takes longer than to translate most of them.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -16,7 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +25,8 @@ import numpy as np
 from pytensor import config
 from pytensor.compile.compilelock import lock_ctx
 
-FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-w")
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-w")
+FLAGS += ("-fexceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 """Of the compiler, beside those for the processor."""
 
 
@@ -68,17 +70,26 @@ def _path(name: str) -> Path:
     return directory() / f"{name}.so"
 
 
-def build(units: Mapping[str, str], preamble: str = "") -> None:
-    """Build those of several units, each a source under its name, that are not there yet.
+def build(units: Mapping[str, Callable[[], str]], header: str | Path = "") -> None:
+    """Build those of several units, under their names, whose machine code is not there yet.
 
-    They become one file, which begins with the preamble and has the name of each.
+    They become one file, which begins with the header and has the name of each.
+
+    Parameters
+    ----------
+    units : mapping from name to function without arguments
+        That gives the source.
+    header : str or Path
+        Text, or a file of it.
     """
     if all(_path(name).exists() for name in units):
         return
     with lock_ctx(directory()):
-        missing = {name: source for name, source in units.items() if not _path(name).exists()}
+        missing = {name: unit for name, unit in units.items() if not _path(name).exists()}
         if missing:
-            _compile("\n".join([preamble, *missing.values()]), [_path(name) for name in missing])
+            text = header.read_text() if isinstance(header, Path) else header
+            sources = [text, *(unit() for unit in missing.values())]
+            _compile("\n".join(sources), [_path(name) for name in missing])
 
 
 def _compile(source: str, paths: Iterable[Path]) -> None:
@@ -94,6 +105,7 @@ def _compile(source: str, paths: Iterable[Path]) -> None:
             *(config.cxx, *GCC_compiler.compile_args(), *FLAGS, *includes),
             *(shared or ["-shared"]),
             *(str(code), "-o", str(result)),
+            str(Path(np.get_include()).parents[1] / "random" / "lib" / "libnpyrandom.a"),
         ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -108,9 +120,27 @@ def _compile(source: str, paths: Iterable[Path]) -> None:
 def function(name: str) -> int:
     """Address of the function of a unit that has been built, whose name is the unit's."""
     library = ctypes.CDLL(str(_path(name)))
+    with contextlib.suppress(ValueError):
+        table = (ctypes.c_void_p * len(BLAS)).in_dll(library, "blas")
+        table[:] = blas()
     address = ctypes.cast(getattr(library, f"unit_{name}"), ctypes.c_void_p).value
     assert address is not None
     return address
+
+
+BLAS = ("dgemm", "sgemm", "dgemv", "sgemv")
+
+
+@functools.cache
+def blas() -> list[int]:
+    """Addresses of products of matrices in the library that SciPy brings."""
+    from scipy.linalg import cython_blas
+
+    name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer_to.restype, pointer_to.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsules = [cython_blas.__pyx_capi__[name] for name in BLAS]
+    return [pointer_to(capsule, name_of(capsule)) for capsule in capsules]
 
 
 @functools.cache
@@ -118,7 +148,7 @@ def module(file: Path) -> ModuleType:
     """An extension module that a file of this package is the source of."""
     source = file.read_text()
     name = digest(source)
-    build({name: source})
+    build({name: lambda: source})
     loader = importlib.machinery.ExtensionFileLoader(file.stem, str(_path(name)))
     spec = importlib.util.spec_from_file_location(file.stem, loader=loader)
     assert spec is not None

@@ -232,6 +232,7 @@ def propose(
         bound, direction, distance = upper, -sd, (mean - upper) / sd
     else:
         bound, direction, distance = lower, sd, (lower - mean) / sd
+    accepted = False
     if kind == TAIL:
         exponential = rng.standard_exponential()
         excess = size * exponential
@@ -333,7 +334,7 @@ def draw_plateau(rng: Generator, constants: Constants) -> float:
     p, half, reach, drop, middle, left, _ = constants
     total = middle + INVERSE_E * (1.0 + left)
     while True:
-        u = total * rng.random()
+        u, g, slack = total * rng.random(), 1.0, 0.0
         if u < middle:
             u /= middle
             below = math.log1p(-drop * u) / p if drop > 0.0 else -2.0 * reach * u
@@ -834,6 +835,7 @@ def truncated_generalized_inverse_gaussian(
     tail_above = -math.expm1(-slope_above * (room_above - above)) if slope_above > 0.0 else 0.0
     mass_below = tail_below / slope_below if slope_below > 0.0 else 0.0
     mass_above = tail_above / slope_above if slope_above > 0.0 else 0.0
+    s = 0.0
     while True:
         u = (mass_below + below + above + mass_above) * rng.random() - mass_below
         if u < 0.0:
