@@ -734,7 +734,8 @@ def piecewise_normal_kernel(
                 k += u >= cumulative[j]
             accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
         out[i] = z
-    place[free[:n_free]] = -1
+    for k in range(n_free):
+        place[free[k]] = -1
     for k in range(AT_A_TIME):
         if place[k] >= 0:
             out[place[k]] = one_of_two(rng, chances[k], means[k], sds[k], edges[1])
