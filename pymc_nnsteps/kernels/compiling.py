@@ -26,7 +26,14 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
-from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import ScipyRandomVariable

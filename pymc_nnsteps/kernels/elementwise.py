@@ -1,12 +1,12 @@
 """Functions of numbers, applied entry by entry: all those of a graph in one run of the compiler.
 
-PyTensor starts the C++ compiler for each operation that a machine meets for the first time, and most
-of what it reads then is the same. Here the C code of an operation's numbers, which is PyTensor's,
-stands in a loop of a few lines; ``loops.cpp`` says how the loop is called.
+PyTensor starts the C++ compiler for each operation that a machine meets for the first time, and
+most of what it reads then is the same. Here the C code of an operation's numbers, which is
+PyTensor's, stands in a loop of a few lines; ``loops.cpp`` says how the loop is called.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, override
 
@@ -56,7 +56,9 @@ def code_of(node: Apply) -> str | None:
         for each in (node.inputs, node.outputs)
     ]
     apply = Apply(op, *scalars)
-    names = [[f"{kind}{i}" for i in range(len(each))] for kind, each in zip("xy", scalars)]
+    names = [
+        [f"{kind}{i}" for i in range(len(each))] for kind, each in zip("xy", scalars, strict=True)
+    ]
     try:
         if op.c_support_code().strip() or op.c_support_code_apply(apply, "own").strip():
             return None
@@ -79,9 +81,10 @@ def _loops(node: Apply, body: str) -> str:
     for repeated in [whole] if whole == last else [whole, last]:
         fits = " && ".join(
             f"s[{k}] == {0 if r else f'sizeof({t})'}"
-            for k, (r, t) in enumerate(zip(repeated, types))
+            for k, (r, t) in enumerate(zip(repeated, types, strict=True))
         )
-        close += f"if ({fits}) {{\n#pragma GCC ivdep\n{_loop(types, n_inputs, body, repeated)} return; }}\n"
+        loop = _loop(types, n_inputs, body, repeated)
+        close += f"if ({fits}) {{\n#pragma GCC ivdep\n{loop} return; }}\n"
     return (
         "(long long n, char **p, const long long *s) {\n"
         + "".join(f"{t} *p{k} = ({t} *)p[{k}];\n" for k, t in enumerate(types))
@@ -125,6 +128,7 @@ class Loop(Op):
         self.view_map = op.view_map
         self.destroy_map = op.destroy_map
 
+    @override
     def __str__(self) -> str:
         return f"Loop{{{self.op}}}"
 
@@ -162,7 +166,9 @@ class Loop(Op):
         outputs = tuple(storage_map[v] for v in node.outputs)
         computed = [] if compute_map is None else [compute_map[v] for v in node.outputs]
 
-        def thunk(run: Callable = loops().run, spec: Any = self.prepared(node)) -> None:
+        run, spec = loops().run, self.prepared(node)
+
+        def thunk() -> None:
             run(spec, inputs, outputs)
             for cell in computed:
                 cell[0] = True
@@ -191,7 +197,7 @@ def build(ops: Sequence[Loop]) -> None:
 
 
 class UseLoops(GraphRewriter):
-    """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be, and build their loops."""
+    """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be, and build the loops."""
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:

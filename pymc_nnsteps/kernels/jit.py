@@ -20,6 +20,9 @@ HERE = Path(__file__).parent
 LETTERS = {"float64": "d", "float32": "f", "int64": "q", "bool": "?", "uint64": "Q"}
 """Dtypes of the arrays that kernels take."""
 
+KINDS = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}
+"""Their types in C++."""
+
 
 class Kernel:
     """A function of arrays and numbers that is compiled for the types it is called with.
@@ -33,6 +36,7 @@ class Kernel:
 
     def __init__(self, function: Callable[..., Any], *, is_inline: bool = False) -> None:
         functools.update_wrapper(self, function)
+        self.__name__ = function.__name__
         self._function = function
         self._is_inline = is_inline
         self._ready: dict[str, int] = {}
@@ -66,7 +70,9 @@ class Kernel:
     def _unit(self, name: str, types: str) -> str:
         arguments = []
         for k, (letter, n_axes) in enumerate(zip(types[::2], types[1::2], strict=True)):
-            kind = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}.get(letter)
+            kind = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}.get(
+                letter
+            )
             arguments.append(
                 f"Generator{{(Bits *)given[{k}].p}}"
                 if letter == "g"

@@ -1,8 +1,8 @@
 """Machine code of C++ that this package writes: built once per machine, kept, shared by processes.
 
 A unit of code is kept under a digest of its text, of the compiler and of the processor, so that an
-update of the package builds what it has changed and nothing else. Units are built together: to start
-a compiler takes longer than to translate most of them.
+update of the package builds what it has changed and nothing else. Units are built together: to
+start a compiler takes longer than to translate most of them.
 """
 
 import contextlib
@@ -11,13 +11,16 @@ import functools
 import hashlib
 import importlib.machinery
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -25,9 +28,14 @@ import numpy as np
 from pytensor import config
 from pytensor.compile.compilelock import lock_ctx
 
-FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-w")
+FLAGS: tuple[str, ...] = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-w")
 FLAGS += ("-fexceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 """Of the compiler, beside those for the processor."""
+
+PATIENCE = 2.0
+"""Seconds of waiting for the compiler that nobody is told of."""
+
+_LOGGER = logging.getLogger("pymc.nnsteps")
 
 
 @functools.cache
@@ -57,7 +65,7 @@ def _temporary() -> tempfile.TemporaryDirectory:
 @functools.cache
 def _machine() -> str:
     """What machine code depends on beside its source."""
-    features = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[call-overload]
+    features = np.show_config(mode="dicts")["SIMD Extensions"]
     return repr((config.cxx, FLAGS, np.__version__, sys.version, features))
 
 
@@ -92,6 +100,35 @@ def build(units: Mapping[str, Callable[[], str]], header: str | Path = "") -> No
             _compile("\n".join(sources), [_path(name) for name in missing])
 
 
+@dataclass
+class Waiting:
+    """How long this process has waited for the compiler, and whether it has said so."""
+
+    seconds: float = 0.0
+    is_told: bool = False
+
+
+WAITING = Waiting()
+
+
+def _run(command: Sequence[str]) -> str:
+    """Run the compiler, and give what it says of errors; a long wait is announced once."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, errors = process.communicate(
+            timeout=None if WAITING.is_told else max(PATIENCE - WAITING.seconds, 0.0)
+        )
+    except subprocess.TimeoutExpired:
+        WAITING.is_told = True
+        _LOGGER.info("compiling the sampler; about 15 s the first time on this machine")
+        _, errors = process.communicate()
+    WAITING.seconds += time.monotonic() - began
+    return errors
+
+
 def _compile(source: str, paths: Iterable[Path]) -> None:
     """Translate a source, and put what results at each of several paths."""
     from pytensor.link.c.cmodule import GCC_compiler
@@ -107,9 +144,9 @@ def _compile(source: str, paths: Iterable[Path]) -> None:
             *(str(code), "-o", str(result)),
             str(Path(np.get_include()).parents[1] / "random" / "lib" / "libnpyrandom.a"),
         ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{config.cxx} does not translate this:\n{source}\n{done.stderr}")
+        errors = _run(command)
+        if not result.exists():
+            raise RuntimeError(f"{config.cxx} does not translate this:\n{source}\n{errors}")
         for path in paths:
             own = path.with_suffix(f".{os.getpid()}")
             os.link(result, own)
@@ -122,7 +159,8 @@ def function(name: str) -> int:
     library = ctypes.CDLL(str(_path(name)))
     with contextlib.suppress(ValueError):
         table = (ctypes.c_void_p * len(BLAS)).in_dll(library, "blas")
-        table[:] = blas()
+        for place, address in enumerate(blas()):
+            table[place] = address
     address = ctypes.cast(getattr(library, f"unit_{name}"), ctypes.c_void_p).value
     assert address is not None
     return address

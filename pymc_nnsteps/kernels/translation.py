@@ -1,9 +1,10 @@
-"""Kernels in Python, translated to C++: what Numba takes half a minute for takes a compiler a second.
+"""Kernels in Python, translated to C++: a compiler takes a second where Numba takes ten.
 
 A kernel is a function of numbers and arrays, in the Python that Numba compiles too. Here its types
-are left to C++: a function becomes a template, a name a variable of the type of what it is first set
-to, and the functions of NumPy those of ``arrays.hpp``. So a name is to be set before a loop or branch
-if it is used after it, and to keep its type. What else cannot be translated is refused.
+are left to C++: a function becomes a template, a name a variable of the type of what it is first
+set to, and the functions of NumPy those of ``arrays.hpp``. So a name is to keep its type, and one
+that a loop sets from what only the loop knows is to be set before it if it is used after it. A part
+of an array is a view of it, which must not be returned. What else cannot be translated is refused.
 """
 
 import ast
@@ -70,7 +71,7 @@ OPERATORS = {
 }
 
 
-class Untranslatable(NotImplementedError):
+class UntranslatableError(NotImplementedError):
     """What a kernel does that this module does not know."""
 
 
@@ -84,7 +85,7 @@ def number(value: Any) -> str:
         if np.isfinite(value):
             return float(value).hex()
         return "double(NAN)" if np.isnan(value) else f"double({'-' if value < 0 else ''}INFINITY)"
-    raise Untranslatable(f"the constant {value!r}")
+    raise UntranslatableError(f"the constant {value!r}")
 
 
 def source(function: Callable[..., Any]) -> str:
@@ -167,13 +168,17 @@ class Translation:
     def _is_known(self, name: str) -> bool:
         return name in self._names()
 
+    def _is_table(self, name: str) -> bool:
+        """Whether it is an array of the module."""
+        return isinstance(self._globals.get(name), np.ndarray) and not self._is_known(name)
+
     def _own(self) -> str:
         """A name of no variable."""
         self._n_own += 1
         return f"own{self._n_own}"
 
-    def _refuse(self, node: ast.AST) -> Untranslatable:
-        return Untranslatable(f"{ast.unparse(node)!r} in the kernel {self._tree.name}")
+    def _refuse(self, node: ast.AST) -> UntranslatableError:
+        return UntranslatableError(f"{ast.unparse(node)!r} in the kernel {self._tree.name}")
 
     @contextmanager
     def _scope(self) -> Iterator[None]:
@@ -209,7 +214,7 @@ class Translation:
                     continue
             for target, value, form in pairs:
                 if isinstance(target, ast.Name) and target.id in used - self._names():
-                    with contextlib.suppress(Untranslatable):
+                    with contextlib.suppress(UntranslatableError):
                         kind = f"std::decay_t<decltype({form.format(self._value(value))})>"
                         declared += f"{kind} {self._declare(target.id)}{{}};\n"
         return declared
@@ -257,7 +262,9 @@ class Translation:
                 with self._scope():
                     i, end = f"{name}_", self._own()
                     begin = start[0] if start else "0"
-                    head = f"for (Int {i} = {begin}, {end} = {stop}; {i} {sign} {end}; {i} += {step})"
+                    head = (
+                        f"for (Int {i} = {begin}, {end} = {stop}; {i} {sign} {end}; {i} += {step})"
+                    )
                     self._known[-1].add(name)
                     return f"{head} {self._block(node.body)}"
             case target, ast.Call(ast.Name("enumerate"), [array]):
@@ -270,7 +277,8 @@ class Translation:
             first = self._assign(index, i) if index else ""
             first += self._assign(entry, f"at({over}, {i})")
             head = f"for (Int {i} = 0; {i} < len({over}); {i}++)"
-            return f"{{ auto {over} = {self._value(array)};\n{head} {self._block(node.body, first)}}}\n"
+            body = self._block(node.body, first)
+            return f"{{ auto {over} = {self._value(array)};\n{head} {body}}}\n"
 
     def _augment(self, target: ast.expr, operator: ast.operator, value: ast.expr) -> str:
         to, by = self._value(target), self._value(value)
@@ -288,7 +296,8 @@ class Translation:
                     return "".join(map(self._assign_from, targets, values))
                 kept = [self._own() for _ in values]
                 first = [
-                    f"auto {name} = {self._value(v)};\n" for name, v in zip(kept, values, strict=True)
+                    f"auto {name} = {self._value(v)};\n"
+                    for name, v in zip(kept, values, strict=True)
                 ]
                 return "".join([*first, *map(self._assign, targets, kept)])
         return self._assign(target, self._value(value))
@@ -322,8 +331,7 @@ class Translation:
             if isinstance(part, ast.Name) and (
                 self._is_known(part.id)
                 or not (
-                    isinstance(self._globals.get(part.id), int | float)
-                    or part.id in ("math", "np")
+                    isinstance(self._globals.get(part.id), int | float) or part.id in ("math", "np")
                 )
             ):
                 return False
@@ -373,10 +381,12 @@ class Translation:
             case ast.Subscript(ast.Attribute(value, "shape"), ast.Constant(axis)):
                 return f"{self._value(value)}.n[{axis}]"
             case ast.Subscript(value, ast.Constant(k)):
-                return f"item<{k}>({self._value(value)})"
+                return f"item<{k!r}>({self._value(value)})"
             case ast.Subscript(value, index):
                 places = index.elts if isinstance(index, ast.Tuple) else [index]
-                if isinstance(value, ast.Name) and isinstance(self._globals.get(value.id), np.ndarray):
+                if isinstance(value, ast.Name) and isinstance(
+                    self._globals.get(value.id), np.ndarray
+                ):
                     return f"{self._value(value)}[{self._value(index)}]"
                 return f"at({', '.join([self._value(value), *map(self._place, places)])})"
             case ast.Call(function, arguments):
@@ -391,7 +401,7 @@ class Translation:
         if isinstance(value, tuple | np.ndarray):
             self.needed[name] = value
             return name
-        raise Untranslatable(f"{name!r} in the kernel {self._tree.name}")
+        raise UntranslatableError(f"{name!r} in the kernel {self._tree.name}")
 
     def _place(self, node: ast.expr) -> str:
         if isinstance(node, ast.Slice):
@@ -426,14 +436,14 @@ class Translation:
                 x = self._value(arguments[0])
                 return f"empty(shape_of({x}), dtype({x}))"
             case "np.zeros" | "np.ones":
-                value = int(name == "np.ones")
-                return f"full({self._shape(arguments[0])}, cast({dtype}, {value}))"
+                one = int(name == "np.ones")
+                return f"full({self._shape(arguments[0])}, cast({dtype}, {one}))"
             case "np.zeros_like":
                 x = self._value(arguments[0])
                 return f"full(shape_of({x}), cast(dtype({x}), 0))"
             case "np.full":
-                shape, value = arguments
-                return f"full({self._shape(shape)}, {self._value(value)})"
+                shape, entry = arguments
+                return f"full({self._shape(shape)}, {self._value(entry)})"
             case "np.eye":
                 return f"eye({self._value(arguments[0])}, {dtype})"
             case "np.argsort":
