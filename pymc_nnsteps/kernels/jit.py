@@ -38,7 +38,7 @@ class Kernel:
         functools.update_wrapper(self, function)
         self.__name__ = function.__name__
         self._function = function
-        self._is_inline = is_inline
+        self.is_inline = is_inline
         self._ready: dict[str, int] = {}
         self.types, self.address = "", 0
 
@@ -47,7 +47,7 @@ class Kernel:
         """What Numba compiles."""
         from pymc_nnsteps.kernels import in_numba
 
-        return (in_numba.inline if self._is_inline else in_numba.jit)(self._function)
+        return (in_numba.inline if self.is_inline else in_numba.jit)(self._function)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call what has been compiled."""

@@ -159,8 +159,8 @@ def function(name: str) -> int:
     library = ctypes.CDLL(str(_path(name)))
     with contextlib.suppress(ValueError):
         table = (ctypes.c_void_p * len(BLAS)).in_dll(library, "blas")
-        for place, address in enumerate(blas()):
-            table[place] = address
+        for place, product in enumerate(blas()):
+            table[place] = product
     address = ctypes.cast(getattr(library, f"unit_{name}"), ctypes.c_void_p).value
     assert address is not None
     return address

@@ -97,15 +97,20 @@ def source(function: Callable[..., Any]) -> str:
 
 
 def _translate(
-    function: Callable[..., Any], functions: dict[str, str], constants: dict[str, str]
+    function: Callable[..., Any],
+    functions: dict[str, str],
+    constants: dict[str, str],
+    *,
+    is_inline: bool = False,
 ) -> None:
     """Add a function and what it needs, those that it calls before it."""
-    translation = Translation(function)
+    translation = Translation(function, is_inline=is_inline)
     text = translation.text()
     for name, needed in translation.needed.items():
         if callable(needed):
             if name not in functions:
-                _translate(inspect.unwrap(needed), functions, constants)
+                own = inspect.unwrap(needed)
+                _translate(own, functions, constants, is_inline=needed.is_inline)
         else:
             constants[name] = _constant(name, needed)
     functions[function.__name__] = text
@@ -124,6 +129,8 @@ class Translation:
     Parameters
     ----------
     function : callable
+    is_inline : bool
+        Whether it becomes a part of each function that calls it.
 
     Attributes
     ----------
@@ -131,7 +138,8 @@ class Translation:
         Functions, arrays and tuples of its module that it uses, by name.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, is_inline: bool = False) -> None:
+        self._is_inline = is_inline
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         self._tree = tree
@@ -154,7 +162,8 @@ class Translation:
         template = f"template <{', '.join(templates)}> " if templates else ""
         body = self._block(self._tree.body)
         name = f"kernel_{self._tree.name}"
-        return f"{template}static {returned} {name}({', '.join(parameters)}) {body}"
+        kind = "inline __attribute__((always_inline))" if self._is_inline else "static"
+        return f"{template}{kind} {returned} {name}({', '.join(parameters)}) {body}"
 
     # -- Names
 
@@ -227,7 +236,7 @@ class Translation:
                 return f"{self._value(value)};\n"
             case ast.Return(None):
                 return "return;\n"
-            case ast.Return(value):
+            case ast.Return(value) if value is not None:
                 return f"return {self._value(value)};\n"
             case ast.Continue():
                 return "continue;\n"
@@ -271,7 +280,7 @@ class Translation:
                 assert isinstance(target, ast.Tuple)
                 index, entry = target.elts
             case entry, array:
-                index = None
+                index = None  # type: ignore[assignment]
         i, over = self._own(), self._own()
         with self._scope():
             first = self._assign(index, i) if index else ""
@@ -379,7 +388,7 @@ class Translation:
             case ast.Attribute(ast.Call(ast.Attribute(_, "finfo"), [kind]), "eps"):
                 return f"eps({self._dtype(kind)})"
             case ast.Subscript(ast.Attribute(value, "shape"), ast.Constant(axis)):
-                return f"{self._value(value)}.n[{axis}]"
+                return f"{self._value(value)}.n[{axis!r}]"
             case ast.Subscript(value, ast.Constant(k)):
                 return f"item<{k!r}>({self._value(value)})"
             case ast.Subscript(value, index):
