@@ -401,7 +401,7 @@ template <class T, int N> Array<T, N> array_of(const Given &given) {
 }
 template <class T> char letter() {
     return std::is_same_v<T, double> ? 'd' : std::is_same_v<T, float> ? 'f'
-         : std::is_same_v<T, bool> ? '?' : 'q';
+         : std::is_same_v<T, bool> ? '?' : std::is_same_v<T, uint64_t> ? 'Q' : 'q';
 }
 template <class T, int N> void give(Results &results, const Array<T, N> &found) {
     Array<T, N> x = contiguous(found);
