@@ -190,6 +190,11 @@ VIEWS = (
 """Operations that rearrange or describe arrays, and are about as fast in Python."""
 
 
+def _is_slow_in_python(op: Op) -> bool:
+    """Whether it reduces by a function of numbers that NumPy lacks."""
+    return isinstance(op, CAReduce) and getattr(op.scalar_op, "nfunc_spec", None) is None
+
+
 class RunViewsInPython(GraphRewriter):
     """Replace the Ops of :data:`VIEWS` by ones without C code."""
 
@@ -198,7 +203,7 @@ class RunViewsInPython(GraphRewriter):
         pairs = [
             pair
             for node in reversed(fgraph.toposort())
-            if isinstance(node.op, VIEWS)
+            if isinstance(node.op, VIEWS) and not _is_slow_in_python(node.op)
             for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
         ]
         fgraph.replace_all_validate(pairs)
