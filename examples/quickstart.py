@@ -99,11 +99,18 @@ def main() -> None:
         rmse = np.sqrt(np.mean((point - y_test) ** 2))
         print(f"{name:18}{rmse:10.2f}{np.mean(is_inside(bounds, y_test)):24.0%}")
 
-    plot_chains(f).savefig(HERE / "quickstart_chains.png", dpi=100)
-    plot_predictions(results, y_test).savefig(HERE / "quickstart_predictions.png", dpi=100)
-    plot_function(dependences, mean, sd, ridge, scaler, X_train).savefig(
-        HERE / "quickstart_function.png", dpi=100
-    )
+    print(f"\npictures in {HERE}:")
+    for name, figure, seen in (
+        ("chains", plot_chains(f), "four chains agree on the function, at three test inputs"),
+        ("predictions", plot_predictions(results, y_test), "the network errs less than the ridge"),
+        (
+            "function",
+            plot_function(dependences, mean, sd, ridge, scaler, X_train),
+            "it bends where the truth bends, and is flat where nothing is to be found (x8)",
+        ),
+    ):
+        figure.savefig(HERE / f"quickstart_{name}.png", dpi=100)
+        print(f"  quickstart_{name}.png: {seen}")
 
 
 def is_inside(interval: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -26,9 +26,9 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_nnsteps.kernels.jit import jit, version
+from pymc_nnsteps.kernels.in_numba import jit
+from pymc_nnsteps.kernels.jit import version
 
-_VERSION = version(__file__)
 _RECIPROCALS = tuple(1.0 / k for k in range(12, 2, -1))
 
 
@@ -114,7 +114,7 @@ class CompiledOp(BinaryScalarOp):
 
 def _function_for_numba(op: CompiledOp, node: Apply, **kwargs: Any) -> tuple[Any, str]:
     """The function, and the key of PyTensor's disk cache."""
-    return op.function, f"{type(op).__name__} {_VERSION}"
+    return op.function, f"{type(op).__name__} {version()}"
 
 
 register_funcify_and_cache_key(CompiledOp)(_function_for_numba)

@@ -26,13 +26,23 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
-from pytensor.tensor.basic import Alloc, AllocEmpty, Join, MakeVector, ScalarFromTensor
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.blas import Dot22
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import ScipyRandomVariable
-from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_nnsteps.kernels import error_functions, hyperbolic
+from pymc_nnsteps.kernels.barrier import Barrier
+from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.jit import version
 
 BEFORE_FUSION, LAST = 48, 200
@@ -74,7 +84,9 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     # NumPy's product finds out by itself that a matrix has one column.
     mode = options["mode"].excluding("gemm_optimizer", "local_gemm_to_gemv")
     options["mode"] = mode.register(
-        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION), (RunViewsInPython(), LAST)
+        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
+        (RunViewsInPython(), LAST),
+        (UseLoops(), LAST + 1),
     )
     return options
 
@@ -160,15 +172,27 @@ VIEWS = (
     Alloc,
     AllocEmpty,
     Assert,
+    Barrier,
+    CAReduce,
     DeepCopyOp,
     DimShuffle,
+    Dot22,
     Join,
     MakeVector,
+    Reshape,
     ScalarFromTensor,
+    ScalarOp,
     Shape_i,
+    SpecifyShape,
     Subtensor,
+    TensorFromScalar,
 )
 """Operations that rearrange or describe arrays, and are about as fast in Python."""
+
+
+def _is_slow_in_python(op: Op) -> bool:
+    """Whether it reduces by a function of numbers that NumPy lacks."""
+    return isinstance(op, CAReduce) and getattr(op.scalar_op, "nfunc_spec", None) is None
 
 
 class RunViewsInPython(GraphRewriter):
@@ -179,7 +203,7 @@ class RunViewsInPython(GraphRewriter):
         pairs = [
             pair
             for node in reversed(fgraph.toposort())
-            if isinstance(node.op, VIEWS)
+            if isinstance(node.op, VIEWS) and not _is_slow_in_python(node.op)
             for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
         ]
         fgraph.replace_all_validate(pairs)
@@ -228,7 +252,7 @@ def _matrices(inputs: Sequence[Any]) -> list[Any]:
 
 @numba_funcify_and_cache_key.register(OfMatrix)
 def _kernel_and_key_for_numba(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
-    return IN_NUMBA[type(op.scalar_op)], f"{op.scalar_op}-{version(hyperbolic.__file__)}"
+    return IN_NUMBA[type(op.scalar_op)], f"{op.scalar_op}-{version()}"
 
 
 class UseFunctionsOfMatrices(GraphRewriter):

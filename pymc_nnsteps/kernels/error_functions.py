@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.in_numba import inline, jit
 
 SCALED_ERFC = (
     9.862533510345587e-10,

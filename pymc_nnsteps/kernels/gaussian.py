@@ -273,7 +273,7 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
     sizes = np.empty(m)
     for i in range(m):
         sizes[i] = -np.abs(rows[i]).max()
-    order = np.argsort(sizes)
+    order = np.argsort(sizes, kind="mergesort")
     a, b = rows[order], targets[order]
     columns = np.arange(d)
     onto_a, onto_b = np.empty(d), np.empty(labels)
@@ -313,6 +313,19 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
             raise np.linalg.LinAlgError(TOO_PRECISE)
         out[:] = np.nan
     return out
+
+
+@jit
+def cases_of(label: int, labels: int, index: Array) -> Array:
+    """Those whose label, of so many, is the given one; if the index is empty, the label itself."""
+    if len(index) == 0:
+        return np.full(1, label)
+    cases, count = np.empty(len(index), np.int64), 0
+    for case in range(len(index)):
+        if index[case] % labels == label:
+            cases[count] = case
+            count += 1
+    return cases[:count].copy()
 
 
 @jit
@@ -363,7 +376,7 @@ def redraw_labels(
             continue
         if not redrawn:
             out, redrawn = out.copy(), True
-        cases = np.array([label]) if len(index) == 0 else np.flatnonzero(index % labels == label)
+        cases = cases_of(label, labels, index)
         last, own = n * len(cases), label % len(mean)
         rows, targets = np.empty((last + d, d)), np.empty((last + d, 1))
         for i, case in enumerate(cases):
@@ -485,10 +498,10 @@ def order_band(design: Array, lengths: Array) -> Array:
         for a in range(n_axes):
             part[a] = max(part[a], (most[a] - least[a]) / max(lengths[a] - 1, 1))
     rank = np.zeros(d, np.int64)
-    for axis in np.argsort(part):
+    for axis in np.argsort(part, kind="mergesort"):
         for j in range(d):
             rank[j] = rank[j] * lengths[axis] + place[axis, j]
-    return np.argsort(rank)
+    return np.argsort(rank, kind="mergesort")
 
 
 @jit
@@ -514,7 +527,7 @@ def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array,
                 first[i] = min(first[i], j)
                 last = j
         bandwidth = max(bandwidth, last - int(first[i]))
-    rows = np.argsort(first)
+    rows = np.argsort(first, kind="mergesort")
     sorted_design = np.empty_like(design)
     for i in range(m):
         for j in range(d):
@@ -939,6 +952,7 @@ def draw_chain(
             gram = weighted_gram(design[layer, :m, :d], weight[layer, n, :m])
             linear_part = out[layer, n, :d]
             copy(linear[layer, n, :d], linear_part)
+            lost = np.zeros((d, d), prior.dtype)
             if layer + 1 < n_layers:
                 above = widths[layer + 1]
                 known = vector[:above]
@@ -964,7 +978,7 @@ def draw_chain(
                 gram -= lost
             for j in range(d):
                 gram[j, j] += prior[layer, n, j]
-                size[j] = gram[j, j] + (lost[j, j] if layer + 1 < n_layers else 0.0)
+                size[j] = gram[j, j] + lost[j, j]
             finite = finite and factorise(gram)
             for j in range(d):
                 root[j] = gram[j, j]

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.in_numba import inline, jit
 
 COEFFICIENTS = tuple(1 / math.factorial(k) for k in range(1, 17))
 """Of the Taylor series of E, up to an argument of 0.625 exact to the last digit."""

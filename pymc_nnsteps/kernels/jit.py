@@ -1,37 +1,133 @@
-"""How the loops of this package are compiled by Numba, and when a compiled one is out of date.
+"""How the loops of this package are compiled, and when a compiled one is out of date.
 
-Numba's cache stamps a kernel with the text of its own file, not with those of the functions it
-calls: kernels that call each other stand in one file.
+A kernel is written in Python. A sweep in C calls what a C++ compiler makes of its translation
+(:mod:`.translation`); Numba compiles it where a graph is compiled to Numba, and where there is no
+compiler. Both do the same arithmetic in the same order.
 """
 
-import contextlib
-import zlib
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
+import numpy as np
+import pytensor
 
-FastMath = bool | set[str]
+from pymc_nnsteps.kernels import native, translation
+
+HERE = Path(__file__).parent
+
+LETTERS = {"float64": "d", "float32": "f", "int64": "q", "bool": "?", "uint64": "Q"}
+"""Dtypes of the arrays that kernels take."""
+
+KINDS = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}
+"""Their types in C++."""
 
 
-def jit(function: Callable, *, fastmath: FastMath = False) -> Any:
-    """Compile with Numba, and keep the result on disk where there is a directory to write to.
+class Kernel:
+    """A function of arrays and numbers that is compiled for the types it is called with.
 
-    ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
-    it, and its results would differ from backend to backend.
+    Parameters
+    ----------
+    function : callable
+    is_inline : bool
+        Whether it becomes a part of each kernel that calls it.
     """
-    kernel = numba.njit(error_model="numpy", fastmath=fastmath)(function)
-    with contextlib.suppress(RuntimeError):
-        kernel.enable_caching()
-    return kernel
+
+    def __init__(self, function: Callable[..., Any], *, is_inline: bool = False) -> None:
+        functools.update_wrapper(self, function)
+        self.__name__ = function.__name__
+        self._function = function
+        self.is_inline = is_inline
+        self._ready: dict[str, int] = {}
+        self.types, self.address = "", 0
+
+    @functools.cached_property
+    def numba(self) -> Any:
+        """What Numba compiles."""
+        from pymc_nnsteps.kernels import in_numba
+
+        return (in_numba.inline if self.is_inline else in_numba.jit)(self._function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call what has been compiled."""
+        if not pytensor.config.cxx:
+            return self.numba(*map(_writeable, arguments))
+        found = calls().call(self.address, self.types, arguments) if self.address else None
+        if found is None:
+            self._prepare("".join(map(_type, arguments)))
+            found = calls().call(self.address, self.types, arguments)
+        return found if len(found) > 1 else found[0] if found else None
+
+    def _prepare(self, types: str) -> None:
+        """Look up what is to be called for these types, or build it."""
+        if types not in self._ready:
+            name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
+            native.build({name: functools.partial(self._unit, name, types)}, HERE / "arrays.hpp")
+            self._ready[types] = native.function(name)
+        self.types, self.address = types, self._ready[types]
+
+    def _unit(self, name: str, types: str) -> str:
+        arguments = []
+        for k, (letter, n_axes) in enumerate(zip(types[::2], types[1::2], strict=True)):
+            kind = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}.get(
+                letter
+            )
+            arguments.append(
+                f"Generator{{(Bits *)given[{k}].p}}"
+                if letter == "g"
+                else f"given[{k}].number"
+                if letter == "n"
+                else f"array_of<{kind}, {n_axes}>(given[{k}])"
+            )
+        call = f"kernel_{self.__name__}({', '.join(arguments)})"
+        give = f"give(*results, {call})"
+        if self._function.__annotations__.get("return", 0) is None:
+            give = call
+        return (
+            f"namespace own_{name} {{\n{translation.source(self._function)}\n}}\n"
+            f'extern "C" __attribute__((visibility("default"))) void unit_{name}'
+            "(const Given *given, Results *results) {\n"
+            f"using namespace own_{name};\n"
+            f"try {{ {give}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
+        )
 
 
-def inline(function: Callable, *, fastmath: FastMath = False) -> Any:
-    """Compile with Numba into each kernel that calls it."""
-    return numba.njit(error_model="numpy", fastmath=fastmath, forceinline=True)(function)
+def _type(argument: Any) -> str:
+    if isinstance(argument, np.ndarray):
+        return f"{LETTERS[argument.dtype.name]}{argument.ndim}"
+    return "g0" if isinstance(argument, np.random.Generator) else "n0"
 
 
-def version(file: str) -> int:
-    """A number that changes with the text of a file of kernels."""
-    return zlib.crc32(Path(file).read_bytes())
+def _writeable(argument: Any) -> Any:
+    """For read-only arrays Numba would compile a kernel again."""
+    is_array = isinstance(argument, np.ndarray)
+    return np.require(argument, requirements=["C", "W"]) if is_array else argument
+
+
+@functools.cache
+def calls() -> Any:
+    """The extension module of ``calls.cpp``."""
+    return native.module(HERE / "calls.cpp")
+
+
+@functools.cache
+def digest() -> str:
+    """A name that changes with the text of any kernel, and of what translates them."""
+    files = [*HERE.glob("*.py"), *HERE.glob("*.hpp"), *HERE.parent.glob("random/kernels.py")]
+    return native.digest("".join(file.read_text() for file in sorted(files)))
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """A kernel."""
+    return Kernel(function)
+
+
+def inline(function: Callable[..., Any]) -> Any:
+    """A kernel that becomes a part of each that calls it."""
+    return Kernel(function, is_inline=True)
+
+
+def version() -> int:
+    """A number that changes with the text of any kernel."""
+    return int(digest(), 16)

@@ -1,6 +1,6 @@
 """The kernels of :mod:`.gaussian` as PyTensor Ops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,7 @@ from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_
 from pytensor.tensor.type import tensor
 
 from pymc_nnsteps.kernels import gaussian as kernels
-from pymc_nnsteps.kernels.jit import version
-
-KERNELS_VERSION = version(kernels.__file__)
+from pymc_nnsteps.kernels.jit import Kernel, version
 
 
 class KernelOp(Op):
@@ -37,9 +35,9 @@ class KernelOp(Op):
         self.ndims = ndims
 
     @property
-    def kernel(self) -> Callable[..., Any]:
+    def kernel(self) -> Kernel:
         """The compiled function."""
-        kernel: Callable[..., Any] = getattr(kernels, self.name)
+        kernel: Kernel = getattr(kernels, self.name)
         return kernel
 
     def make_node(self, *inputs: Variable) -> Apply:
@@ -50,9 +48,8 @@ class KernelOp(Op):
         return Apply(self, arrays, [tensor(dtype=dtype, shape=(None,) * n) for n in self.ndims])
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
-        """Call the kernel; for read-only arrays Numba would compile it again."""
-        arrays = (np.require(array, requirements=["C", "W"]) for array in inputs)
-        results = self.kernel(*arrays)
+        """Call the kernel."""
+        results = self.kernel(*inputs)
         for storage, result in zip(
             outputs, results if len(outputs) > 1 else (results,), strict=True
         ):
@@ -107,12 +104,12 @@ class UnlessLost(OpFromGraph):
 
 @numba_funcify_and_cache_key.register(KernelOp)
 def _kernel_and_key_for_numba(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
-    return op.kernel, f"{op.name}-{KERNELS_VERSION}"
+    return op.kernel.numba, f"{op.name}-{version()}"
 
 
 @numba_funcify.register(KernelOp)
 def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
-    return op.kernel
+    return op.kernel.numba
 
 
 refuse_lost: Any = KernelOp("refuse_lost", (2,))

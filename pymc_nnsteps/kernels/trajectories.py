@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.in_numba import inline, jit
 
 Array = np.ndarray
 

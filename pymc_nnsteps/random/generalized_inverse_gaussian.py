@@ -61,8 +61,9 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.kernels.jit import version
 from pymc_nnsteps.random import kernels
-from pymc_nnsteps.random.op import KERNELS_VERSION, float_dtype
+from pymc_nnsteps.random.op import float_dtype
 
 
 class GeneralizedInverseGaussianRV(RandomVariable):
@@ -90,7 +91,7 @@ gig = GeneralizedInverseGaussianRV()
 @numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
 def _entry_for_numba(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
     """One entry of the draw, over which Numba mode loops, and the key of PyTensor's disk cache."""
-    return kernels.generalized_inverse_gaussian, KERNELS_VERSION
+    return kernels.generalized_inverse_gaussian.numba, version()
 
 
 def generalized_inverse_gaussian(

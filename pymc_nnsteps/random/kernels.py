@@ -232,6 +232,7 @@ def propose(
         bound, direction, distance = upper, -sd, (mean - upper) / sd
     else:
         bound, direction, distance = lower, sd, (lower - mean) / sd
+    accepted = False
     if kind == TAIL:
         exponential = rng.standard_exponential()
         excess = size * exponential
@@ -333,7 +334,7 @@ def draw_plateau(rng: Generator, constants: Constants) -> float:
     p, half, reach, drop, middle, left, _ = constants
     total = middle + INVERSE_E * (1.0 + left)
     while True:
-        u = total * rng.random()
+        u, g, slack = total * rng.random(), 1.0, 0.0
         if u < middle:
             u /= middle
             below = math.log1p(-drop * u) / p if drop > 0.0 else -2.0 * reach * u
@@ -733,7 +734,8 @@ def piecewise_normal_kernel(
                 k += u >= cumulative[j]
             accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
         out[i] = z
-    place[free[:n_free]] = -1
+    for k in range(n_free):
+        place[free[k]] = -1
     for k in range(AT_A_TIME):
         if place[k] >= 0:
             out[place[k]] = one_of_two(rng, chances[k], means[k], sds[k], edges[1])
@@ -834,6 +836,7 @@ def truncated_generalized_inverse_gaussian(
     tail_above = -math.expm1(-slope_above * (room_above - above)) if slope_above > 0.0 else 0.0
     mass_below = tail_below / slope_below if slope_below > 0.0 else 0.0
     mass_above = tail_above / slope_above if slope_above > 0.0 else 0.0
+    s = 0.0
     while True:
         u = (mass_below + below + above + mass_above) * rng.random() - mass_below
         if u < 0.0:

@@ -27,9 +27,6 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import version
-from pymc_nnsteps.random import kernels
-
-KERNELS_VERSION = version(kernels.__file__)
 
 
 class KernelRV(RandomVariable):
@@ -44,15 +41,15 @@ class KernelRV(RandomVariable):
 
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel; the last argument, ``size``, is None."""
-        params = [np.ascontiguousarray(param) for param in params_and_size[:-1]]
+        *params, _ = params_and_size
         return self.kernel(rng, *params, np.empty(params[0].shape, self.dtype))
 
 
 @numba_core_rv_funcify.register(KernelRV)
 def _kernel_for_numba(op: KernelRV, node: Apply) -> tuple[Any, int]:
     """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-    op.kernel.handles_out = True
-    return op.kernel, KERNELS_VERSION
+    op.kernel.numba.handles_out = True
+    return op.kernel.numba, version()
 
 
 def float_dtype(*params: TensorVariable) -> str:

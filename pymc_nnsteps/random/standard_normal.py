@@ -11,8 +11,8 @@ from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.kernels.jit import version
 from pymc_nnsteps.random import kernels
-from pymc_nnsteps.random.op import KERNELS_VERSION
 
 
 class StandardNormalRV(RandomVariable):
@@ -34,15 +34,16 @@ class StandardNormalRV(RandomVariable):
         if out.size < kernels.FEW:
             out[...] = rng.standard_normal(out.shape)
         else:
-            kernels.standard_normal_kernel(rng, shape, out)
+            kernels.standard_normal_kernel(rng, shape, out.reshape(-1))
         return out
 
 
 @numba_core_rv_funcify.register(StandardNormalRV)
 def _kernel_for_numba(op: StandardNormalRV, node: Apply) -> tuple[Any, int]:
     """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-    kernels.standard_normal_kernel.handles_out = True
-    return kernels.standard_normal_kernel, KERNELS_VERSION
+    kernel = kernels.standard_normal_kernel.numba
+    kernel.handles_out = True
+    return kernel, version()
 
 
 def standard_normal(

@@ -1,50 +1,101 @@
-"""Start of a chain in the paper's setting: seconds to the first draw, cold and warm.
+"""From import to the first draw and prediction: seconds of CPU, compilers included.
 
+Each builder's default model of the README's data, beside PyMC's NUTS on a network without noise.
 Cold: PyTensor's and Numba's caches of compiled code are empty.
 """
 
 import json
 import resource
+import sys
 import tempfile
-import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.timing import run_program
 
-STAGES = ("import", "build", "compile", "first draw")
+STAGES = ("import", "build", "first draw", "predict", "log_likelihood")
+NETWORKS = ("NUTS", "intermediate_noise_mlp", "bow_tie", "hierarchical_mlp", "wide_mlp")
 
 
 def main() -> None:
-    print("        " + "".join(f"{name:>12}" for name in (*STAGES, "total", "CPU")))
-    with tempfile.TemporaryDirectory() as directory:
-        caches = {
-            "PYTENSOR_FLAGS": f"base_compiledir={Path(directory) / 'pytensor'}",
-            "NUMBA_CACHE_DIR": str(Path(directory) / "numba"),
-        }
-        for name in ("cold", "warm"):
-            *stages, cpu = run_program("start", **caches)
-            print(f"  {name:6}" + "".join(f"{s:11.1f}s" for s in (*stages, sum(stages), cpu)))
+    print(" " * 30 + "".join(f"{name:>16}" for name in (*STAGES, "total")))
+    for network in NETWORKS:
+        with tempfile.TemporaryDirectory() as directory:
+            caches = {
+                "PYTENSOR_FLAGS": f"base_compiledir={Path(directory) / 'pytensor'}",
+                "NUMBA_CACHE_DIR": str(Path(directory) / "numba"),
+            }
+            for name in ("cold", "warm"):
+                stages = run_program("start", network, **caches)
+                shown = (*stages, sum(stages))
+                print(f"{network:24}{name:6}" + "".join(f"{s:15.1f}s" for s in shown), flush=True)
 
 
-def measure() -> list[float]:
-    """Seconds of each stage, and of CPU in all (compilers included)."""
-    times = [time.perf_counter()]
-    import pymc_nnsteps as nns
-    from tests.benchmarks.problems import chain, teacher
-
-    times.append(time.perf_counter())
-    model, state = teacher(0)
-    times.append(time.perf_counter())
-    with model:
-        step = nns.Gibbs()
-    times.append(time.perf_counter())
-    chain(step, state)()
-    times.append(time.perf_counter())
+def seconds() -> float:
+    """Of CPU, of this process and of compilers that it has waited for."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu = sum(u.ru_utime + u.ru_stime for u in usage)
-    return [*(b - a for a, b in pairwise(times)), cpu]
+    return sum(u.ru_utime + u.ru_stime for u in usage)
+
+
+def measure(network: str) -> list[float]:
+    """Seconds of each stage."""
+    times = [seconds()]
+
+    def stage(f: Callable[[], Any]) -> Any:
+        result = f()
+        times.append(seconds())
+        return result
+
+    stage(modules_of_nuts if network == "NUTS" else modules)
+    import numpy as np
+    import pymc as pm
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    y = np.abs(X[:, 0]) + 0.1 * rng.normal(size=200)
+    quiet = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 1}
+    if network == "NUTS":
+        model = stage(lambda: plain(X, y))
+        stage(lambda: pm.sample(1, tune=1, chains=1, model=model, **quiet))
+        return [b - a for a, b in pairwise(times)]
+    import pymc_nnsteps as nns
+
+    options = {"hidden": (256,)} if network == "wide_mlp" else {}
+    model = stage(lambda: getattr(nns, network)(X, y, **options))
+
+    def draw() -> Any:
+        with model:
+            steps = {"step": [nns.PCNL()]} if network == "wide_mlp" else {}
+            return pm.sample(1, tune=0, chains=1, **steps, **quiet)
+
+    idata = stage(draw)
+    stage(lambda: nns.predict(idata, X[:10], model=model))
+    stage(lambda: nns.log_likelihood(idata, model=model))
+    return [b - a for a, b in pairwise(times)]
+
+
+def modules_of_nuts() -> None:
+    import pymc  # noqa: F401
+
+
+def modules() -> None:
+    import pymc_nnsteps  # noqa: F401
+
+
+def plain(X: Any, y: Any) -> Any:
+    """The network of the README without its noise."""
+    import pymc as pm
+
+    with pm.Model() as model:
+        inputs = pm.Data("inputs", X)
+        W1, b1 = pm.Normal("W1", 0, 0.5, shape=(10, 5)), pm.Normal("b1", 0, 1, shape=10)
+        W2, b2 = pm.Normal("W2", 0, 0.5, shape=10), pm.Normal("b2", 0, 1)
+        hidden = pm.math.maximum(inputs @ W1.T + b1, 0)
+        pm.Normal("y", hidden @ W2 + b2, 0.1, observed=y)
+    return model
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    print(json.dumps(measure(sys.argv[1])))

@@ -8,6 +8,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_nnsteps.kernels.barrier import plus
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.kernels.elementwise import Loop
 
 NOISE, MEAN = np.random.default_rng(0).normal(size=(2, 5, 3))
 
@@ -18,8 +19,9 @@ def moved(sum_of, mode):
     start = noise * 0.5 + mean
     change = start.sum(axis=1, keepdims=True) * pt.constant([[1.0, 2.0, 3.0]])
     function = pytensor.function([noise, mean], sum_of(start, change), mode=mode)
-    last = [node.op for node in function.maker.fgraph.toposort() if isinstance(node.op, Elemwise)]
-    return function(NOISE, MEAN), bool(last[-1].inplace_pattern)
+    ops = [node.op for node in function.maker.fgraph.toposort()]
+    last = [op for op in ops if isinstance(op, Elemwise | Loop)][-1]
+    return function(NOISE, MEAN), bool(last.destroy_map)
 
 
 @pytest.mark.parametrize("mode", [c_by_default()["mode"], "NUMBA"], ids=["C", "NUMBA"])

@@ -8,10 +8,10 @@ from pytensor import function
 from pytensor.compile.io import In
 from pytensor.tensor.random import rng as symbolic_rng
 
+from pymc_nnsteps.kernels import in_numba
 from pymc_nnsteps.random import (
     argmax_utilities,
     generalized_inverse_gaussian,
-    kernels,
     piecewise_normal,
     polya_gamma,
     truncated_normal,
@@ -104,4 +104,4 @@ def test_kernels_work_where_no_cache_can_be_written(monkeypatch):
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr("numba.core.dispatcher.Dispatcher.enable_caching", refuse)
-    assert kernels.jit(lambda x: x + 1)(1) == 2
+    assert in_numba.jit(lambda x: x + 1)(1) == 2

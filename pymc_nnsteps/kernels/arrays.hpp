@@ -1,0 +1,419 @@
+// Arrays as kernels use them, with the names of NumPy: what translation.py translates to.
+//
+// Entries along the last axis are neighbours. An array that is made of another, which lives on, is a
+// view of it; all others keep their memory, with the number of arrays that share it.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <tuple>
+#include <type_traits>
+#include <algorithm>
+
+typedef long long Int;
+static const Int END = std::numeric_limits<Int>::max();
+
+struct Error { const char *type, *message; };
+
+struct Memory { Int uses; };
+
+template <int N> struct Shape { Int n[N]; };
+template <class... I> Shape<sizeof...(I)> shape(I... n) { return {{Int(n)...}}; }
+static inline Shape<1> as_shape(Int n) { return {{n}}; }
+template <int N> Shape<N> as_shape(Shape<N> n) { return n; }
+
+template <class T, int N> struct Array {
+    T *p = nullptr;
+    Int n[N], s[N];  // lengths and distances of axes
+    Memory *own = nullptr;
+
+    Array() {}
+    Array(const Array &x) : p(x.p), own(x.own) {
+        for (int a = 0; a < N; a++) n[a] = x.n[a], s[a] = x.s[a];
+        if (own) own->uses++;
+    }
+    Array &operator=(const Array &x) {
+        Array kept(x);
+        std::swap(own, kept.own);
+        p = x.p;
+        for (int a = 0; a < N; a++) n[a] = x.n[a], s[a] = x.s[a];
+        return *this;
+    }
+    ~Array() {
+        if (own && --own->uses == 0) free(own);
+    }
+    Int size() const {
+        Int total = 1;
+        for (int a = 0; a < N; a++) total *= n[a];
+        return total;
+    }
+    bool is_whole() const {
+        Int step = 1;
+        for (int a = N - 1; a >= 0; a--) {
+            if (s[a] != step && n[a] > 1) return false;
+            step *= n[a];
+        }
+        return true;
+    }
+};
+
+template <class T> struct Transposed { Array<T, 2> x; };
+
+template <class T> struct Type {};
+template <class T, int N> Type<T> dtype(const Array<T, N> &) { return {}; }
+template <class T, class V> T cast(Type<T>, V x) { return T(x); }
+template <class T> T eps(Type<T>) { return std::numeric_limits<T>::epsilon(); }
+
+template <class T, int N> Array<T, N> empty(Shape<N> shape, Type<T>) {
+    Array<T, N> x;
+    Int size = 1;
+    for (int a = N - 1; a >= 0; a--) x.n[a] = shape.n[a], x.s[a] = size, size *= shape.n[a];
+    const Int offset = 64;
+    x.own = (Memory *)aligned_alloc(64, (offset + size * sizeof(T) + 63) / 64 * 64);
+    if (!x.own) throw Error{"MemoryError", "no memory for an array"};
+    x.own->uses = 1;
+    x.p = (T *)((char *)x.own + offset);
+    return x;
+}
+
+template <class T, int N> Shape<N> shape_of(const Array<T, N> &x) {
+    Shape<N> n;
+    for (int a = 0; a < N; a++) n.n[a] = x.n[a];
+    return n;
+}
+template <int N> bool operator!=(Shape<N> x, Shape<N> y) { return !std::equal(x.n, x.n + N, y.n); }
+template <class T, int N> Int len(const Array<T, N> &x) { return x.n[0]; }
+
+// ---- Parts
+
+struct Slice { Int begin, end; };
+
+template <class T, int N> Array<T, N> view(const Array<T, N> &x) { return x; }
+
+template <int FROM, int TO, class T, int N, int M> void keep(const Array<T, N> &x, Array<T, M> &y) {
+    if constexpr (FROM < N) {
+        y.n[TO] = x.n[FROM], y.s[TO] = x.s[FROM];
+        keep<FROM + 1, TO + 1>(x, y);
+    }
+}
+template <int FROM, int TO, class T, int N, int M, class I, class... J>
+void keep(const Array<T, N> &x, Array<T, M> &y, I i, J... j) {
+    if constexpr (std::is_same_v<I, Slice>) {
+        Int end = std::min(i.end, x.n[FROM]), begin = std::min(i.begin, end);
+        y.p += begin * x.s[FROM];
+        y.n[TO] = end - begin, y.s[TO] = x.s[FROM];
+        keep<FROM + 1, TO + 1>(x, y, j...);
+    } else {
+        y.p += i * x.s[FROM];
+        keep<FROM + 1, TO>(x, y, j...);
+    }
+}
+template <int AXIS, class T, int N> T *entry(const Array<T, N> &, T *p) { return p; }
+template <int AXIS, class T, int N, class... J>
+T *entry(const Array<T, N> &x, T *p, Int i, J... j) {
+    return entry<AXIS + 1>(x, p + (AXIS == N - 1 ? i : i * x.s[AXIS]), j...);
+}
+template <class T, int N, class... I> decltype(auto) at(const Array<T, N> &x, I... i) {
+    constexpr int numbers = ((std::is_same_v<I, Slice> ? 0 : 1) + ...);
+    if constexpr (numbers == N) {
+        return (*entry<0>(x, x.p, Int(i)...));
+    } else {
+        Array<T, N - numbers> y;
+        y.p = x.p;
+        keep<0, 0>(x, y, i...);
+        return y;
+    }
+}
+template <class T, int N, class... I> decltype(auto) at(Array<T, N> &&x, I... i) {
+    constexpr int numbers = ((std::is_same_v<I, Slice> ? 0 : 1) + ...);
+    if constexpr (numbers == N) {
+        return T(*entry<0>(x, x.p, Int(i)...));
+    } else {
+        Array<T, N - numbers> y = at((const Array<T, N> &)x, i...);
+        y.own = x.own;
+        if (y.own) y.own->uses++;
+        return y;
+    }
+}
+template <class T, int N> Array<T, N> at(const Array<T, N> &x, const Array<Int, 1> &order) {
+    Shape<N> n = shape_of(x);
+    n.n[0] = len(order);
+    Array<T, N> y = empty(n, Type<T>{});
+    Int rest = y.size() / std::max<Int>(len(order), 1);
+    for (Int i = 0; i < len(order); i++)
+        if constexpr (N == 1) y.p[i] = x.p[order.p[i]];
+        else for (Int j = 0; j < rest; j++) y.p[i * rest + j] = x.p[order.p[i] * x.s[0] + j];
+    return y;
+}
+
+template <class T, int N> Array<T, N> at(Array<T, N> &&x, const Array<Int, 1> &order) {
+    return at((const Array<T, N> &)x, order);
+}
+
+template <int K, class... T> auto item(const std::tuple<T...> &x) { return std::get<K>(x); }
+template <int K, int N> Int item(const Shape<N> &x) { return x.n[K]; }
+template <int K, class T, int N> decltype(auto) item(const Array<T, N> &x) { return at(x, K); }
+template <int K, class T, int N> decltype(auto) item(Array<T, N> &&x) { return at(std::move(x), K); }
+
+// ---- Entry by entry
+
+template <class T, int N, class F> void each(const Array<T, N> &x, F f) {
+    if constexpr (N == 1) for (Int i = 0; i < x.n[0]; i++) f(x.p[i]);
+    else for (Int i = 0; i < x.n[0]; i++) each(at(x, i), f);
+}
+template <class T, class U, int N, class F> void both(const Array<T, N> &x, const Array<U, N> &y, F f) {
+    if constexpr (N == 1) {
+        if (y.n[0] != x.n[0] && y.n[0] != 1)
+            throw Error{"ValueError", "arrays of different lengths"};
+        if (y.n[0] == x.n[0]) for (Int i = 0; i < x.n[0]; i++) f(x.p[i], y.p[i]);
+        else for (Int i = 0; i < x.n[0]; i++) f(x.p[i], y.p[0]);
+    } else {
+        if (y.n[0] != x.n[0]) throw Error{"ValueError", "arrays of different lengths"};
+        for (Int i = 0; i < x.n[0]; i++) both(at(x, i), at(y, i), f);
+    }
+}
+template <class R, class T, int N, class F> Array<R, N> mapped(const Array<T, N> &x, F f) {
+    Array<R, N> y = empty(shape_of(x), Type<R>{});
+    both(y, x, [&](R &to, T from) { to = f(from); });
+    return y;
+}
+template <class T, int N> Array<T, N> copy_of(const Array<T, N> &x) {
+    return mapped<T>(x, [](T v) { return v; });
+}
+template <class T> Array<T, 2> copy_of(const Transposed<T> &t) {
+    Array<T, 2> y = empty(shape(t.x.n[1], t.x.n[0]), Type<T>{});
+    for (Int i = 0; i < y.n[0]; i++)
+        for (Int j = 0; j < y.n[1]; j++) at(y, i, j) = at(t.x, j, i);
+    return y;
+}
+template <class T, int N> Array<T, N> contiguous(const Array<T, N> &x) {
+    return x.is_whole() ? x : copy_of(x);
+}
+template <class R, class T, int N> Array<R, N> astype(const Array<T, N> &x, Type<R>) {
+    return mapped<R>(x, [](T v) { return R(v); });
+}
+template <class T, int N> Array<T, 1> flat(const Array<T, N> &x) {
+    Array<T, 1> y;
+    y.p = x.p, y.n[0] = x.size(), y.s[0] = 1;
+    return y;
+}
+template <class T, class V> std::enable_if_t<std::is_arithmetic_v<T>> set(T &x, V v) { x = T(v); }
+template <class T, int N, class V> void set(Array<T, N> x, V v) {
+    if constexpr (std::is_arithmetic_v<V>) each(x, [&](T &to) { to = T(v); });
+    else both(x, v, [](T &to, auto from) { to = T(from); });
+}
+
+#define OPERATION(op) \
+    template <class T, int N, class V> Array<T, N> operator op(const Array<T, N> &x, const V &y) { \
+        if constexpr (std::is_arithmetic_v<V>) return mapped<T>(x, [&](T v) { return T(v op y); }); \
+        else { \
+            Array<T, N> z = copy_of(x); \
+            both(z, y, [](T &to, T v) { to = to op v; }); \
+            return z; \
+        } \
+    } \
+    template <class T, int N, class V, class = std::enable_if_t<std::is_arithmetic_v<V>>> \
+    Array<T, N> operator op(V y, const Array<T, N> &x) { \
+        return mapped<T>(x, [&](T v) { return T(y op v); }); \
+    } \
+    template <class T> Array<T, 2> operator op(const Transposed<T> &x, const Array<T, 2> &y) { \
+        return copy_of(x) op y; \
+    } \
+    template <class T, int N, class V> void operator op##=(Array<T, N> x, const V &y) { \
+        if constexpr (std::is_arithmetic_v<V>) each(x, [&](T &to) { to = T(to op y); }); \
+        else both(x, y, [](T &to, auto v) { to = T(to op v); }); \
+    }
+OPERATION(+)
+OPERATION(-)
+OPERATION(*)
+#undef OPERATION
+
+template <class T, int N> Array<bool, N> operator==(const Array<T, N> &x, double v) {
+    return mapped<bool>(x, [&](T e) { return e == v; });
+}
+template <class T, int N> Array<bool, N> operator<(const Array<T, N> &x, double v) {
+    return mapped<bool>(x, [&](T e) { return e < v; });
+}
+template <int N> bool any(const Array<bool, N> &x) {
+    bool found = false;
+    each(x, [&](bool e) { found = found || e; });
+    return found;
+}
+template <int N> bool all(const Array<bool, N> &x) {
+    bool found = true;
+    each(x, [&](bool e) { found = found && e; });
+    return found;
+}
+
+// ---- Functions of numbers
+
+template <class A, class B> auto larger(A a, B b) {
+    typedef std::common_type_t<A, B> T;
+    return T(b) >= T(a) ? T(b) : T(a);
+}
+template <class A, class B> auto smaller(A a, B b) {
+    typedef std::common_type_t<A, B> T;
+    return T(b) <= T(a) ? T(b) : T(a);
+}
+template <class A, class B> auto divide(A a, B b) {
+    if constexpr (std::is_integral_v<A> || std::is_integral_v<B>) return double(a) / double(b);
+    else return a / b;
+}
+template <class T> T square(T x) { return x * x; }
+static inline double hypot_of(double a, double b) { return std::hypot(a, b); }
+
+#define FUNCTION(name) \
+    template <class T> auto name##_of(T x) { return std::name(x); } \
+    template <class T, int N> auto name##_of(const Array<T, N> &x) { \
+        typedef decltype(std::name(T())) R; \
+        return mapped<R>(x, [](T v) { return R(std::name(v)); }); \
+    }
+FUNCTION(sqrt)
+FUNCTION(abs)
+FUNCTION(exp)
+FUNCTION(log)
+FUNCTION(log1p)
+FUNCTION(expm1)
+FUNCTION(erfc)
+FUNCTION(isnan)
+FUNCTION(isinf)
+FUNCTION(isfinite)
+#undef FUNCTION
+
+// ---- Functions of arrays
+
+template <class T, int N> Array<T, N> full(Shape<N> n, T value) {
+    Array<T, N> x = empty(n, Type<T>{});
+    std::fill(x.p, x.p + x.size(), value);
+    return x;
+}
+static inline Array<Int, 1> arange(Int n) {
+    Array<Int, 1> x = empty(shape(n), Type<Int>{});
+    for (Int i = 0; i < n; i++) x.p[i] = i;
+    return x;
+}
+template <class T> Array<T, 2> eye(Int n, Type<T>) {
+    Array<T, 2> x = full(shape(n, n), T(0));
+    for (Int i = 0; i < n; i++) at(x, i, i) = 1;
+    return x;
+}
+template <class T> Array<Int, 1> argsort(const Array<T, 1> &x) {
+    Array<Int, 1> order = arange(len(x));
+    const T *p = x.p;
+    std::stable_sort(order.p, order.p + len(x), [=](Int i, Int j) { return p[i] < p[j]; });
+    return order;
+}
+template <class T> Int argmax(const Array<T, 1> &x) {
+    Int best = 0;
+    for (Int i = 0; i < len(x); i++) {
+        if (x.p[i] != x.p[i]) return i;
+        if (x.p[i] > x.p[best]) best = i;
+    }
+    return best;
+}
+template <class T> T largest(const Array<T, 1> &x) { return x.p[argmax(x)]; }
+template <class T> Int searchsorted(const Array<T, 1> &x, T v) {
+    return std::lower_bound(x.p, x.p + len(x), v) - x.p;
+}
+
+// ---- Products of matrices: SciPy's BLAS
+
+extern "C" __attribute__((visibility("default"))) void *blas[4];
+void *blas[4];  // dgemm, sgemm, dgemv, sgemv
+
+template <class T> struct Matrix { const T *p; int rows, columns, step; bool is_transposed; };
+static inline int positive(Int n) { return n > 0 ? int(n) : 1; }
+template <class T> Matrix<T> matrix(const Array<T, 2> &x) {
+    return {x.p, int(x.n[0]), int(x.n[1]), positive(x.n[0] > 1 ? x.s[0] : x.n[1]), false};
+}
+template <class T> Matrix<T> matrix(const Transposed<T> &t) {
+    Matrix<T> m = matrix(t.x);
+    return {m.p, m.columns, m.rows, m.step, true};
+}
+template <class T> Array<T, 2> product(Matrix<T> a, Matrix<T> b) {
+    typedef void (*Gemm)(const char *, const char *, const int *, const int *, const int *,
+                         const T *, const T *, const int *, const T *, const int *, const T *, T *,
+                         const int *);
+    Array<T, 2> c = empty(shape(a.rows, b.columns), Type<T>{});
+    if (c.size() == 0) return c;
+    if (a.columns == 0) return full(shape_of(c), T(0));
+    T one = 1, zero = 0;
+    Gemm gemm = (Gemm)blas[sizeof(T) == 8 ? 0 : 1];
+    gemm(b.is_transposed ? "t" : "n", a.is_transposed ? "t" : "n", &b.columns, &a.rows, &a.columns,
+         &one, b.p, &b.step, a.p, &a.step, &zero, c.p, &b.columns);
+    return c;
+}
+template <class T> Array<T, 1> product(Matrix<T> a, const Array<T, 1> &x) {
+    typedef void (*Gemv)(const char *, const int *, const int *, const T *, const T *, const int *,
+                         const T *, const int *, const T *, T *, const int *);
+    Array<T, 1> y = empty(shape(a.rows), Type<T>{});
+    if (a.rows == 0) return y;
+    if (a.columns == 0) return full(shape_of(y), T(0));
+    T one = 1, zero = 0;
+    int step = 1, rows = a.is_transposed ? a.columns : a.rows;
+    int columns = a.is_transposed ? a.rows : a.columns;
+    Gemv gemv = (Gemv)blas[sizeof(T) == 8 ? 2 : 3];
+    gemv(a.is_transposed ? "n" : "t", &columns, &rows, &one, a.p, &a.step, x.p, &step, &zero, y.p,
+         &step);
+    return y;
+}
+template <class A, class B> auto dot(const A &a, const B &b) { return product(matrix(a), matrix(b)); }
+template <class A, class T> auto dot(const A &a, const Array<T, 1> &x) { return product(matrix(a), x); }
+template <class T> auto dot(const Array<T, 1> &x, const Array<T, 2> &b) {
+    return product(matrix(Transposed<T>{b}), x);
+}
+
+// ---- NumPy's generators
+
+struct Bits {
+    void *state;
+    uint64_t (*next_uint64)(void *);
+    uint32_t (*next_uint32)(void *);
+    double (*next_double)(void *);
+    uint64_t (*next_raw)(void *);
+};
+extern "C" double random_standard_normal(Bits *);
+extern "C" double random_standard_exponential(Bits *);
+extern "C" double random_standard_gamma(Bits *, double);
+
+struct Generator {
+    Bits *bits;
+    double random() const { return bits->next_double(bits->state); }
+    double standard_normal() const { return random_standard_normal(bits); }
+    double standard_exponential() const { return random_standard_exponential(bits); }
+    double standard_gamma(double a) const { return random_standard_gamma(bits, a); }
+};
+
+// ---- What calls.cpp passes and is given
+
+static const int MOST_AXES = 4, MOST_RESULTS = 8;
+
+struct Given { void *p; Int n[MOST_AXES], s[MOST_AXES]; double number; };
+struct Result { void *p, *own; char type; int n_axes; Int n[MOST_AXES]; double number; };
+struct Results { int count; Result each[MOST_RESULTS]; Error error; };
+
+template <class T, int N> Array<T, N> array_of(const Given &given) {
+    Array<T, N> x;
+    x.p = (T *)given.p;
+    for (int a = 0; a < N; a++) x.n[a] = given.n[a], x.s[a] = given.s[a] / Int(sizeof(T));
+    return x;
+}
+template <class T> char letter() {
+    return std::is_same_v<T, double> ? 'd' : std::is_same_v<T, float> ? 'f'
+         : std::is_same_v<T, bool> ? '?' : std::is_same_v<T, uint64_t> ? 'Q' : 'q';
+}
+template <class T, int N> void give(Results &results, const Array<T, N> &found) {
+    Array<T, N> x = contiguous(found);
+    Result &result = results.each[results.count++];
+    result.p = x.p, result.own = x.own, result.type = letter<T>(), result.n_axes = N;
+    for (int a = 0; a < N; a++) result.n[a] = x.n[a];
+    x.own = nullptr;  // the reference goes with the result
+}
+template <class T> std::enable_if_t<std::is_arithmetic_v<T>> give(Results &results, T x) {
+    Result &result = results.each[results.count++];
+    result.n_axes = -1, result.type = letter<T>(), result.number = double(x);
+}
+template <class... T> void give(Results &results, const std::tuple<T...> &found) {
+    std::apply([&](const T &...x) { (give(results, x), ...); }, found);
+}

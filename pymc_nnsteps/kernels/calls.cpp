@@ -1,0 +1,137 @@
+// How a kernel is called from Python: see translation.py, and arrays.hpp for the structures.
+
+#include <Python.h>
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+
+static const int MOST_AXES = 4, MOST_RESULTS = 8, MOST_GIVEN = 32;
+
+struct Given { void *p; long long n[MOST_AXES], s[MOST_AXES]; double number; };
+struct Result { void *p, *own; char type; int n_axes; long long n[MOST_AXES]; double number; };
+struct Results {
+    int count;
+    Result each[MOST_RESULTS];
+    struct { const char *type, *message; } error;
+};
+typedef void (*Unit)(const Given *, Results *);
+
+static void release(PyObject *capsule) {
+    long long *uses = (long long *)PyCapsule_GetPointer(capsule, NULL);
+    if (--*uses == 0) free(uses);
+}
+
+static int type_of(char letter) {
+    return letter == 'd' ? NPY_DOUBLE : letter == 'f' ? NPY_FLOAT : letter == '?' ? NPY_BOOL
+         : letter == 'Q' ? NPY_UINT64 : NPY_INT64;
+}
+
+static PyObject *wrap(const Result &result, PyObject *const *args, const Given *given, int n_given) {
+    if (result.n_axes < 0) {
+        if (result.type == '?') return PyBool_FromLong(result.number != 0.0);
+        if (result.type == 'q') return PyLong_FromDouble(result.number);
+        return PyFloat_FromDouble(result.number);
+    }
+    if (!result.own)
+        for (int i = 0; i < n_given; i++)
+            if (given[i].p == result.p && PyArray_Check(args[i]) &&
+                PyArray_NDIM((PyArrayObject *)args[i]) == result.n_axes) {
+                Py_INCREF(args[i]);
+                return args[i];
+            }
+    npy_intp n[MOST_AXES];
+    for (int a = 0; a < result.n_axes; a++) n[a] = result.n[a];
+    PyObject *array = PyArray_SimpleNewFromData(result.n_axes, n, type_of(result.type), result.p);
+    if (array && result.own)
+        PyArray_SetBaseObject((PyArrayObject *)array, PyCapsule_New(result.own, NULL, release));
+    return array;
+}
+
+// call(address, types, arguments): None where these are not of the types, else a list of results.
+// A type is the letter of a dtype and the number of axes; "n0" is a number, "g0" a generator.
+static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
+    Unit unit = (Unit)PyLong_AsVoidPtr(args[0]);
+    const char *types = PyUnicode_AsUTF8(args[1]);
+    if (!unit || !types) return NULL;
+    PyObject *const *given_args = &PyTuple_GET_ITEM(args[2], 0);
+    int n_given = PyTuple_GET_SIZE(args[2]);
+    if (n_given > MOST_GIVEN) return PyErr_Format(PyExc_TypeError, "too many arguments");
+    Given given[MOST_GIVEN];
+    PyObject *held[MOST_GIVEN];
+    PyArrayObject *copied[MOST_GIVEN];
+    int n_held = 0, n_copied = 0;
+    Results results;
+    results.count = 0, results.error.type = NULL;
+    bool fits = true, failed = false;
+    for (int i = 0; fits && !failed && i < n_given; i++) {
+        PyObject *x = given_args[i];
+        char letter = types[2 * i];
+        if (letter == 'n') {
+            fits = !PyArray_Check(x);
+            if (fits) given[i].number = PyFloat_AsDouble(x);
+            given[i].p = NULL;
+            failed = PyErr_Occurred() != NULL;
+        } else if (letter == 'g') {
+            fits = !PyArray_Check(x);
+            PyObject *bits = fits ? PyObject_GetAttrString(x, "bit_generator") : NULL;
+            PyObject *capsule = bits ? PyObject_GetAttrString(bits, "capsule") : NULL;
+            given[i].p = capsule ? PyCapsule_GetPointer(capsule, "BitGenerator") : NULL;
+            Py_XDECREF(bits);
+            if (capsule) held[n_held++] = capsule;
+            failed = fits && !given[i].p;
+        } else {
+            PyArrayObject *array = (PyArrayObject *)x;
+            fits = PyArray_Check(x) && PyArray_NDIM(array) == types[2 * i + 1] - '0' &&
+                   PyArray_TYPE(array) == type_of(letter);
+            if (!fits) break;
+            if (!PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISALIGNED(array)) {
+                int flags = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED;
+                if (PyArray_ISWRITEABLE(array)) flags |= NPY_ARRAY_WRITEBACKIFCOPY;
+                array = (PyArrayObject *)PyArray_FromArray(array, NULL, flags);
+                failed = !array;
+                if (failed) break;
+                copied[n_copied++] = array;
+            }
+            given[i].p = PyArray_DATA(array);
+            for (int a = 0; a < PyArray_NDIM(array); a++) {
+                given[i].n[a] = PyArray_DIM(array, a);
+                given[i].s[a] = PyArray_STRIDE(array, a);
+            }
+        }
+    }
+    if (fits && !failed) unit(given, &results);
+    for (int i = 0; i < n_held; i++) Py_DECREF(held[i]);
+    for (int i = 0; i < n_copied; i++) {
+        PyArray_ResolveWritebackIfCopy(copied[i]);
+        Py_DECREF(copied[i]);
+    }
+    if (failed) return NULL;
+    if (!fits) Py_RETURN_NONE;
+    if (results.error.type) {
+        bool is_algebra = strcmp(results.error.type, "LinAlgError") == 0;
+        PyObject *module = PyImport_ImportModule(is_algebra ? "numpy.linalg" : "builtins");
+        PyObject *type = module ? PyObject_GetAttrString(module, results.error.type) : NULL;
+        if (type) PyErr_SetString(type, results.error.message);
+        Py_XDECREF(type);
+        Py_XDECREF(module);
+        return NULL;
+    }
+    PyObject *found = PyTuple_New(results.count);
+    for (int k = 0; found && k < results.count; k++) {
+        PyObject *each = wrap(results.each[k], given_args, given, n_given);
+        if (!each) Py_CLEAR(found);
+        else PyTuple_SET_ITEM(found, k, each);
+    }
+    return found;
+}
+
+static PyMethodDef functions[] = {
+    {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "calls", NULL, -1, functions};
+
+PyMODINIT_FUNC PyInit_calls(void) {
+    import_array();
+    return PyModule_Create(&module);
+}

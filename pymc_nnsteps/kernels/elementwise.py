@@ -1,0 +1,211 @@
+"""Functions of numbers, applied entry by entry: all those of a graph in one run of the compiler.
+
+PyTensor starts the C++ compiler for each operation that a machine meets for the first time, and
+most of what it reads then is the same. Here the C code of an operation's numbers, which is
+PyTensor's, stands in a loop of a few lines; ``loops.cpp`` says how the loop is called.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, override
+
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.utils import MethodNotDefined
+from pytensor.scalar.basic import get_scalar_type
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_nnsteps.kernels import native
+
+TYPES = {
+    "bool": "unsigned char",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    "float32": "float",
+    "float64": "double",
+}
+"""C++ types of the entries of arrays."""
+
+PREAMBLE = "#include <cmath>\n#include <algorithm>\nusing namespace std;\n" + "".join(
+    f"typedef {c} npy_{name};\n" for name, c in TYPES.items()
+)
+"""What loops are preceded by: PyTensor's names of types."""
+
+MOST = 32
+FAILS = "FAILS"
+
+
+def code_of(node: Apply) -> str | None:
+    """C++ code of a loop, but for its name; None where PyTensor has no code of pure numbers."""
+    variables = [*node.inputs, *node.outputs]
+    if len(variables) > MOST or any(v.type.dtype not in TYPES for v in variables):
+        return None
+    op = node.op.scalar_op
+    scalars = [
+        [get_scalar_type(dtype=v.type.dtype).make_variable() for v in each]
+        for each in (node.inputs, node.outputs)
+    ]
+    apply = Apply(op, *scalars)
+    names = [
+        [f"{kind}{i}" for i in range(len(each))] for kind, each in zip("xy", scalars, strict=True)
+    ]
+    try:
+        if op.c_support_code().strip() or op.c_support_code_apply(apply, "own").strip():
+            return None
+        body = op.c_code(apply, "own", *names, {"fail": FAILS})
+    except (MethodNotDefined, NotImplementedError):
+        return None
+    if FAILS in body or "Py" in body:
+        return None
+    return _loops(node, body)
+
+
+def _loops(node: Apply, body: str) -> str:
+    """A loop over neighbours, one over the last axis, and one over entries at any distance."""
+    variables = [*node.inputs, *node.outputs]
+    types = [TYPES[v.type.dtype] for v in variables]
+    n_inputs = len(node.inputs)
+    whole = [all(v.type.broadcastable) for v in variables]
+    last = [v.type.ndim == 0 or v.type.broadcastable[-1] for v in variables]
+    close = ""
+    for repeated in [whole] if whole == last else [whole, last]:
+        fits = " && ".join(
+            f"s[{k}] == {0 if r else f'sizeof({t})'}"
+            for k, (r, t) in enumerate(zip(repeated, types, strict=True))
+        )
+        loop = _loop(types, n_inputs, body, repeated)
+        close += f"if ({fits}) {{\n#pragma GCC ivdep\n{loop} return; }}\n"
+    return (
+        "(long long n, char **p, const long long *s) {\n"
+        + "".join(f"{t} *p{k} = ({t} *)p[{k}];\n" for k, t in enumerate(types))
+        + (close if node.outputs[0].type.ndim else "")
+        + _loop(types, n_inputs, body, None)
+        + "}\n"
+    )
+
+
+def _loop(types: Sequence[str], n_inputs: int, body: str, repeated: Sequence[bool] | None) -> str:
+    """A loop over arrays, of which some are one number, or over entries at given distances."""
+    entries = [
+        f"*({t} *)((char *)p{k} + i * s[{k}])"
+        if repeated is None
+        else f"p{k}[{0 if repeated[k] else 'i'}]"
+        for k, t in enumerate(types)
+    ]
+    load = "".join(f"const {types[k]} x{k} = {entries[k]};\n" for k in range(n_inputs))
+    outputs = range(n_inputs, len(types))
+    declare = "".join(f"{types[k]} y{k - n_inputs};\n" for k in outputs)
+    store = "".join(f"{entries[k]} = y{k - n_inputs};\n" for k in outputs)
+    return f"for (long long i = 0; i < n; i++) {{\n{load}{declare}{body}\n{store}}}\n"
+
+
+class Loop(Op):
+    """An :class:`~pytensor.tensor.elemwise.Elemwise` whose loop is one of this package's.
+
+    Parameters
+    ----------
+    op : Elemwise
+    code : str
+        Of :func:`code_of`.
+    """
+
+    __props__ = ("op", "code")
+
+    def __init__(self, op: Elemwise, code: str) -> None:
+        self.op = op
+        self.code = code
+        self.name = native.digest(code)
+        self.view_map = op.view_map
+        self.destroy_map = op.destroy_map
+
+    @override
+    def __str__(self) -> str:
+        return f"Loop{{{self.op}}}"
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        return Apply(self, list(inputs), [o.type() for o in self.op.make_node(*inputs).outputs])
+
+    def source(self) -> str:
+        """The unit of source code."""
+        visible = 'extern "C" __attribute__((visibility("default")))'
+        return f"{visible} void unit_{self.name}{self.code}"
+
+    def prepared(self, node: Apply) -> Any:
+        """What ``loops.cpp`` is told of a node."""
+        build([self])
+        repeated = [
+            sum(is_one << axis for axis, is_one in enumerate(v.type.broadcastable))
+            for v in node.inputs
+        ]
+        dtypes = [np.dtype(v.type.dtype).num for v in node.outputs]
+        in_place = [self.destroy_map.get(k, [-1])[0] for k in range(len(node.outputs))]
+        return loops().prepare(
+            native.function(self.name),
+            node.outputs[0].type.ndim,
+            tuple(repeated),
+            tuple(dtypes),
+            tuple(in_place),
+        )
+
+    @override
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        inputs = tuple(storage_map[v] for v in node.inputs)
+        outputs = tuple(storage_map[v] for v in node.outputs)
+        computed = [] if compute_map is None else [compute_map[v] for v in node.outputs]
+
+        run, spec = loops().run, self.prepared(node)
+
+        def thunk() -> None:
+            run(spec, inputs, outputs)
+            for cell in computed:
+                cell[0] = True
+
+        thunk.inputs = list(inputs)  # type: ignore[attr-defined]
+        thunk.outputs = list(outputs)  # type: ignore[attr-defined]
+        thunk.lazy = False  # type: ignore[attr-defined]
+        return thunk
+
+    @override
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        """As of other Ops."""
+        loops().run(self.prepared(node), tuple([x] for x in inputs), tuple(output_storage))
+
+
+@functools.cache
+def loops() -> Any:
+    """The extension module of ``loops.cpp``."""
+    return native.module(Path(__file__).with_name("loops.cpp"))
+
+
+def build(ops: Sequence[Loop]) -> None:
+    """Build the loops that are not there yet."""
+    units = {op.name: op.source for op in ops}
+    native.build(units, PREAMBLE)
+
+
+class UseLoops(GraphRewriter):
+    """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be, and build the loops."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        ops = []
+        for node in fgraph.toposort():
+            if type(node.op) is Elemwise and (code := code_of(node)) is not None:
+                op = Loop(node.op, code)
+                outputs = Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs
+                fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
+                ops.append(op)
+        build(ops)

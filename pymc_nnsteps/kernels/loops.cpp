@@ -1,0 +1,168 @@
+// How a loop over arrays of one shape is called: see elementwise.py.
+
+#include <Python.h>
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+
+static const int MOST = 32;  // arrays, and axes
+
+// Length of the loop, first entries and distances in bytes of each array.
+typedef void (*Loop)(npy_intp, char **, const npy_intp *);
+
+struct Spec {
+    Loop loop;
+    int n_inputs, n_outputs, n_axes;
+    int in_place[MOST];                 // the input that an output overwrites, or -1
+    int dtype[MOST];                    // of outputs
+    unsigned repeated[MOST];            // axes along which an input has length one
+};
+
+static void forget(PyObject *capsule) { delete (Spec *)PyCapsule_GetPointer(capsule, NULL); }
+
+// prepare(address, number of axes, repeated axes, dtypes, what is overwritten)
+static PyObject *prepare(PyObject *, PyObject *args) {
+    unsigned long long address;
+    PyObject *repeated, *dtypes, *in_place;
+    Spec spec;
+    if (!PyArg_ParseTuple(args, "KiO!O!O!", &address, &spec.n_axes, &PyTuple_Type, &repeated,
+                          &PyTuple_Type, &dtypes, &PyTuple_Type, &in_place))
+        return NULL;
+    spec.loop = (Loop)address;
+    spec.n_inputs = PyTuple_GET_SIZE(repeated);
+    spec.n_outputs = PyTuple_GET_SIZE(dtypes);
+    for (int i = 0; i < spec.n_inputs; i++)
+        spec.repeated[i] = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(repeated, i));
+    for (int o = 0; o < spec.n_outputs; o++) {
+        spec.dtype[o] = PyLong_AsLong(PyTuple_GET_ITEM(dtypes, o));
+        spec.in_place[o] = PyLong_AsLong(PyTuple_GET_ITEM(in_place, o));
+    }
+    if (PyErr_Occurred()) return NULL;
+    return PyCapsule_New(new Spec(spec), NULL, forget);
+}
+
+// Put the axes into the order of memory and join those that follow each other in it.
+static int join_axes(int n_axes, int n_arrays, npy_intp *lengths, npy_intp (*steps)[MOST]) {
+    for (int a = 1; a < n_axes; a++)  // steps of the last array, an output, decide
+        for (int b = a; b > 0; b--) {
+            npy_intp *left = steps[b - 1], *right = steps[b];
+            if (left[n_arrays - 1] >= right[n_arrays - 1]) break;
+            for (int k = 0; k < n_arrays; k++) {
+                npy_intp step = left[k];
+                left[k] = right[k];
+                right[k] = step;
+            }
+            npy_intp length = lengths[b - 1];
+            lengths[b - 1] = lengths[b];
+            lengths[b] = length;
+        }
+    int kept = 0;
+    for (int a = 0; a < n_axes; a++) {
+        if (lengths[a] == 1) continue;
+        bool follows = kept > 0;
+        for (int k = 0; follows && k < n_arrays; k++)
+            follows = steps[kept - 1][k] == lengths[a] * steps[a][k];
+        int to = follows ? kept - 1 : kept;
+        lengths[to] = follows ? lengths[to] * lengths[a] : lengths[a];
+        for (int k = 0; k < n_arrays; k++) steps[to][k] = steps[a][k];
+        kept = to + 1;
+    }
+    return kept;
+}
+
+// run(spec, inputs' storage, outputs' storage): each a tuple of lists of one array
+static PyObject *run(PyObject *, PyObject *const *args, Py_ssize_t) {
+    const Spec *spec = (const Spec *)PyCapsule_GetPointer(args[0], NULL);
+    if (!spec) return NULL;
+    int n_inputs = spec->n_inputs, n_axes = spec->n_axes, n_arrays = n_inputs + spec->n_outputs;
+    PyArrayObject *arrays[MOST];
+    npy_intp lengths[MOST], steps[MOST][MOST];
+    char *first[MOST];
+    for (int a = 0; a < n_axes; a++) lengths[a] = 1;
+    bool in_columns = n_axes > 1, in_rows = n_axes <= 1;
+    for (int i = 0; i < n_inputs; i++) {
+        PyObject *given = PyList_GET_ITEM(PyTuple_GET_ITEM(args[1], i), 0);
+        if (!PyArray_Check(given) || PyArray_NDIM((PyArrayObject *)given) != n_axes) {
+            PyErr_SetString(PyExc_TypeError, "an input is no array with as many axes as expected");
+            return NULL;
+        }
+        arrays[i] = (PyArrayObject *)given;
+        for (int a = 0; a < n_axes; a++) {
+            bool is_repeated = spec->repeated[i] >> a & 1;
+            steps[a][i] = is_repeated ? 0 : PyArray_STRIDE(arrays[i], a);
+            if (!is_repeated) lengths[a] = PyArray_DIM(arrays[i], a);
+        }
+        if (PyArray_SIZE(arrays[i]) != 1) {
+            in_rows = in_rows || PyArray_IS_C_CONTIGUOUS(arrays[i]);
+            in_columns = in_columns && PyArray_IS_F_CONTIGUOUS(arrays[i]);
+        }
+        first[i] = (char *)PyArray_DATA(arrays[i]);
+    }
+    for (int i = 0; i < n_inputs; i++)
+        for (int a = 0; a < n_axes; a++) {
+            npy_intp found = PyArray_DIM(arrays[i], a);
+            if (found == (spec->repeated[i] >> a & 1 ? 1 : lengths[a])) continue;
+            PyErr_Format(PyExc_ValueError,
+                         "Input dimension mismatch: arrays of lengths %zd and %zd on axis %d "
+                         "(runtime broadcasting is not allowed)", found, lengths[a], a);
+            return NULL;
+        }
+    npy_intp size = 1;
+    for (int a = 0; a < n_axes; a++) size *= lengths[a];
+    for (int o = 0; o < spec->n_outputs; o++) {
+        PyObject *storage = PyTuple_GET_ITEM(args[2], o), *old = PyList_GET_ITEM(storage, 0);
+        PyArrayObject *&array = arrays[n_inputs + o];
+        if (spec->in_place[o] >= 0) {
+            array = arrays[spec->in_place[o]];
+            Py_INCREF(array);
+            PyList_SetItem(storage, 0, (PyObject *)array);
+        } else {
+            array = (PyArrayObject *)old;
+            bool fits = PyArray_CheckExact(old) && PyArray_TYPE(array) == spec->dtype[o] &&
+                        PyArray_NDIM(array) == n_axes && PyArray_ISWRITEABLE(array) &&
+                        PyArray_ISALIGNED(array);
+            for (int a = 0; fits && a < n_axes; a++) fits = PyArray_DIM(array, a) == lengths[a];
+            if (!fits) {
+                array = (PyArrayObject *)PyArray_EMPTY(n_axes, lengths, spec->dtype[o],
+                                                       in_columns && !in_rows);
+                if (!array) return NULL;
+                PyList_SetItem(storage, 0, (PyObject *)array);
+            }
+        }
+        first[n_inputs + o] = (char *)PyArray_DATA(array);
+        for (int a = 0; a < n_axes; a++) steps[a][n_inputs + o] = PyArray_STRIDE(array, a);
+    }
+    if (size == 0) Py_RETURN_NONE;
+    int n_joined = join_axes(n_axes, n_arrays, lengths, steps);
+    if (n_joined == 0) {
+        for (int k = 0; k < n_arrays; k++) steps[0][k] = 0;
+        spec->loop(1, first, steps[0]);
+        Py_RETURN_NONE;
+    }
+    npy_intp at[MOST] = {0};
+    int inner = n_joined - 1;
+    while (true) {
+        spec->loop(lengths[inner], first, steps[inner]);
+        int a = inner - 1;
+        for (; a >= 0; a--) {
+            for (int k = 0; k < n_arrays; k++) first[k] += steps[a][k];
+            if (++at[a] < lengths[a]) break;
+            for (int k = 0; k < n_arrays; k++) first[k] -= lengths[a] * steps[a][k];
+            at[a] = 0;
+        }
+        if (a < 0) break;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"prepare", prepare, METH_VARARGS, NULL},
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "loops", NULL, -1, functions};
+
+PyMODINIT_FUNC PyInit_loops(void) {
+    import_array();
+    return PyModule_Create(&module);
+}

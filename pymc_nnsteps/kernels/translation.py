@@ -1,0 +1,486 @@
+"""Kernels in Python, translated to C++: a compiler takes a second where Numba takes ten.
+
+A kernel is a function of numbers and arrays, in the Python that Numba compiles too. Here its types
+are left to C++: a function becomes a template, a name a variable of the type of what it is first
+set to, and the functions of NumPy those of ``arrays.hpp``. So a name is to keep its type, and one
+that a loop sets from what only the loop knows is to be set before it if it is used after it. A part
+of an array is a view of it, which must not be returned. What else cannot be translated is refused.
+"""
+
+import ast
+import contextlib
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+TYPES = {"float": "double", "int": "Int", "bool": "bool", "None": "void", "Generator": "Generator"}
+TYPES |= {"np.int64": "Int", "np.uint64": "uint64_t"}
+"""C++ types of what annotations say; others are left to it."""
+
+DTYPES = {"np.int64": "Int", "np.uint64": "uint64_t", "np.float64": "double", "np.bool_": "bool"}
+CASTS = {"float": "double", "int": "Int", "bool": "bool"} | DTYPES
+
+FUNCTIONS = {
+    "abs": "abs_of",
+    "len": "len",
+    "max": "larger",
+    "math.copysign": "std::copysign",
+    "math.hypot": "hypot_of",
+    "math.isfinite": "isfinite_of",
+    "math.isnan": "isnan_of",
+    "min": "smaller",
+    "np.abs": "abs_of",
+    "np.arange": "arange",
+    "np.argmax": "argmax",
+    "np.ascontiguousarray": "contiguous",
+    "np.dot": "dot",
+    "np.isfinite": "isfinite_of",
+    "np.isinf": "isinf_of",
+    "np.isnan": "isnan_of",
+    "np.nextafter": "std::nextafter",
+    "np.searchsorted": "searchsorted",
+    "np.sqrt": "sqrt_of",
+} | {f"math.{name}": f"{name}_of" for name in ("sqrt", "exp", "log", "log1p", "expm1", "erfc")}
+
+OPERATORS = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "/",
+    ast.Mod: "%",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.BitOr: "|",
+    ast.BitAnd: "&",
+    ast.BitXor: "^",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.USub: "-",
+    ast.Not: "!",
+    ast.And: "&&",
+    ast.Or: "||",
+}
+
+
+class UntranslatableError(NotImplementedError):
+    """What a kernel does that this module does not know."""
+
+
+def number(value: Any) -> str:
+    """A constant in C++, to the last digit."""
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return f"Int({value})"
+    if isinstance(value, float):
+        if np.isfinite(value):
+            return float(value).hex()
+        return "double(NAN)" if np.isnan(value) else f"double({'-' if value < 0 else ''}INFINITY)"
+    raise UntranslatableError(f"the constant {value!r}")
+
+
+def source(function: Callable[..., Any]) -> str:
+    """A Python function and those that it calls, as templates of C++."""
+    functions: dict[str, str] = {}
+    constants: dict[str, str] = {}
+    _translate(function, functions, constants)
+    return "\n".join([*constants.values(), *functions.values()])
+
+
+def _translate(
+    function: Callable[..., Any],
+    functions: dict[str, str],
+    constants: dict[str, str],
+    *,
+    is_inline: bool = False,
+) -> None:
+    """Add a function and what it needs, those that it calls before it."""
+    translation = Translation(function, is_inline=is_inline)
+    text = translation.text()
+    for name, needed in translation.needed.items():
+        if callable(needed):
+            if name not in functions:
+                own = inspect.unwrap(needed)
+                _translate(own, functions, constants, is_inline=needed.is_inline)
+        else:
+            constants[name] = _constant(name, needed)
+    functions[function.__name__] = text
+
+
+def _constant(name: str, value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        entries = ", ".join(number(float(x)) for x in value)
+        return f"static double {name}[] = {{{entries}}};"
+    return f"static const auto {name} = std::make_tuple({', '.join(map(number, value))});"
+
+
+class Translation:
+    """One function.
+
+    Parameters
+    ----------
+    function : callable
+    is_inline : bool
+        Whether it becomes a part of each function that calls it.
+
+    Attributes
+    ----------
+    needed : dict
+        Functions, arrays and tuples of its module that it uses, by name.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, is_inline: bool = False) -> None:
+        self._is_inline = is_inline
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        self._tree = tree
+        self._globals = function.__globals__
+        self._known: list[set[str]] = [set()]
+        self._n_own = 0
+        self.needed: dict[str, Any] = {}
+
+    def text(self) -> str:
+        """In C++."""
+        parameters, templates = [], []
+        for k, argument in enumerate(self._tree.args.args):
+            annotation = argument.annotation
+            kind = TYPES.get(ast.unparse(annotation) if annotation else "")
+            if kind is None:
+                templates.append(f"class T{k}")
+                kind = f"T{k}"
+            parameters.append(f"{kind} {self._declare(argument.arg)}")
+        returned = TYPES.get(ast.unparse(self._tree.returns) if self._tree.returns else "", "auto")
+        template = f"template <{', '.join(templates)}> " if templates else ""
+        body = self._block(self._tree.body)
+        name = f"kernel_{self._tree.name}"
+        kind = "inline __attribute__((always_inline))" if self._is_inline else "static"
+        return f"{template}{kind} {returned} {name}({', '.join(parameters)}) {body}"
+
+    # -- Names
+
+    def _declare(self, name: str) -> str:
+        self._known[-1].add(name)
+        return f"{name}_"
+
+    def _names(self) -> set[str]:
+        return set().union(*self._known)
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._names()
+
+    def _is_table(self, name: str) -> bool:
+        """Whether it is an array of the module."""
+        return isinstance(self._globals.get(name), np.ndarray) and not self._is_known(name)
+
+    def _own(self) -> str:
+        """A name of no variable."""
+        self._n_own += 1
+        return f"own{self._n_own}"
+
+    def _refuse(self, node: ast.AST) -> UntranslatableError:
+        return UntranslatableError(f"{ast.unparse(node)!r} in the kernel {self._tree.name}")
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        self._known.append(set())
+        yield
+        self._known.pop()
+
+    # -- Statements
+
+    def _block(self, statements: Sequence[ast.stmt], first: str = "") -> str:
+        with self._scope():
+            texts = [
+                self._set_within(statement, statements[k + 1 :]) + self._statement(statement)
+                for k, statement in enumerate(statements)
+            ]
+            return "{\n" + first + "".join(texts) + "}\n"
+
+    def _set_within(self, node: ast.stmt, later: Sequence[ast.stmt]) -> str:
+        """Declare what a branch or loop sets first and statements after it use."""
+        if not isinstance(node, ast.If | ast.While | ast.For):
+            return ""
+        used = {n.id for part in later for n in ast.walk(part) if isinstance(n, ast.Name)}
+        declared = ""
+        for part in ast.walk(node):
+            match part:
+                case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                    pairs = [(t, v, "{}") for t, v in zip(targets, values, strict=True)]
+                case ast.Assign([ast.Tuple(targets)], value):
+                    pairs = [(t, value, f"item<{k}>({{}})") for k, t in enumerate(targets)]
+                case ast.Assign(targets, value):
+                    pairs = [(t, value, "{}") for t in targets]
+                case _:
+                    continue
+            for target, value, form in pairs:
+                if isinstance(target, ast.Name) and target.id in used - self._names():
+                    with contextlib.suppress(UntranslatableError):
+                        kind = f"std::decay_t<decltype({form.format(self._value(value))})>"
+                        declared += f"{kind} {self._declare(target.id)}{{}};\n"
+        return declared
+
+    def _statement(self, node: ast.stmt) -> str:
+        match node:
+            case ast.Expr(ast.Constant()) | ast.Pass():
+                return ""
+            case ast.Expr(value):
+                return f"{self._value(value)};\n"
+            case ast.Return(None):
+                return "return;\n"
+            case ast.Return(value) if value is not None:
+                return f"return {self._value(value)};\n"
+            case ast.Continue():
+                return "continue;\n"
+            case ast.Break():
+                return "break;\n"
+            case ast.Raise(ast.Call(error, [message])):
+                kind, text = ast.unparse(error).split(".")[-1], self._evaluated(message)
+                return f'throw Error{{"{kind}", "{text}"}};\n'
+            case ast.If(test, body, orelse):
+                otherwise = f"else {self._block(orelse)}" if orelse else ""
+                return f"if ({self._value(test)}) {self._block(body)}{otherwise}"
+            case ast.While(test, body):
+                return f"while ({self._value(test)}) {self._block(body)}"
+            case ast.For():
+                return self._loop(node)
+            case ast.AugAssign(target, operator, value):
+                return self._augment(target, operator, value)
+            case ast.Assign(targets, value):
+                *others, last = reversed(targets)
+                if others:
+                    first = self._assign(last, self._value(value))
+                    return first + "".join(self._assign(t, self._value(last)) for t in others)
+                return self._assign_from(last, value)
+        raise self._refuse(node)
+
+    def _loop(self, node: ast.For) -> str:
+        match node.target, node.iter:
+            case ast.Name(name), ast.Call(ast.Name("range"), bounds):
+                *start, stop = map(self._value, bounds[:2])
+                step = self._value(bounds[2]) if len(bounds) > 2 else "1"
+                sign = ">" if "-" in step else "<"
+                with self._scope():
+                    i, end = f"{name}_", self._own()
+                    begin = start[0] if start else "0"
+                    head = (
+                        f"for (Int {i} = {begin}, {end} = {stop}; {i} {sign} {end}; {i} += {step})"
+                    )
+                    self._known[-1].add(name)
+                    return f"{head} {self._block(node.body)}"
+            case target, ast.Call(ast.Name("enumerate"), [array]):
+                assert isinstance(target, ast.Tuple)
+                index, entry = target.elts
+            case entry, array:
+                index = None  # type: ignore[assignment]
+        i, over = self._own(), self._own()
+        with self._scope():
+            first = self._assign(index, i) if index else ""
+            first += self._assign(entry, f"at({over}, {i})")
+            head = f"for (Int {i} = 0; {i} < len({over}); {i}++)"
+            body = self._block(node.body, first)
+            return f"{{ auto {over} = {self._value(array)};\n{head} {body}}}\n"
+
+    def _augment(self, target: ast.expr, operator: ast.operator, value: ast.expr) -> str:
+        to, by = self._value(target), self._value(value)
+        if isinstance(operator, ast.Div):
+            return f"set({to}, divide({to}, {by}));\n"
+        return f"{to} {OPERATORS[type(operator)]}= {by};\n"
+
+    def _assign_from(self, target: ast.expr, value: ast.expr) -> str:
+        """Where the names of the targets may be among those of the values."""
+        match target, value:
+            case ast.Tuple(targets), ast.Tuple(values):
+                used = {n.id for v in values for n in ast.walk(v) if isinstance(n, ast.Name)}
+                set_ = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                if used.isdisjoint(set_) or all(isinstance(v, ast.Constant) for v in values):
+                    return "".join(map(self._assign_from, targets, values))
+                kept = [self._own() for _ in values]
+                first = [
+                    f"auto {name} = {self._value(v)};\n"
+                    for name, v in zip(kept, values, strict=True)
+                ]
+                return "".join([*first, *map(self._assign, targets, kept)])
+        return self._assign(target, self._value(value))
+
+    def _assign(self, target: ast.expr, value: str) -> str:
+        match target:
+            case ast.Name("_"):
+                return ""
+            case ast.Name(name) if self._is_known(name):
+                return f"{name}_ = {value};\n"
+            case ast.Name(name):
+                return f"auto {self._declare(name)} = {value};\n"
+            case ast.Tuple(targets):
+                whole = self._own()
+                parts = [self._assign(t, f"item<{k}>({whole})") for k, t in enumerate(targets)]
+                return f"auto {whole} = {value};\n" + "".join(parts)
+            case ast.Subscript():
+                return f"set({self._value(target)}, {value});\n"
+        raise self._refuse(target)
+
+    # -- Expressions
+
+    def _evaluated(self, node: ast.expr) -> Any:
+        return eval(compile(ast.Expression(node), "", "eval"), self._globals)
+
+    def _is_constant(self, node: ast.expr) -> bool:
+        """Whether it is computed from numbers of the module."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Call | ast.Subscript | ast.Tuple | ast.IfExp):
+                return False
+            if isinstance(part, ast.Name) and (
+                self._is_known(part.id)
+                or not (
+                    isinstance(self._globals.get(part.id), int | float) or part.id in ("math", "np")
+                )
+            ):
+                return False
+        return not isinstance(node, ast.Name | ast.Attribute) or isinstance(
+            self._evaluated(node), int | float
+        )
+
+    def _value(self, node: ast.expr) -> str:
+        if self._is_constant(node):
+            return number(self._evaluated(node))
+        match node:
+            case ast.Name(name) if self._is_known(name):
+                return f"{name}_"
+            case ast.Name(name) if name in self._globals:
+                return self._global(name)
+            case ast.Tuple(parts):
+                return f"std::make_tuple({', '.join(map(self._value, parts))})"
+            case ast.UnaryOp(operator, operand):
+                return f"({OPERATORS[type(operator)]}{self._value(operand)})"
+            case ast.BinOp(left, ast.Pow(), ast.Constant(2)):
+                return f"square({self._value(left)})"
+            case ast.BinOp(left, ast.Div(), right):
+                return f"divide({self._value(left)}, {self._value(right)})"
+            case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
+                sign = OPERATORS[type(operator)]
+                return f"({self._value(left)} {sign} {self._value(right)})"
+            case ast.BoolOp(operator, values):
+                return f"({f' {OPERATORS[type(operator)]} '.join(map(self._value, values))})"
+            case ast.Compare(left, operators, others):
+                sides = [self._value(side) for side in (left, *others)]
+                pairs = [
+                    f"({a} {OPERATORS[type(operator)]} {b})"
+                    for a, operator, b in zip(sides, operators, sides[1:], strict=False)
+                ]
+                return f"({' && '.join(pairs)})"
+            case ast.IfExp(test, body, orelse):
+                return f"({self._value(test)} ? {self._value(body)} : {self._value(orelse)})"
+            case ast.Attribute(value, "T"):
+                of = self._value(value)
+                return f"Transposed<std::decay_t<decltype(*{of}.p)>>{{{of}}}"
+            case ast.Attribute(value, "size"):
+                return f"{self._value(value)}.size()"
+            case ast.Attribute(value, "shape"):
+                return f"shape_of({self._value(value)})"
+            case ast.Attribute(ast.Call(ast.Attribute(_, "finfo"), [kind]), "eps"):
+                return f"eps({self._dtype(kind)})"
+            case ast.Subscript(ast.Attribute(value, "shape"), ast.Constant(axis)):
+                return f"{self._value(value)}.n[{axis!r}]"
+            case ast.Subscript(value, ast.Constant(k)):
+                return f"item<{k!r}>({self._value(value)})"
+            case ast.Subscript(value, index):
+                places = index.elts if isinstance(index, ast.Tuple) else [index]
+                if isinstance(value, ast.Name) and isinstance(
+                    self._globals.get(value.id), np.ndarray
+                ):
+                    return f"{self._value(value)}[{self._value(index)}]"
+                return f"at({', '.join([self._value(value), *map(self._place, places)])})"
+            case ast.Call(function, arguments):
+                return self._call(node, function, arguments)
+        raise self._refuse(node)
+
+    def _global(self, name: str) -> str:
+        value = self._globals[name]
+        if callable(value):
+            self.needed[name] = value
+            return f"kernel_{name}"
+        if isinstance(value, tuple | np.ndarray):
+            self.needed[name] = value
+            return name
+        raise UntranslatableError(f"{name!r} in the kernel {self._tree.name}")
+
+    def _place(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Slice):
+            begin = self._value(node.lower) if node.lower else "0"
+            end = self._value(node.upper) if node.upper else "END"
+            return f"Slice{{{begin}, {end}}}"
+        return self._value(node)
+
+    def _dtype(self, node: ast.expr) -> str:
+        match node:
+            case ast.Attribute(value, "dtype"):
+                return f"dtype({self._value(value)})"
+        return f"Type<{DTYPES[ast.unparse(node)]}>{{}}"
+
+    def _shape(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Tuple):
+            return f"shape({', '.join(map(self._value, node.elts))})"
+        return f"as_shape({self._value(node)})"
+
+    def _call(self, node: ast.Call, function: ast.expr, arguments: Sequence[ast.expr]) -> str:
+        name = ast.unparse(function)
+        keywords = {k.arg: k.value for k in node.keywords}
+        dtype = "Type<double>{}"
+        if "dtype" in keywords:
+            dtype = self._dtype(keywords["dtype"])
+        elif name in ("np.empty", "np.zeros", "np.ones") and len(arguments) > 1:
+            dtype = self._dtype(arguments[1])
+        match name:
+            case "np.empty":
+                return f"empty({self._shape(arguments[0])}, {dtype})"
+            case "np.empty_like":
+                x = self._value(arguments[0])
+                return f"empty(shape_of({x}), dtype({x}))"
+            case "np.zeros" | "np.ones":
+                one = int(name == "np.ones")
+                return f"full({self._shape(arguments[0])}, cast({dtype}, {one}))"
+            case "np.zeros_like":
+                x = self._value(arguments[0])
+                return f"full(shape_of({x}), cast(dtype({x}), 0))"
+            case "np.full":
+                shape, entry = arguments
+                return f"full({self._shape(shape)}, {self._value(entry)})"
+            case "np.eye":
+                return f"eye({self._value(arguments[0])}, {dtype})"
+            case "np.argsort":
+                return f"argsort({self._value(arguments[0])})"
+        if name in CASTS and arguments:
+            return f"{CASTS[name]}({self._value(arguments[0])})"
+        match function:
+            case ast.Attribute(value, "astype"):
+                return f"astype({self._value(value)}, {self._dtype(arguments[0])})"
+        values = [self._value(argument) for argument in arguments]
+        if name in ("max", "min") and len(values) > 2:
+            *first, last = values
+            return functools.reduce(lambda a, b: f"{FUNCTIONS[name]}({a}, {b})", [*first, last])
+        if name in FUNCTIONS:
+            return f"{FUNCTIONS[name]}({', '.join(values)})"
+        match function:
+            case ast.Name(called) if not self._is_known(called):
+                return f"{self._global(called)}({', '.join(values)})"
+            case ast.Attribute(value, "copy"):
+                return f"copy_of({self._value(value)})"
+            case ast.Attribute(value, "any" | "all" as which):
+                return f"{which}({self._value(value)})"
+            case ast.Attribute(value, "max"):
+                return f"largest({self._value(value)})"
+            case ast.Attribute(value, "reshape"):
+                return f"flat({self._value(value)})"
+            case ast.Attribute(ast.Attribute(value, "dtype"), "type"):
+                return f"cast(dtype({self._value(value)}), {values[0]})"
+            case ast.Attribute(ast.Name("rng"), method):
+                return f"rng_.{method}({', '.join(values)})"
+        raise self._refuse(node)
