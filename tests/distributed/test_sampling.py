@@ -14,8 +14,9 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import chains, extras, places, runs
+from pymc_nnsteps.distributed import chains, extras, places
 from pymc_nnsteps.distributed.store import Store
+from pymc_nnsteps.steps import assigned
 
 IN_C = {"compile_kwargs": {"mode": "CVM"}}
 QUIET = {"compute_convergence_checks": False, "progressbar": False}
@@ -102,7 +103,7 @@ def test_arguments_for_nuts_leave_it_the_weights(tmp_path, monkeypatch):
         chosen.append({step.__name__ for step in selected_steps})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "instantiate_steppers", selected)
+    monkeypatch.setattr(assigned, "instantiate_steppers", selected)
     for options in ({}, {"nuts": {"target_accept": 0.9}}, IN_C):
         with pytest.raises(KeyboardInterrupt):
             nns.sample_distributed(model, store=tmp_path / "run", **options)
