@@ -528,6 +528,7 @@ template <class T, int N> void give(Results &results, const Array<T, N> &found) 
     x.own = nullptr;  // the reference goes with the result
 }
 template <class T> std::enable_if_t<std::is_arithmetic_v<T>> give(Results &results, T x) {
+    static_assert(!std::is_same_v<T, uint64_t>, "not all its digits would be given");
     Result &result = results.each[results.count++];
     result.n_axes = -1, result.type = letter<T>(), result.number = double(x);
 }

@@ -170,3 +170,19 @@ def test_what_is_not_known_is_refused():
 
     with pytest.raises(translation.UntranslatableError, match="fft"):
         translation.source(kernel.__wrapped__)
+
+
+def test_parts_of_arrays_are_returned_as_copies():
+    """The first rows of an argument were once all of it, and parts of what is gone anything."""
+
+    @jit
+    def parts(x):
+        y = np.ones(4)
+        return x[:1], x, y[1:3], x[1]
+
+    x = np.arange(6.0).reshape(2, 3)
+    first, whole, ones, last = parts(x)
+    assert whole is x
+    x += 1.0
+    for found, expected in ((first, [[0, 1, 2]]), (ones, [1, 1]), (last, [3, 4, 5])):
+        np.testing.assert_array_equal(found, expected)
