@@ -40,7 +40,7 @@ from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_nnsteps.kernels import error_functions, hyperbolic
+from pymc_nnsteps.kernels import elementwise, error_functions, hyperbolic
 from pymc_nnsteps.kernels.barrier import Barrier
 from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.jit import version
@@ -162,6 +162,18 @@ class InPython(Op):
     def in_place_of(self, node: Apply) -> Apply:
         """The same as a node of ``op``."""
         return Apply(self, node.inputs, [output.type() for output in node.outputs])
+
+    @override
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        if not isinstance(self.op, DimShuffle):
+            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+        order = tuple(-1 if axis == "x" else axis for axis in self.op.new_order)
+        cells = ((storage_map[v],) for v in (*node.inputs, *node.outputs))
+        return elementwise.thunk(
+            elementwise.loops().view, order, *cells, elementwise.computed(compute_map, node)
+        )
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

@@ -6,7 +6,7 @@ PyTensor's, stands in a loop of a few lines; ``loops.cpp`` says how the loop is 
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, override
 
@@ -162,26 +162,47 @@ class Loop(Op):
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
-        inputs = tuple(storage_map[v] for v in node.inputs)
-        outputs = tuple(storage_map[v] for v in node.outputs)
-        computed = [] if compute_map is None else [compute_map[v] for v in node.outputs]
-
-        run, spec = loops().run, self.prepared(node)
-
-        def thunk() -> None:
-            run(spec, inputs, outputs)
-            for cell in computed:
-                cell[0] = True
-
-        thunk.inputs = list(inputs)  # type: ignore[attr-defined]
-        thunk.outputs = list(outputs)  # type: ignore[attr-defined]
-        thunk.lazy = False  # type: ignore[attr-defined]
-        return thunk
+        cells = (tuple(storage_map[v] for v in vs) for vs in (node.inputs, node.outputs))
+        return thunk(loops().loop, self.prepared(node), *cells, computed(compute_map, node))
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         """As of other Ops."""
-        loops().run(self.prepared(node), tuple([x] for x in inputs), tuple(output_storage))
+        cells = tuple([x] for x in inputs), tuple(output_storage)
+        loops().run(loops().loop(self.prepared(node), *cells))
+
+
+Cells = tuple[list[Any], ...]
+
+
+def thunk(make: Callable[..., Any], what: Any, inputs: Cells, outputs: Cells, done: Cells) -> Any:
+    """What PyTensor calls for a node: its machine in C a function in C, others this one.
+
+    Parameters
+    ----------
+    make : callable
+        A function of ``loops.cpp``, which is given ``what`` and the storage of both sides.
+    inputs, outputs : tuple of list of one array
+    done : tuple of list
+        To be told that there are outputs.
+    """
+    run, step = loops().run, make(what, inputs, outputs)
+
+    def call() -> None:
+        run(step)
+        for cell in done:
+            cell[0] = True
+
+    call.inputs = list(inputs)  # type: ignore[attr-defined]
+    call.outputs = list(outputs)  # type: ignore[attr-defined]
+    call.lazy = False  # type: ignore[attr-defined]
+    call.cthunk = step  # type: ignore[attr-defined]
+    return call
+
+
+def computed(compute_map: Any, node: Apply) -> Cells:
+    """Where PyTensor is told that a node's outputs are there."""
+    return () if compute_map is None else tuple(compute_map[v] for v in node.outputs)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
-// How a loop over arrays of one shape is called: see elementwise.py.
+// How PyTensor's machine calls a loop over arrays of one shape, and views: see elementwise.py.
 
 #include <Python.h>
+#include <initializer_list>
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
 
@@ -69,10 +70,20 @@ static int join_axes(int n_axes, int n_arrays, npy_intp *lengths, npy_intp (*ste
     return kept;
 }
 
-// run(spec, inputs' storage, outputs' storage): each a tuple of lists of one array
-static PyObject *run(PyObject *, PyObject *const *args, Py_ssize_t) {
-    const Spec *spec = (const Spec *)PyCapsule_GetPointer(args[0], NULL);
-    if (!spec) return NULL;
+// What a node of a graph does. The machine looks for an exception in the first place.
+struct Step {
+    PyObject *error;
+    bool (*run)(const Step *);
+    PyObject *inputs, *outputs;         // tuples of lists of one array
+    PyObject *capsule;
+    const Spec *spec;
+    int n_axes, order[MOST];            // of a view: axes, or -1 for a new one
+};
+
+static PyObject *storage_of(PyObject *cells, int i) { return PyTuple_GET_ITEM(cells, i); }
+
+static bool run_loop(const Step *step) {
+    const Spec *spec = step->spec;
     int n_inputs = spec->n_inputs, n_axes = spec->n_axes, n_arrays = n_inputs + spec->n_outputs;
     PyArrayObject *arrays[MOST];
     npy_intp lengths[MOST], steps[MOST][MOST];
@@ -80,10 +91,10 @@ static PyObject *run(PyObject *, PyObject *const *args, Py_ssize_t) {
     for (int a = 0; a < n_axes; a++) lengths[a] = 1;
     bool in_columns = n_axes > 1, in_rows = n_axes <= 1;
     for (int i = 0; i < n_inputs; i++) {
-        PyObject *given = PyList_GET_ITEM(PyTuple_GET_ITEM(args[1], i), 0);
+        PyObject *given = PyList_GET_ITEM(storage_of(step->inputs, i), 0);
         if (!PyArray_Check(given) || PyArray_NDIM((PyArrayObject *)given) != n_axes) {
             PyErr_SetString(PyExc_TypeError, "an input is no array with as many axes as expected");
-            return NULL;
+            return false;
         }
         arrays[i] = (PyArrayObject *)given;
         for (int a = 0; a < n_axes; a++) {
@@ -104,12 +115,12 @@ static PyObject *run(PyObject *, PyObject *const *args, Py_ssize_t) {
             PyErr_Format(PyExc_ValueError,
                          "Input dimension mismatch: arrays of lengths %zd and %zd on axis %d "
                          "(runtime broadcasting is not allowed)", found, lengths[a], a);
-            return NULL;
+            return false;
         }
     npy_intp size = 1;
     for (int a = 0; a < n_axes; a++) size *= lengths[a];
     for (int o = 0; o < spec->n_outputs; o++) {
-        PyObject *storage = PyTuple_GET_ITEM(args[2], o), *old = PyList_GET_ITEM(storage, 0);
+        PyObject *storage = storage_of(step->outputs, o), *old = PyList_GET_ITEM(storage, 0);
         PyArrayObject *&array = arrays[n_inputs + o];
         if (spec->in_place[o] >= 0) {
             array = arrays[spec->in_place[o]];
@@ -124,19 +135,19 @@ static PyObject *run(PyObject *, PyObject *const *args, Py_ssize_t) {
             if (!fits) {
                 array = (PyArrayObject *)PyArray_EMPTY(n_axes, lengths, spec->dtype[o],
                                                        in_columns && !in_rows);
-                if (!array) return NULL;
+                if (!array) return false;
                 PyList_SetItem(storage, 0, (PyObject *)array);
             }
         }
         first[n_inputs + o] = (char *)PyArray_DATA(array);
         for (int a = 0; a < n_axes; a++) steps[a][n_inputs + o] = PyArray_STRIDE(array, a);
     }
-    if (size == 0) Py_RETURN_NONE;
+    if (size == 0) return true;
     int n_joined = join_axes(n_axes, n_arrays, lengths, steps);
     if (n_joined == 0) {
         for (int k = 0; k < n_arrays; k++) steps[0][k] = 0;
         spec->loop(1, first, steps[0]);
-        Py_RETURN_NONE;
+        return true;
     }
     npy_intp at[MOST] = {0};
     int inner = n_joined - 1;
@@ -149,14 +160,103 @@ static PyObject *run(PyObject *, PyObject *const *args, Py_ssize_t) {
             for (int k = 0; k < n_arrays; k++) first[k] -= lengths[a] * steps[a][k];
             at[a] = 0;
         }
-        if (a < 0) break;
+        if (a < 0) return true;
     }
+}
+
+static bool rearrange(const Step *step) {
+    PyArrayObject *x = (PyArrayObject *)PyList_GET_ITEM(storage_of(step->inputs, 0), 0);
+    npy_intp lengths[MOST], steps[MOST], size = 1;
+    bool fits = PyArray_Check(x);
+    for (int a = 0; fits && a < step->n_axes; a++) {
+        int from = step->order[a];
+        fits = from < PyArray_NDIM(x);
+        lengths[a] = fits && from >= 0 ? PyArray_DIM(x, from) : 1;
+        steps[a] = fits && from >= 0 ? PyArray_STRIDE(x, from) : 0;
+        size *= lengths[a];
+    }
+    if (!fits || size != PyArray_SIZE(x)) {
+        PyErr_SetString(PyExc_ValueError, "only axes of length one can be dropped from an array");
+        return false;
+    }
+    PyArray_Descr *type = PyArray_DESCR(x);
+    Py_INCREF(type);
+    PyObject *view = PyArray_NewFromDescr(&PyArray_Type, type, step->n_axes, lengths, steps,
+                                          PyArray_DATA(x), PyArray_FLAGS(x) & NPY_ARRAY_WRITEABLE,
+                                          NULL);
+    if (!view) return false;
+    Py_INCREF(x);
+    if (PyArray_SetBaseObject((PyArrayObject *)view, (PyObject *)x) < 0) {
+        Py_DECREF(view);
+        return false;
+    }
+    return PyList_SetItem(storage_of(step->outputs, 0), 0, view) == 0;
+}
+
+// What the machine calls: 0, or where the exception has gone.
+static int take(Step *step) {
+    if (step->run(step)) return 0;
+    PyObject *error[3];
+    PyErr_Fetch(&error[0], &error[1], &error[2]);
+    for (int i = 0; i < 3; i++) {
+        if (!error[i]) Py_INCREF(error[i] = Py_None);
+        PyList_SetItem(step->error, i, error[i]);
+    }
+    return 1;
+}
+
+static void forget_step(PyObject *capsule) {
+    Step *step = (Step *)PyCapsule_GetContext(capsule);
+    for (PyObject *held : {step->error, step->inputs, step->outputs, step->capsule})
+        Py_XDECREF(held);
+    delete step;
+}
+
+static PyObject *capsule_of(const Step &given) {
+    Step *step = new Step(given);
+    step->error = Py_BuildValue("[OOO]", Py_None, Py_None, Py_None);
+    for (PyObject *held : {step->inputs, step->outputs, step->capsule}) Py_XINCREF(held);
+    PyObject *capsule = PyCapsule_New((void *)take, NULL, forget_step);
+    PyCapsule_SetContext(capsule, step);
+    return capsule;
+}
+
+// loop(spec, inputs' storage, outputs' storage): the step of a node
+static PyObject *loop(PyObject *, PyObject *args) {
+    Step step = {NULL, run_loop};
+    if (!PyArg_ParseTuple(args, "OO!O!", &step.capsule, &PyTuple_Type, &step.inputs, &PyTuple_Type,
+                          &step.outputs))
+        return NULL;
+    step.spec = (const Spec *)PyCapsule_GetPointer(step.capsule, NULL);
+    return step.spec ? capsule_of(step) : NULL;
+}
+
+// view(order of axes, input's storage, output's storage): the step of a node
+static PyObject *view(PyObject *, PyObject *args) {
+    Step step = {NULL, rearrange};
+    PyObject *order;
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &order, &PyTuple_Type, &step.inputs,
+                          &PyTuple_Type, &step.outputs))
+        return NULL;
+    step.n_axes = PyTuple_GET_SIZE(order);
+    if (step.n_axes > MOST) return PyErr_Format(PyExc_ValueError, "too many axes");
+    for (int a = 0; a < step.n_axes; a++)
+        step.order[a] = PyLong_AsLong(PyTuple_GET_ITEM(order, a));
+    return PyErr_Occurred() ? NULL : capsule_of(step);
+}
+
+// run(step), from Python
+static PyObject *run(PyObject *, PyObject *capsule) {
+    const Step *step = (const Step *)PyCapsule_GetContext(capsule);
+    if (!step || !step->run(step)) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     {"prepare", prepare, METH_VARARGS, NULL},
-    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL},
+    {"loop", loop, METH_VARARGS, NULL},
+    {"view", view, METH_VARARGS, NULL},
+    {"run", run, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,7 @@
 """Loops of this package in place of PyTensor's."""
 
+import sys
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -44,3 +46,22 @@ def test_lengths_that_do_not_fit():
     function = pytensor.function([x, y], pt.exp(x) + y, **c_by_default())
     with pytest.raises(ValueError, match="Input dimension mismatch"):
         function(np.zeros(3), np.zeros(1))
+
+
+def test_views_that_exchange_add_and_drop_axes():
+    """Of arrays that are themselves parts of others; an array is given back when its views go."""
+    x = pt.tensor3("x", shape=(None, None, None))
+    views = [x.dimshuffle(2, "x", 0, 1), x.dimshuffle(1, 2), x[:, ::-1].dimshuffle(2, 1, "x", 0)]
+    outputs = [pytensor.Out(view, borrow=True) for view in views]
+    function = pytensor.function([pytensor.In(x, borrow=True)], outputs, **c_by_default())
+    given = np.arange(12.0).reshape(1, 3, 4)
+    found = function(given)
+    np.testing.assert_array_equal(found[0], given.transpose(2, 0, 1)[:, None])
+    np.testing.assert_array_equal(found[1], given[0])
+    np.testing.assert_array_equal(found[2], given[:, ::-1].transpose(2, 1, 0)[:, :, None])
+    held = sys.getrefcount(given)
+    for _ in range(10):
+        found = function(given)
+    assert sys.getrefcount(given) == held
+    with pytest.raises(ValueError, match="only axes of length one can be dropped"):
+        function(np.zeros((2, 3, 4)))
