@@ -20,16 +20,17 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from pytensor.gradient import grad_not_implemented
 from pytensor.graph.basic import Apply, Variable
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_nnsteps.kernels.in_numba import jit
-from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.jit import jit, version
+from pymc_nnsteps.kernels.when_numba import when_numba
 
-_RECIPROCALS = tuple(1.0 / k for k in range(12, 2, -1))
+_RECIPROCALS = 1.0 / np.arange(12.0, 2.0, -1.0)
+_N_RECIPROCALS = len(_RECIPROCALS)
 
 
 @jit
@@ -38,8 +39,8 @@ def phi(t: float) -> float:
     if abs(t) > 0.2:
         return math.expm1(t) - t
     series = 1.0
-    for reciprocal in _RECIPROCALS:
-        series = 1.0 + reciprocal * t * series
+    for k in range(_N_RECIPROCALS):
+        series = 1.0 + _RECIPROCALS[k] * t * series
     return 0.5 * t * t * series
 
 
@@ -99,7 +100,7 @@ def mean_phi(a: float, b: float) -> float:
 
 
 class CompiledOp(BinaryScalarOp):
-    """A function of two numbers that Numba has compiled, called so in every mode."""
+    """A kernel of two numbers, called in every mode."""
 
     function: ClassVar[Any]
 
@@ -112,12 +113,14 @@ class CompiledOp(BinaryScalarOp):
         raise NotImplementedError
 
 
-def _function_for_numba(op: CompiledOp, node: Apply, **kwargs: Any) -> tuple[Any, str]:
-    """The function, and the key of PyTensor's disk cache."""
-    return op.function, f"{type(op).__name__} {version()}"
+@when_numba
+def _register() -> None:
+    from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
-
-register_funcify_and_cache_key(CompiledOp)(_function_for_numba)
+    @register_funcify_and_cache_key(CompiledOp)
+    def function(op: CompiledOp, node: Apply, **kwargs: Any) -> tuple[Any, str]:
+        """The function, and the key of PyTensor's disk cache."""
+        return op.function.numba, f"{type(op).__name__} {version()}"
 
 
 class MeanPhi(CompiledOp):

@@ -7,6 +7,7 @@ module               its subject
 ``translation``      kernels in Python, translated to C++ (``arrays.hpp``, ``calls.cpp``)
 ``native``           machine code of C++: built once per machine, and kept
 ``in_numba``         Numba's compilation, on disk
+``when_numba``       registration with PyTensor's functions for Numba, when these are imported
 ``elementwise``      functions of numbers, in loops that are built together (``loops.cpp``)
 ``compiling``        PyTensor's compilation to C, and by Numba
 ``barrier``          sums that take the place of a term

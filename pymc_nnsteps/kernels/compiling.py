@@ -21,7 +21,6 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, ScalarMaximum, ScalarOp, Tanh
@@ -40,10 +39,11 @@ from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_nnsteps.kernels import elementwise, error_functions, hyperbolic
+from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.barrier import Barrier
 from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.when_numba import when_numba
 
 BEFORE_FUSION, LAST = 48, 200
 """Positions among PyTensor's rewrites."""
@@ -221,12 +221,24 @@ class RunViewsInPython(GraphRewriter):
         fgraph.replace_all_validate(pairs)
 
 
+def _erf(x: np.ndarray) -> np.ndarray:
+    from pymc_nnsteps.kernels.error_functions import erf
+
+    return erf(x)
+
+
+def _erfc(x: np.ndarray) -> np.ndarray:
+    from pymc_nnsteps.kernels.error_functions import erfc
+
+    return erfc(x)
+
+
 OF_MATRICES: dict[type[ScalarOp], Callable[..., np.ndarray]] = {
     Exp: np.exp,
     ScalarMaximum: np.maximum,
     Tanh: np.tanh,
-    Erf: error_functions.erf,
-    Erfc: error_functions.erfc,
+    Erf: _erf,
+    Erfc: _erfc,
 }
 """Functions of numbers, and faster ones of arrays of them.
 
@@ -234,8 +246,8 @@ That of two numbers spares a branch that the processor cannot foresee: ReLU.
 """
 
 
-IN_NUMBA: dict[type[ScalarOp], Callable[[np.ndarray], np.ndarray]] = {Tanh: hyperbolic.tanh}
-"""The same, for functions that Numba compiles."""
+IN_NUMBA = (Tanh,)
+"""The same, where Numba compiles: :mod:`.hyperbolic`."""
 
 
 class OfMatrix(Op):
@@ -262,9 +274,15 @@ def _matrices(inputs: Sequence[Any]) -> list[Any]:
     return [x for x in inputs if len(inputs) == 1 or not all(x.type.broadcastable)]
 
 
-@numba_funcify_and_cache_key.register(OfMatrix)
-def _kernel_and_key_for_numba(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
-    return IN_NUMBA[type(op.scalar_op)], f"{op.scalar_op}-{version()}"
+@when_numba
+def _register() -> None:
+    from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+
+    @numba_funcify_and_cache_key.register(OfMatrix)
+    def kernel(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
+        from pymc_nnsteps.kernels.hyperbolic import tanh
+
+        return tanh, f"{op.scalar_op}-{version()}"
 
 
 class UseFunctionsOfMatrices(GraphRewriter):

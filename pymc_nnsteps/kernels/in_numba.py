@@ -33,3 +33,19 @@ def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
 def inline(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
     """Compile into each kernel that calls it."""
     return numba.njit(error_model="numpy", fastmath=fastmath, forceinline=True)(function)
+
+
+class Compiled(types.WrapperAddressProtocol):
+    """A function that Numba has compiled, as a value with one type for all of its signature."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        [self._compiled] = dispatcher.overloads.values()
+
+    def __wrapper_address__(self) -> int:
+        """Address of the function."""
+        name = self._compiled.fndesc.llvm_cfunc_wrapper_name
+        return int(self._compiled.library.get_pointer_to_function(name))
+
+    def signature(self) -> Any:
+        """Numba's types of the arguments and the result."""
+        return self._compiled.signature

@@ -10,11 +10,11 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.tensor.type import tensor
 
 from pymc_nnsteps.kernels import gaussian as kernels
 from pymc_nnsteps.kernels.jit import Kernel, version
+from pymc_nnsteps.kernels.when_numba import when_numba
 
 
 class KernelOp(Op):
@@ -102,14 +102,13 @@ class UnlessLost(OpFromGraph):
             super().perform(node, inputs, outputs)
 
 
-@numba_funcify_and_cache_key.register(KernelOp)
-def _kernel_and_key_for_numba(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
-    return op.kernel.numba, f"{op.name}-{version()}"
+@when_numba
+def _register() -> None:
+    from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
-
-@numba_funcify.register(KernelOp)
-def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
-    return op.kernel.numba
+    @register_funcify_and_cache_key(KernelOp)
+    def kernel(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
+        return op.kernel.numba, f"{op.name}-{version()}"
 
 
 refuse_lost: Any = KernelOp("refuse_lost", (2,))

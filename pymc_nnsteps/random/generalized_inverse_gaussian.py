@@ -56,12 +56,12 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.when_numba import when_numba
 from pymc_nnsteps.random import kernels
 from pymc_nnsteps.random.op import float_dtype
 
@@ -88,10 +88,14 @@ class GeneralizedInverseGaussianRV(RandomVariable):
 gig = GeneralizedInverseGaussianRV()
 
 
-@numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
-def _entry_for_numba(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
-    """One entry of the draw, over which Numba mode loops, and the key of PyTensor's disk cache."""
-    return kernels.generalized_inverse_gaussian.numba, version()
+@when_numba
+def _register() -> None:
+    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+
+    @numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
+    def entry(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
+        """One entry, over which Numba mode loops, and the key of PyTensor's disk cache."""
+        return kernels.generalized_inverse_gaussian.numba, version()
 
 
 def generalized_inverse_gaussian(

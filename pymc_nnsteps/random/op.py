@@ -20,13 +20,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.scalar import upcast
 from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.when_numba import when_numba
 
 
 class KernelRV(RandomVariable):
@@ -45,11 +45,15 @@ class KernelRV(RandomVariable):
         return self.kernel(rng, *params, np.empty(params[0].shape, self.dtype))
 
 
-@numba_core_rv_funcify.register(KernelRV)
-def _kernel_for_numba(op: KernelRV, node: Apply) -> tuple[Any, int]:
-    """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-    op.kernel.numba.handles_out = True
-    return op.kernel.numba, version()
+@when_numba
+def _register() -> None:
+    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+
+    @numba_core_rv_funcify.register(KernelRV)
+    def kernel(op: KernelRV, node: Apply) -> tuple[Any, int]:
+        """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
+        op.kernel.numba.handles_out = True
+        return op.kernel.numba, version()
 
 
 def float_dtype(*params: TensorVariable) -> str:

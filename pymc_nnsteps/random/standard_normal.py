@@ -6,12 +6,12 @@ from typing import Any, override
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.when_numba import when_numba
 from pymc_nnsteps.random import kernels
 
 
@@ -38,12 +38,16 @@ class StandardNormalRV(RandomVariable):
         return out
 
 
-@numba_core_rv_funcify.register(StandardNormalRV)
-def _kernel_for_numba(op: StandardNormalRV, node: Apply) -> tuple[Any, int]:
-    """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-    kernel = kernels.standard_normal_kernel.numba
-    kernel.handles_out = True
-    return kernel, version()
+@when_numba
+def _register() -> None:
+    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+
+    @numba_core_rv_funcify.register(StandardNormalRV)
+    def kernel(op: StandardNormalRV, node: Apply) -> tuple[Any, int]:
+        """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
+        filled = kernels.standard_normal_kernel.numba
+        filled.handles_out = True
+        return filled, version()
 
 
 def standard_normal(

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numba import types
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
@@ -111,7 +110,7 @@ class FlatDensity:
                 [place, numbers, layout], output, on_unused_input="ignore", **compile_kwargs
             )
         self.function.trust_input = True
-        self._native: _Native | None = None
+        self._native: Any = None
 
     def refresh(self) -> None:
         """Compute again what depends on the model's data only."""
@@ -155,7 +154,9 @@ class FlatDensity:
         if not isinstance(self.function.maker.linker, NumbaLinker):
             return None
         if self._native is None:
-            self._native = _Native(self.function.vm.jit_fn)
+            from pymc_nnsteps.kernels.in_numba import Compiled
+
+            self._native = Compiled(self.function.vm.jit_fn)
         return self._native
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,22 +169,6 @@ def _zeros(model: pm.Model, rvs: Sequence[TensorVariable]) -> dict[Any, Any]:
     arrays = substitute([pt.zeros(lengths(rv), rv.dtype) for rv in rvs], natural_values(model))
     values = [model.rvs_to_values[rv] for rv in rvs]
     return {v: as_value(v, array) for v, array in zip(values, arrays, strict=True)}
-
-
-class _Native(types.WrapperAddressProtocol):
-    """A function that Numba has compiled, as a value with one type for all of its signature."""
-
-    def __init__(self, dispatcher: Any) -> None:
-        [self._compiled] = dispatcher.overloads.values()
-
-    def __wrapper_address__(self) -> int:
-        """Address of the function."""
-        name = self._compiled.fndesc.llvm_cfunc_wrapper_name
-        return int(self._compiled.library.get_pointer_to_function(name))
-
-    def signature(self) -> Any:
-        """Numba's types of the arguments and the result."""
-        return self._compiled.signature
 
 
 class _Reader:

@@ -28,7 +28,6 @@ from pymc_nnsteps.kernels.compiling import (
     of_laws,
     without_traces,
 )
-from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -358,6 +357,8 @@ class HMC(Step):
         limit: int,
     ) -> tuple[float, float, int, bool]:
         """Overwrite a place by one of the trajectory through it; see :mod:`.trajectories`."""
+        from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
+
         native = self._density.native
         kernel = no_u_turn if self.longest is None else random_length
         move = kernel.py_func if native is None else kernel
