@@ -5,7 +5,7 @@ import pytest
 
 from pymc_nnsteps.kernels import gaussian, translation
 from pymc_nnsteps.kernels.jit import jit
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 
 @jit
@@ -31,7 +31,7 @@ def test_both_compilers_do_the_same_arithmetic():
     given = design, weight, score, linear, np.ones((3, 4)), np.zeros((1, 1)), noise
     found, expected = (f(*given) for f in (gaussian.draw_labels, gaussian.draw_labels.numba))
     np.testing.assert_allclose(found, expected, rtol=1e-13)
-    kernel = kernels.truncated_normal_kernel
+    kernel = truncated_normal_kernel
     given = np.zeros(500), np.ones(1), np.full(1, 0.5), np.array([np.inf])
     draws = [f(np.random.default_rng(1), *given, np.empty(500)) for f in (kernel, kernel.numba)]
     np.testing.assert_array_equal(*draws)
