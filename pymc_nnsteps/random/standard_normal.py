@@ -53,7 +53,7 @@ class StandardNormalRV(RandomVariable):
         if out.size < FEW:
             out[...] = rng.standard_normal(out.shape)
         else:
-            standard_normal_kernel(rng, shape, out.reshape(-1))
+            standard_normal_kernel(rng, np.array(out.shape), out.reshape(-1))
         return out
 
 
