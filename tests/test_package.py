@@ -143,8 +143,8 @@ ROOMS = (
     ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
-    ("distributed",),
-    ("diagnostics", "sklearn"),
+    ("runs",),
+    ("diagnostics", "sharded", "sklearn"),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

@@ -422,8 +422,13 @@ def generalized_inverse_gaussian_kernel(
     """Independent generalised inverse Gaussians."""
     n = out.size
     i_nu, i_delta2, i_lambda2 = step(nu.size, n), step(delta2.size, n), step(lambda2.size, n)
+    if n == 0:
+        return out
+    kind, inverted, scale, constants = gig_proposal(
+        np.float64(nu[0]), np.float64(delta2[0]), np.float64(lambda2[0])
+    )
     for i in range(n):
-        if i == 0 or i_nu + i_delta2 + i_lambda2 > 0:
+        if i > 0 and i_nu + i_delta2 + i_lambda2 > 0:
             kind, inverted, scale, constants = gig_proposal(
                 np.float64(nu[i * i_nu]),
                 np.float64(delta2[i * i_delta2]),
@@ -645,6 +650,7 @@ def piecewise_normal_kernel(
     many = n >= FEW and pieces == 2
     state = begin_streams(rng) if many else bits
     free, n_free = np.arange(AT_A_TIME), AT_A_TIME
+    log_sd_ratio = 0.0
 
     for i in range(n):
         mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
@@ -733,7 +739,7 @@ def piecewise_normal_kernel(
             for j in range(pieces - 1):
                 k += u >= cumulative[j]
             accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
-        out[i] = z
+            out[i] = z
     for k in range(n_free):
         place[free[k]] = -1
     for k in range(AT_A_TIME):

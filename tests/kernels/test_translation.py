@@ -8,7 +8,22 @@ from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.random import kernels
 
 
-def test_both_compilers_give_the_same_bits():
+@jit
+def kept_from_round_to_round(x):
+    for i in range(len(x)):
+        if i == 0:
+            first = x[0]
+        x[i] = first
+    return x
+
+
+def test_what_a_branch_of_a_loop_need_not_set_is_refused():
+    """A kernel that keeps a value for all draws once gave zeros from the second draw on."""
+    with pytest.raises(translation.UntranslatableError, match="set first before the loop"):
+        translation.source(kept_from_round_to_round.__wrapped__)
+
+
+def test_both_compilers_do_the_same_arithmetic():
     """Of a kernel with products, branches, parts of arrays and errors, and of one that draws."""
     rng = np.random.default_rng(0)
     design, weight = rng.normal(size=(9, 4)), rng.gamma(2.0, size=(3, 9))

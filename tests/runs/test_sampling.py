@@ -14,8 +14,9 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import chains, extras, places
-from pymc_nnsteps.distributed.store import Store
+from pymc_nnsteps.runs import chains, extras
+from pymc_nnsteps.runs import writing as stores
+from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.steps import assigned
 
 IN_C = {"compile_kwargs": {"mode": "CVM"}}
@@ -220,7 +221,7 @@ def test_room_for_more_draws_is_made_where_it_can_be(copied, file):
 
 
 def hold(store, held):
-    with places.writing(store):
+    with stores.writing(store):
         held.set()
         time.sleep(60)
 
