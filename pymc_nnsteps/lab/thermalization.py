@@ -23,12 +23,12 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.diagnostics.merging import merging
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.lab.merging import merging
 from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
     RunFile,
