@@ -220,6 +220,11 @@ def test_room_for_more_draws_is_made_where_it_can_be(copied, file):
     assert Store(str(copied)).draws == 20
 
 
+def test_a_store_is_a_place(kept):
+    with pytest.raises(ValueError, match=r"store must be a folder or a URL; got Model\."):
+        nns.resume(kept[0])
+
+
 def hold(store, held):
     with stores.writing(store):
         held.set()

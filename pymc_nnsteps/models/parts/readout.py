@@ -246,7 +246,8 @@ class _RefuseGivenPhi(GraphRewriter):
         if given and _is_posterior_predictive():
             for output in fgraph.outputs:
                 if not set(given).isdisjoint(ancestors([output])) and output not in given:
-                    fgraph.replace(output, refused_function(output, False), import_missing=True)
+                    [refused_output] = refused_function.make_node(output, False).outputs
+                    fgraph.replace(output, refused_output, import_missing=True)
 
 
 optdb.register("refuse_given_phi", _RefuseGivenPhi(), "fast_run", "fast_compile", position=0.02)
