@@ -988,7 +988,7 @@ def draw_chain(
             d = widths[layer]
             row = out[layer, n, :d]
             for j in range(d):
-                mean = offset[layer, n, j]
+                mean = float(offset[layer, n, j])
                 if layer > 0:
                     carried = 0.0
                     for k in range(widths[layer - 1]):
