@@ -21,7 +21,7 @@ Section 2; Hron et al., *Wide Bayesian Neural Networks Have a Simple Weight Post
 """
 
 from copy import copy
-from typing import override
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -247,7 +247,7 @@ class _RefuseGivenPhi(GraphRewriter):
         if given and _is_posterior_predictive():
             for output in fgraph.outputs:
                 if not set(given).isdisjoint(ancestors([output])) and output not in given:
-                    [refused_output] = refused_function.make_node(output, False).outputs
+                    refused_output: Any = refused_function(output, False)
                     fgraph.replace(output, refused_output, import_missing=True)
 
 
