@@ -278,7 +278,7 @@ def test_bad_input(build, options, message):
 def test_a_potential_is_named_where_the_law_is_not_known():
     """It is not for being Normal that a layer is declined."""
     model = with_potential()
-    with pytest.raises(ValueError, match="Z2 .* is Normal with the potential p; predict knows"):
+    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; predict knows"):
         nns.predict(made_up(model), X, model=model)
 
 

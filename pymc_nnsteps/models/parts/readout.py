@@ -247,7 +247,7 @@ class _RefuseGivenPhi(GraphRewriter):
         if given and _is_posterior_predictive():
             for output in fgraph.outputs:
                 if not set(given).isdisjoint(ancestors([output])) and output not in given:
-                    [refused_output] = refused_function.make_node(output, False).outputs
+                    [refused_output] = refused_function.make_node(output, pt.constant(False)).outputs
                     fgraph.replace(output, refused_output, import_missing=True)
 
 
