@@ -21,7 +21,7 @@ Section 2; Hron et al., *Wide Bayesian Neural Networks Have a Simple Weight Post
 """
 
 from copy import copy
-from typing import Any, override
+from typing import override
 
 import numpy as np
 import pymc as pm
@@ -245,10 +245,11 @@ class _RefuseGivenPhi(GraphRewriter):
     def apply(self, fgraph: FunctionGraph) -> None:
         given = [v for v in fgraph.inputs if getattr(v.tag, "is_given_targets", False)]
         if given and _is_posterior_predictive():
+            never = pt.constant(False)
             for output in fgraph.outputs:
                 if not set(given).isdisjoint(ancestors([output])) and output not in given:
-                    refused_output: Any = refused_function(output, False)
-                    fgraph.replace(output, refused_output, import_missing=True)
+                    [nothing] = refused_function.make_node(output, never).outputs
+                    fgraph.replace(output, nothing, import_missing=True)
 
 
 optdb.register("refuse_given_phi", _RefuseGivenPhi(), "fast_run", "fast_compile", position=0.02)
