@@ -117,10 +117,11 @@ class CompiledOp(BinaryScalarOp):
 def _register() -> None:
     from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
-    @register_funcify_and_cache_key(CompiledOp)
     def function(op: CompiledOp, node: Apply, **kwargs: Any) -> tuple[Any, str]:
         """The function, and the key of PyTensor's disk cache."""
         return op.function.numba, f"{type(op).__name__} {version()}"
+
+    register_funcify_and_cache_key(CompiledOp)(function)
 
 
 class MeanPhi(CompiledOp):

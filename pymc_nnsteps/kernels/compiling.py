@@ -170,10 +170,9 @@ class InPython(Op):
         if not isinstance(self.op, DimShuffle):
             return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
         order = tuple(-1 if axis == "x" else axis for axis in self.op.new_order)
-        cells = ((storage_map[v],) for v in (*node.inputs, *node.outputs))
-        return elementwise.thunk(
-            elementwise.loops().view, order, *cells, elementwise.computed(compute_map, node)
-        )
+        given, view = ((storage_map[v],) for v in (*node.inputs, *node.outputs))
+        done = elementwise.computed(compute_map, node)
+        return elementwise.thunk(elementwise.loops().view, order, given, view, done)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

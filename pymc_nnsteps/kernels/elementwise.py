@@ -162,8 +162,11 @@ class Loop(Op):
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
-        cells = (tuple(storage_map[v] for v in vs) for vs in (node.inputs, node.outputs))
-        return thunk(loops().loop, self.prepared(node), *cells, computed(compute_map, node))
+        inputs, outputs = (
+            tuple(storage_map[v] for v in variables) for variables in (node.inputs, node.outputs)
+        )
+        done = computed(compute_map, node)
+        return thunk(loops().loop, self.prepared(node), inputs, outputs, done)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

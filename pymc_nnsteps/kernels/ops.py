@@ -106,9 +106,10 @@ class UnlessLost(OpFromGraph):
 def _register() -> None:
     from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
-    @register_funcify_and_cache_key(KernelOp)
     def kernel(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
         return op.kernel.numba, f"{op.name}-{version()}"
+
+    register_funcify_and_cache_key(KernelOp)(kernel)
 
 
 refuse_lost: Any = KernelOp("refuse_lost", (2,))
