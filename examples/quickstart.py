@@ -106,7 +106,7 @@ def main() -> None:
         (
             "chains",
             plot_chains(f),
-            "four chains agree on the function at three inputs: each p > 0.01",
+            "four chains agree at three test inputs: each p > 0.01",
         ),
         ("predictions", plot_predictions(results, y_test), "the network errs less than the ridge"),
         (
