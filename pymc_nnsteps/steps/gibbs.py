@@ -82,7 +82,8 @@ class Gibbs(Step):
         does so up to 1500 weights where they are not moved row by row, which mixes as well for
         less (``interweave``). Unless False, the learnt scale of a layer's noise, or else
         of its response, is drawn so as well in place of its draw given the activations, and
-        effects of groups beside the layer are, besides theirs. All choices leave the posterior invariant.
+        effects of groups beside the layer are, besides theirs. All choices leave the posterior
+        invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, its activations integrated out: what makes networks with little noise
