@@ -708,7 +708,8 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
             pivot[t] = math.sqrt(rest)
             half = (linear[series, t] - left * half) / pivot[t]
             out[series, t] = half + noise[series, t]
-            ratio[t] = left = above[series, t] / pivot[t]
+            left = above[series, t] / pivot[t]
+            ratio[t] = left
         later = 0.0
         for t in range(n_times - 1, -1, -1):
             later = (out[series, t] - ratio[t] * later) / pivot[t]

@@ -1,10 +1,14 @@
 """Kernels in C++ and by Numba."""
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 
+import pymc_nnsteps
 from pymc_nnsteps.kernels import gaussian, translation
-from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.jit import Kernel, jit
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 
@@ -186,3 +190,15 @@ def test_parts_of_arrays_are_returned_as_copies():
     x += 1.0
     for found, expected in ((first, [[0, 1, 2]]), (ones, [1, 1]), (last, [3, 4, 5])):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_all_kernels_are_translated():
+    """A kernel whose first call, on a rare path, says that C++ has no words for it."""
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(pymc_nnsteps.__path__, "pymc_nnsteps.")
+    ]
+    found = {k for module in modules for k in vars(module).values() if isinstance(k, Kernel)}
+    assert len(found) > 80
+    for kernel in found:
+        assert translation.source(kernel.__wrapped__)

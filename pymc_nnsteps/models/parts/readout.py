@@ -245,10 +245,11 @@ class _RefuseGivenPhi(GraphRewriter):
     def apply(self, fgraph: FunctionGraph) -> None:
         given = [v for v in fgraph.inputs if getattr(v.tag, "is_given_targets", False)]
         if given and _is_posterior_predictive():
+            never = pt.constant(False)
             for output in fgraph.outputs:
                 if not set(given).isdisjoint(ancestors([output])) and output not in given:
-                    [refused_output] = refused_function.make_node(output, False).outputs
-                    fgraph.replace(output, refused_output, import_missing=True)
+                    [nothing] = refused_function.make_node(output, never).outputs
+                    fgraph.replace(output, nothing, import_missing=True)
 
 
 optdb.register("refuse_given_phi", _RefuseGivenPhi(), "fast_run", "fast_compile", position=0.02)
