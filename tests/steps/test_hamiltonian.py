@@ -136,7 +136,7 @@ def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
         return [precision * (1 + 30 * place**2), *others]
 
     monkeypatch.setattr(Metric, "__call__", at_the_place)
-    scores = joint_z_scores(step, model, "targets", transitions=2_000)
+    scores = joint_z_scores(step, model, "targets", transitions=4_000)
     assert max(map(abs, scores.values())) > Z_LIMIT + 1
 
 
