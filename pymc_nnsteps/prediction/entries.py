@@ -11,12 +11,12 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on
+from pymc_nnsteps.prediction.row_data import RowData, own_rows
 
 __all__ = ["require_entries"]
 
@@ -24,9 +24,8 @@ __all__ = ["require_entries"]
 def require_entries(
     argument: str,
     outputs: Sequence[TensorVariable],
-    inputs: TensorVariable,
-    container: TensorSharedVariable,
-    X: NDArray[Any],
+    rows: RowData,
+    values: Sequence[NDArray[Any]],
 ) -> None:
     """Check that inputs which pick entries of a variable pick those that there are.
 
@@ -35,31 +34,31 @@ def require_entries(
     Parameters
     ----------
     argument : str
-        What the caller calls ``X``, for messages.
+        What the caller calls new inputs, for messages.
     outputs : sequence of TensorVariable
         In terms of the inputs.
-    inputs : TensorVariable
-        What stands for the container.
-    container : TensorSharedVariable
-    X : ndarray
-        New inputs.
+    rows : RowData
+        What stands for the inputs, and for data that go with their rows.
+    values : sequence of ndarray
+        New ones.
 
     Raises
     ------
     ValueError
         Naming the first that picks another one, and the variable.
     """
+    inputs = list(rows.values())
     picked = list(_picked(outputs, inputs))
     if not picked:
         return
     function = pytensor.function(
-        [inputs],
+        inputs,
         [_uncast(index, inputs) for _, _, index in picked],
         on_unused_input="ignore",
         mode="FAST_COMPILE",
     )
-    own = container.get_value(borrow=True).astype(X.dtype)
-    for (array, length, _), new, old in zip(picked, function(X), function(own), strict=True):
+    own = [own_rows(data).astype(new.dtype) for data, new in zip(rows, values, strict=True)]
+    for (array, length, _), new, old in zip(picked, function(*values), function(*own), strict=True):
         strange = (new != np.rint(new)) & np.all(old == np.rint(old))
         strange |= (new < 0) & np.all(old >= 0)
         if length is not None:
@@ -74,7 +73,7 @@ def require_entries(
 
 
 def _picked(
-    outputs: Sequence[TensorVariable], inputs: TensorVariable
+    outputs: Sequence[TensorVariable], inputs: Sequence[TensorVariable]
 ) -> Iterator[tuple[Variable, int | None, Variable]]:
     """Arrays of which inputs pick entries, the length of the axis, and the indices."""
     for variable in ancestors(outputs):
@@ -83,11 +82,11 @@ def _picked(
             array = node.inputs[0]
             indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
             for axis, index in enumerate(indices):
-                if not isinstance(index, slice) and depends_on(index, {inputs}):
+                if not isinstance(index, slice) and depends_on(index, set(inputs)):
                     yield array, array.type.shape[axis], index
 
 
-def _uncast(index: Variable, inputs: TensorVariable) -> Variable:
+def _uncast(index: Variable, inputs: Sequence[TensorVariable]) -> Variable:
     """An index before numbers are cut off to integers."""
     casts = {
         variable: variable.owner.inputs[0]
@@ -96,7 +95,7 @@ def _uncast(index: Variable, inputs: TensorVariable) -> Variable:
         and isinstance(variable.owner.op, Elemwise)
         and isinstance(variable.owner.op.scalar_op, Cast)
         and variable.type.dtype.startswith(("int", "uint"))
-        and depends_on(variable, {inputs})
+        and depends_on(variable, set(inputs))
     }
     [uncast] = clone_replace([index], casts, rebuild_strict=False)
     return uncast

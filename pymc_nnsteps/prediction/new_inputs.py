@@ -17,7 +17,7 @@ from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.entries import require_entries
-from pymc_nnsteps.prediction.forward import forward_pass
+from pymc_nnsteps.prediction.forward import ForwardPass, forward_pass
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.noisy import noisy_pass
 from pymc_nnsteps.prediction.posterior import (
@@ -27,6 +27,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
     unstacked,
 )
+from pymc_nnsteps.prediction.row_data import named_rows, rows_of
 from pymc_nnsteps.tables import Table, in_type, numbers
 
 Kind = Literal["function", "probability", "response"]
@@ -130,9 +131,10 @@ def predict(
         raise ValueError(f'output is for kind="function"; leave it out with kind="{kind}".')
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
-    table, rows = _read("X_new", X_new, model, container)
-    network = noisy_pass(model, container, rows.dtype)
-    require_entries("X_new", network.parameters, network.inputs, container, rows)
+    table, X, others = _read("X_new", X_new, model, container)
+    network = noisy_pass(model, container, X.dtype)
+    rows = rows_of("X_new", network.rows, container, X, others)
+    require_entries("X_new", network.parameters, network.rows, rows)
     draws = stored_draws(posterior, model, network.weights)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     seed = int(np.random.default_rng(random_seed).integers(2**63))
@@ -166,15 +168,19 @@ def function_values(
         As for :func:`predict`.
     """
     container = input_container(argument, model, inputs)
-    table, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container, output, rows.dtype)
-    require_entries(argument, [network.output], network.inputs, container, rows)
+    table, rows, network = _at(argument, X, model, container, output)
     posterior = posterior_of(idata)
     draws = stored_draws(posterior, model, network.weights)
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
     values = evaluate(
-        network.output, network.inputs, stand_ins, draws, rows, n_samples, progressbar
+        network.output,
+        list(network.rows.values()),
+        stand_ins,
+        draws,
+        rows,
+        n_samples,
+        progressbar,
     )
     return _labelled(values, "f", model, table, posterior)
 
@@ -212,12 +218,29 @@ def function_expression(
     TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
     """
     container = input_container(argument, model, inputs)
-    _, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container, dtype=rows.dtype)
-    require_entries(argument, [network.output], network.inputs, container, rows)
-    variables = {stand_in: variable for variable, stand_in in network.weights.items()}
-    [output] = substitute([network.output], {network.inputs: pt.constant(rows), **variables})
+    _, rows, network = _at(argument, X, model, container, None)
+    stated: dict[TensorVariable, TensorVariable] = {
+        stand_in: variable for variable, stand_in in network.weights.items()
+    }
+    for stand_in, values in zip(network.rows.values(), rows, strict=True):
+        stated[stand_in] = pt.constant(values)
+    [output] = substitute([network.output], stated)
     return output
+
+
+def _at(
+    argument: str,
+    X: object,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    output: str | None,
+) -> tuple[Table, list[np.ndarray], ForwardPass]:
+    """The table of new inputs, values of all rows, and what the network computes from these."""
+    table, values, others = _read(argument, X, model, container)
+    network = forward_pass(model, container, output, values.dtype)
+    rows = rows_of(argument, network.rows, container, values, others)
+    require_entries(argument, [network.output], network.rows, rows)
+    return table, rows, network
 
 
 def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
@@ -250,8 +273,17 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
 
 def _read(
     argument: str, given: object, model: pm.Model, container: TensorSharedVariable
-) -> tuple[Table, np.ndarray]:
-    """The table of new inputs, and its values with the columns of the container in their order."""
+) -> tuple[Table, np.ndarray, dict[str, np.ndarray]]:
+    """The table of new inputs, its values with the columns of the container, and other data."""
+    others: dict[str, np.ndarray] = {}
+    if isinstance(given, dict):
+        if container.name not in given:
+            raise ValueError(
+                f"{argument} must have {container.name!r}, the network's inputs; got "
+                f"{', '.join(map(repr, given)) or 'nothing'}."
+            )
+        rest = {name: values for name, values in given.items() if name != container.name}
+        given, others = given[container.name], named_rows(argument, rest, model)
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     table = numbers(argument, given, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
@@ -263,4 +295,4 @@ def _read(
             f"model's {container.name}; got {X.shape}."
         )
     require_finite(argument, X)
-    return table, X
+    return table, X, others

@@ -1,0 +1,217 @@
+"""Data that go with the rows of the inputs: the group of each row, offsets, further inputs.
+
+Which data these are is read off the graph: where rows of the inputs are paired with entries of
+something else, these are of the same rows if their number is that of the rows of some data. All
+are then followed together (:mod:`.rows`): what is established is that each row of the output
+depends on its own row of the inputs and of these data alone.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import DTypeLike, NDArray
+from pytensor.compile.builders import infer_shape
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import require_finite
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.tables import in_type, numbers
+
+__all__ = [
+    "Known",
+    "RowData",
+    "named_rows",
+    "own_rows",
+    "repeated",
+    "rows_of",
+    "taken",
+    "with_row_data",
+]
+
+RowData = dict[Variable, TensorVariable]
+"""From the inputs, and data that go with their rows, to what stands for each."""
+
+Known = dict[Variable, tuple[Variable, Place]]
+
+
+def with_row_data[T](
+    read: Callable[[Known], T],
+    model: pm.Model,
+    container: TensorSharedVariable,
+    targets: Collection[Variable],
+    dtype: DTypeLike | None = None,
+) -> tuple[T, RowData]:
+    """Read a model's expressions with the data that go with the rows of the inputs.
+
+    Parameters
+    ----------
+    read : callable
+        From what stands for the inputs and these data, each with its rows along the first axis.
+    model : pm.Model
+    container : TensorSharedVariable
+        The data container of the inputs.
+    targets : collection of Variable
+        Data that are observed, which go with no rows to be predicted.
+    dtype : dtype_like, optional
+        Type of the inputs; the container's if not given.
+
+    Raises
+    ------
+    MixesRows
+        As ``read`` does, where no more data can be found.
+    """
+    leaves = set(graph_inputs([*model.basic_RVs, *model.deterministics]))
+    rows: RowData = {container: _stand_in(container, dtype)}
+    while True:
+        try:
+            return read({data: (new, Rows(0)) for data, new in rows.items()}), rows
+        except MixesRows as reason:
+            found = set() if reason.lacking is None else _behind(*reason.lacking)
+            more = (found & leaves).difference(rows, targets)
+            if not more:
+                raise
+            rows |= {data: _stand_in(data) for data in more}
+
+
+def own_rows(data: Variable) -> NDArray[Any]:
+    """Values that the model holds at present."""
+    held = data.get_value(borrow=True) if isinstance(data, SharedVariable) else data.data  # type: ignore[attr-defined]
+    return np.asarray(held)
+
+
+def named_rows(argument: str, given: Mapping[str, object], model: pm.Model) -> dict[str, NDArray]:
+    """Values of data containers, given by name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such container, or if values have another shape or are not finite.
+    """
+    containers = {data.name: data for data in model.data_vars}
+    unknown = [name for name in given if name not in containers]
+    if unknown:
+        raise ValueError(
+            f"{argument} names {', '.join(map(repr, unknown))}, which the model does not have as "
+            f"pm.Data; it has {', '.join(containers)}."
+        )
+    found = {}
+    for name, values in given.items():
+        container = containers[name]
+        dims = model.named_vars_to_dims.get(name) or (None,) * container.ndim
+        read = in_type(numbers(f"{argument}[{name!r}]", values, dims).values, container.dtype)
+        if read.ndim != container.ndim or read.shape[1:] != own_rows(container).shape[1:]:
+            raise ValueError(
+                f"{argument}[{name!r}] must have one row for each of {argument}, of shape "
+                f"{own_rows(container).shape[1:]}; got {read.shape}."
+            )
+        require_finite(f"{argument}[{name!r}]", read)
+        found[name] = read
+    return found
+
+
+def rows_of(
+    argument: str,
+    data: RowData,
+    container: TensorSharedVariable,
+    X: NDArray[Any],
+    given: Mapping[str, NDArray[Any]],
+) -> list[NDArray[Any]]:
+    """Values of the inputs and of the data that go with their rows, in their order.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls ``X``, for messages.
+    data : RowData
+    container : TensorSharedVariable
+    X : ndarray
+        Values of the inputs.
+    given : mapping
+        Values of other containers; rows that the model holds at present need none.
+
+    Raises
+    ------
+    ValueError
+        If some are needed and not given, or are of another number of rows.
+    """
+    is_own = np.array_equal(X, own_rows(container))
+    found = []
+    for each in data:
+        name = describe(each)
+        if each is container:
+            values = X
+        elif each.name in given:
+            values = given[each.name]
+        elif is_own:
+            values = own_rows(each)
+        else:
+            raise ValueError(_lack(argument, container, each))
+        if len(values) != len(X):
+            raise ValueError(
+                f"{name} goes with the rows of {container.name} and must have as many; it has "
+                f"{len(values)}, and {argument} {len(X)}."
+            )
+        found.append(values)
+    return found
+
+
+def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str:
+    others = 'or name what depends on the inputs alone, such as output="f"'
+    if isinstance(data, Constant):
+        return (
+            f"{argument} has other rows than the model, but the model states {data.type.dtype} "
+            f"numbers of shape {data.data.shape} for its own rows; put them in pm.Data, {others}."
+        )
+    return (
+        f"{argument} has other rows than the model, whose {data.name} goes with them; pass "
+        f'{argument}={{"{container.name}": ..., "{data.name}": ...}}, {others}.'
+    )
+
+
+def _behind(operand: Variable, axis: int) -> set[Variable]:
+    """Data whose number of rows is the length of an axis of an expression."""
+    data = {
+        leaf: _stand_in(leaf)
+        for leaf in graph_inputs([operand])
+        if isinstance(leaf, Constant | SharedVariable)
+        and isinstance(leaf.type, TensorType)
+        and leaf.type.ndim > 0
+    }
+    new: dict[Variable, Variable] = dict(data)
+    for node in io_toposort(list(data), [operand]):
+        made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
+        new |= zip(node.outputs, made.outputs, strict=True)
+    [lengths] = infer_shape([new.get(operand, operand)], [], [])
+    lengthened = {
+        part.owner.inputs[0]
+        for part in ancestors([lengths[axis]])
+        if part.owner is not None and part.owner.op == Shape_i(0)
+    }
+    return {leaf for leaf, stand_in in data.items() if stand_in in lengthened}
+
+
+def _stand_in(data: Variable, dtype: DTypeLike | None = None) -> TensorVariable:
+    """A variable of any number of rows."""
+    held = own_rows(data)
+    kind = np.dtype(dtype or held.dtype)
+    return pt.tensor(data.name, dtype=kind.name, shape=(None, *held.shape[1:]))
+
+
+def taken(rows: Sequence[NDArray[Any]], chosen: Any) -> list[NDArray[Any]]:
+    """Some of the rows of all data."""
+    return [values[chosen] for values in rows]
+
+
+def repeated(rows: Sequence[NDArray[Any]], n: int) -> list[NDArray[Any]]:
+    """Each row of all data ``n`` times."""
+    return [np.repeat(values, n, axis=0) for values in rows]
