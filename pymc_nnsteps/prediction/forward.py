@@ -84,7 +84,7 @@ def forward_pass(
     if output_name is None:
         output, name = _output(model, y, container, latents)
     else:
-        output, name = _named_output(model, output_name, container), output_name
+        output, name = named_output(model, output_name, container), output_name
     stand_ins = stand_ins_of(model, container, y, [output])
     weights: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
 
@@ -216,8 +216,14 @@ def _output(
     return named[0], describe(named[0])
 
 
-def _named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:
-    """The deterministic of this name."""
+def named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:
+    """The deterministic of a name.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or none that depends on the inputs.
+    """
     known = {v.name: v for v in model.deterministics if depends_on(v, {container})}
     if name not in known:
         raise ValueError(

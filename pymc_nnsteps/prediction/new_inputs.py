@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -27,7 +28,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import named_rows, rows_of
+from pymc_nnsteps.prediction.row_data import given_rows, rows_of
 from pymc_nnsteps.tables import Table, in_type, numbers
 
 Kind = Literal["function", "probability", "response"]
@@ -35,7 +36,7 @@ Kind = Literal["function", "probability", "response"]
 
 def predict(
     idata: Any,
-    X_new: ArrayLike | pd.DataFrame,
+    X_new: ArrayLike | pd.DataFrame | dict[Any, Any],
     *,
     model: pm.Model | None = None,
     inputs: str | None = None,
@@ -60,9 +61,11 @@ def predict(
     idata : DataTree or Dataset
         Result of ``pm.sample``, its posterior, or draws of it by ``az.extract``. Latent layers need
         not be stored. Dimensions and their labels are found by name.
-    X_new : array_like or table, shape (n_obs, n_features)
+    X_new : array_like or table, shape (n_obs, n_features), or dict
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
-        model's inputs have names.
+        model's inputs have names. A dict has other data of the new rows too, by the names of their
+        ``pm.Data``, as for ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the
+        output has ``a[group]``. Rows that the model holds at present need no more than the inputs.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
@@ -273,17 +276,17 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
 
 def _read(
     argument: str, given: object, model: pm.Model, container: TensorSharedVariable
-) -> tuple[Table, np.ndarray, dict[str, np.ndarray]]:
+) -> tuple[Table, np.ndarray, dict[Variable, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
-    others: dict[str, np.ndarray] = {}
+    others: dict[Variable, object] = {}
     if isinstance(given, dict):
-        if container.name not in given:
+        others = given_rows(argument, given, model)
+        if container not in others:
             raise ValueError(
-                f"{argument} must have {container.name!r}, the network's inputs; got "
+                f"{argument} must have {container.name!r}, the network's inputs; it has "
                 f"{', '.join(map(repr, given)) or 'nothing'}."
             )
-        rest = {name: values for name, values in given.items() if name != container.name}
-        given, others = given[container.name], named_rows(argument, rest, model)
+        given = others.pop(container)
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     table = numbers(argument, given, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None

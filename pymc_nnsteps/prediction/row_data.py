@@ -25,15 +25,17 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.prediction.posterior import sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
 
 __all__ = [
     "Known",
     "RowData",
-    "named_rows",
+    "given_rows",
     "own_rows",
     "repeated",
     "rows_of",
+    "sampled_row_data",
     "taken",
     "with_row_data",
 ]
@@ -89,33 +91,38 @@ def own_rows(data: Variable) -> NDArray[Any]:
     return np.asarray(held)
 
 
-def named_rows(argument: str, given: Mapping[str, object], model: pm.Model) -> dict[str, NDArray]:
-    """Values of data containers, given by name.
+def given_rows(
+    argument: str, given: Mapping[Any, object], model: pm.Model
+) -> dict[Variable, object]:
+    """Values by the data that they are of, given by these or by their names.
 
     Raises
     ------
     ValueError
-        If there is no such container, or if values have another shape or are not finite.
+        If there is no data container of a name.
     """
     containers = {data.name: data for data in model.data_vars}
-    unknown = [name for name in given if name not in containers]
+    unknown = [each for each in given if isinstance(each, str) and each not in containers]
     if unknown:
         raise ValueError(
             f"{argument} names {', '.join(map(repr, unknown))}, which the model does not have as "
             f"pm.Data; it has {', '.join(containers)}."
         )
-    found = {}
-    for name, values in given.items():
-        container = containers[name]
-        dims = model.named_vars_to_dims.get(name) or (None,) * container.ndim
-        read = in_type(numbers(f"{argument}[{name!r}]", values, dims).values, container.dtype)
-        if read.ndim != container.ndim or read.shape[1:] != own_rows(container).shape[1:]:
-            raise ValueError(
-                f"{argument}[{name!r}] must have one row for each of {argument}, of shape "
-                f"{own_rows(container).shape[1:]}; got {read.shape}."
-            )
-        require_finite(f"{argument}[{name!r}]", read)
-        found[name] = read
+    return {containers.get(each, each): values for each, values in given.items()}
+
+
+def sampled_row_data(
+    idata: Any, model: pm.Model, container: TensorSharedVariable
+) -> dict[Variable, NDArray[Any]]:
+    """The inputs that a model was sampled with, and all data that have as many rows."""
+    X = sampled_rows(idata, container)
+    found: dict[Variable, NDArray[Any]] = {container: X}
+    for data in _arrays([*model.basic_RVs, *model.deterministics]):
+        values = (
+            sampled_rows(idata, data) if isinstance(data, TensorSharedVariable) else own_rows(data)
+        )
+        if len(values) == len(X):
+            found[data] = values
     return found
 
 
@@ -124,7 +131,7 @@ def rows_of(
     data: RowData,
     container: TensorSharedVariable,
     X: NDArray[Any],
-    given: Mapping[str, NDArray[Any]],
+    given: Mapping[Variable, object],
 ) -> list[NDArray[Any]]:
     """Values of the inputs and of the data that go with their rows, in their order.
 
@@ -137,32 +144,42 @@ def rows_of(
     X : ndarray
         Values of the inputs.
     given : mapping
-        Values of other containers; rows that the model holds at present need none.
+        Values of other data; rows that the model holds at present need none.
 
     Raises
     ------
     ValueError
-        If some are needed and not given, or are of another number of rows.
+        If some are needed and not given, of another shape or not finite.
     """
     is_own = np.array_equal(X, own_rows(container))
     found = []
     for each in data:
-        name = describe(each)
         if each is container:
             values = X
-        elif each.name in given:
-            values = given[each.name]
+        elif each in given:
+            values = _read(f"{argument}[{describe(each)!r}]", given[each], each)
         elif is_own:
             values = own_rows(each)
         else:
             raise ValueError(_lack(argument, container, each))
         if len(values) != len(X):
             raise ValueError(
-                f"{name} goes with the rows of {container.name} and must have as many; it has "
-                f"{len(values)}, and {argument} {len(X)}."
+                f"{describe(each)} goes with the rows of {container.name} and must have as many; "
+                f"it has {len(values)}, and {argument} {len(X)}."
             )
         found.append(values)
     return found
+
+
+def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
+    """Values given for some data."""
+    old = own_rows(data)
+    read = in_type(numbers(name, values, ()).values, old.dtype)
+    if read.ndim != old.ndim or read.shape[1:] != old.shape[1:]:
+        lengths = ", ".join(map(str, old.shape[1:]))
+        raise ValueError(f"{name} must have shape (n_obs, {lengths}); got {read.shape}.")
+    require_finite(name, read)
+    return read
 
 
 def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str:
@@ -180,13 +197,7 @@ def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str
 
 def _behind(operand: Variable, axis: int) -> set[Variable]:
     """Data whose number of rows is the length of an axis of an expression."""
-    data = {
-        leaf: _stand_in(leaf)
-        for leaf in graph_inputs([operand])
-        if isinstance(leaf, Constant | SharedVariable)
-        and isinstance(leaf.type, TensorType)
-        and leaf.type.ndim > 0
-    }
+    data: RowData = {leaf: _stand_in(leaf) for leaf in _arrays([operand])}
     new: dict[Variable, Variable] = dict(data)
     for node in io_toposort(list(data), [operand]):
         made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
@@ -198,6 +209,17 @@ def _behind(operand: Variable, axis: int) -> set[Variable]:
         if part.owner is not None and part.owner.op == Shape_i(0)
     }
     return {leaf for leaf, stand_in in data.items() if stand_in in lengthened}
+
+
+def _arrays(variables: Sequence[Variable]) -> list[Variable]:
+    """Data in the graph of variables, of one axis or more."""
+    return [
+        leaf
+        for leaf in graph_inputs(variables)
+        if isinstance(leaf, Constant | SharedVariable)
+        and isinstance(leaf.type, TensorType)
+        and leaf.type.ndim > 0
+    ]
 
 
 def _stand_in(data: Variable, dtype: DTypeLike | None = None) -> TensorVariable:
