@@ -306,23 +306,23 @@ def plot_predictions(
             random_seed=random_seed,
             progressbar=False,
         )
-    groups = {
-        "predictions": _dataset(y.name, f.values[..., number]),
-        "predictions_constant_data": _dataset(label, points),
-        "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
-    }
-    if named is None:
-        stored: Any = others_of(idata).get("observed_data", {})
-        data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
-        observed = data.reshape((len(X), -1))[:, number]
-        groups["observed_data"] = xr.Dataset({y.name: ("obs", observed)})
-    else:
+    stored: Any = others_of(idata).get("observed_data", {})
+    data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
+    shown = named or y.name
+    tree = xr.DataTree.from_dict(
+        {
+            "predictions": _dataset(shown, f.values[..., number]),
+            "predictions_constant_data": _dataset(label, points),
+            "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
+            "observed_data": xr.Dataset({shown: ("obs", data.reshape((len(X), -1))[:, number])}),
+        }
+    )
+    if named is not None:
         options.setdefault("visuals", {}).setdefault("observed_scatter", False)
-    tree = xr.DataTree.from_dict(groups)
     options.setdefault("smooth", False)
     draw_large(options, backend, 1)
     return arviz_plots.plot_lm(
-        tree, x=label, y=y.name, group="predictions", plot_dim="point", **options
+        tree, x=label, y=shown, group="predictions", plot_dim="point", **options
     )
 
 

@@ -179,6 +179,8 @@ def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
         lengths = ", ".join(map(str, old.shape[1:]))
         raise ValueError(f"{name} must have shape (n_obs, {lengths}); got {read.shape}.")
     require_finite(name, read)
+    if read.dtype != old.dtype:
+        raise ValueError(f"{name} must be of whole numbers, like the model's; got {read.dtype}.")
     return read
 
 
