@@ -5,7 +5,7 @@ the output depends on its own row of the inputs alone is established from the gr
 (:mod:`.rows`); otherwise there is no prediction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,9 @@ from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 from pymc_nnsteps.prediction.rows import follow_rows
 
+Lengths = Mapping[TensorVariable, int]
+NO_LENGTHS: Lengths = {}
+
 
 @dataclass(frozen=True)
 class ForwardPass:
@@ -49,12 +52,18 @@ class ForwardPass:
     rows: RowData
     weights: dict[TensorVariable, TensorVariable]
 
+    @property
+    def parameters(self) -> tuple[TensorVariable, ...]:
+        """All that is computed."""
+        return (self.output,)
+
 
 def forward_pass(
     model: pm.Model,
     container: TensorSharedVariable,
     output_name: str | None = None,
     dtype: DTypeLike | None = None,
+    lengths: Lengths = NO_LENGTHS,
 ) -> ForwardPass:
     """Mean of the observed variable with all latent layers at their means.
 
@@ -67,6 +76,8 @@ def forward_pass(
         Name of a ``pm.Deterministic`` to compute in place of the mean.
     dtype : dtype_like, optional
         Type of the inputs; the container's if not given.
+    lengths : mapping
+        Numbers of entries of variables that have others than in the model.
 
     Returns
     -------
@@ -85,7 +96,7 @@ def forward_pass(
         output, name = _output(model, y, container, latents)
     else:
         output, name = named_output(model, output_name, container), output_name
-    stand_ins = stand_ins_of(model, container, y, [output])
+    stand_ins = stand_ins_of(model, container, y, [output], lengths)
     weights: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
 
     def mean_of_layer(variable: Any) -> Variable | None:
@@ -147,6 +158,7 @@ def stand_ins_of(
     container: TensorSharedVariable,
     y: TensorVariable,
     outputs: Sequence[TensorVariable],
+    lengths: Lengths,
 ) -> dict[TensorVariable, TensorVariable]:
     """What stands for each variable that is taken from the posterior.
 
@@ -158,6 +170,8 @@ def stand_ins_of(
         The observed variable.
     outputs : sequence of TensorVariable
         What is to be computed.
+    lengths : mapping
+        As for :func:`forward_pass`.
 
     Returns
     -------
@@ -168,12 +182,18 @@ def stand_ins_of(
     weights = [rv for rv in model.free_RVs if rv not in latents]
     targets = targets_of(model, y).intersection(graph_inputs(outputs))
     learnt = _learnt(model, targets, container)
-    return {variable: stand_in_for(model, variable) for variable in [*weights, *learnt]}
+    return {
+        variable: stand_in_for(model, variable, lengths.get(variable))
+        for variable in [*weights, *learnt]
+    }
 
 
-def stand_in_for(model: pm.Model, variable: TensorVariable) -> TensorVariable:
-    """A variable whose type tells all lengths that the model knows."""
+def stand_in_for(
+    model: pm.Model, variable: TensorVariable, length: int | None = None
+) -> TensorVariable:
+    """A variable whose type tells all lengths that the model knows; of the first another one."""
     lengths = [length_of(model, variable, axis) for axis in range(variable.ndim)]
+    lengths[:1] = lengths[:1] if length is None else [length]
     return variable.type.clone(shape=lengths)(variable.name)
 
 

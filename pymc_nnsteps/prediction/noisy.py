@@ -30,6 +30,8 @@ from pymc_nnsteps.graphs.known import has_law, prior_kind
 from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.prediction.forward import (
+    NO_LENGTHS,
+    Lengths,
     latents_of,
     length_of,
     observed_of,
@@ -115,7 +117,10 @@ class NoisyPass:
 
 
 def noisy_pass(
-    model: pm.Model, container: TensorSharedVariable, dtype: DTypeLike | None = None
+    model: pm.Model,
+    container: TensorSharedVariable,
+    dtype: DTypeLike | None = None,
+    lengths: Lengths = NO_LENGTHS,
 ) -> NoisyPass:
     """Read the law of the targets given inputs, weights and noise.
 
@@ -126,6 +131,8 @@ def noisy_pass(
         The data container of the inputs.
     dtype : dtype_like, optional
         Type of the inputs; the container's if not given.
+    lengths : mapping
+        As for :func:`.forward_pass`.
 
     Raises
     ------
@@ -143,7 +150,7 @@ def noisy_pass(
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."
             )
-    stand_ins = stand_ins_of(model, container, y, stated)
+    stand_ins = stand_ins_of(model, container, y, stated, lengths)
     noise = {rv: _noise(model, rv) for rv in latents}
     others: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
     others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}

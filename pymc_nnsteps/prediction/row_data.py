@@ -38,6 +38,7 @@ __all__ = [
     "sampled_row_data",
     "taken",
     "with_row_data",
+    "with_rows",
 ]
 
 RowData = dict[Variable, TensorVariable]
@@ -72,17 +73,38 @@ def with_row_data[T](
     MixesRows
         As ``read`` does, where no more data can be found.
     """
-    leaves = set(graph_inputs([*model.basic_RVs, *model.deterministics]))
-    rows: RowData = {container: _stand_in(container, dtype)}
+    data = _arrays([*model.basic_RVs, *model.deterministics])
+    return with_rows(read, {container: _stand_in(container, dtype)}, {*data}.difference(targets))
+
+
+def with_rows[T](
+    read: Callable[[Known], T], rows: RowData, candidates: Collection[Variable]
+) -> tuple[T, RowData]:
+    """Read expressions with as many of some variables taken for rows as it needs.
+
+    Parameters
+    ----------
+    read : callable
+        From what stands for variables with rows along their first axis.
+    rows : RowData
+        Those that are to begin with.
+    candidates : collection of Variable
+        Others that may be.
+
+    Raises
+    ------
+    MixesRows
+        As ``read`` does, where no more can be found.
+    """
     while True:
         try:
-            return read({data: (new, Rows(0)) for data, new in rows.items()}), rows
+            return read({each: (new, Rows(0)) for each, new in rows.items()}), rows
         except MixesRows as reason:
-            found = set() if reason.lacking is None else _behind(*reason.lacking)
-            more = (found & leaves).difference(rows, targets)
+            left = set(candidates).difference(rows)
+            more = {} if reason.lacking is None else _behind(*reason.lacking, left)
             if not more:
                 raise
-            rows |= {data: _stand_in(data) for data in more}
+            rows = rows | more
 
 
 def own_rows(data: Variable) -> NDArray[Any]:
@@ -197,11 +219,11 @@ def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str
     )
 
 
-def _behind(operand: Variable, axis: int) -> set[Variable]:
-    """Data whose number of rows is the length of an axis of an expression."""
-    data: RowData = {leaf: _stand_in(leaf) for leaf in _arrays([operand])}
-    new: dict[Variable, Variable] = dict(data)
-    for node in io_toposort(list(data), [operand]):
+def _behind(operand: Variable, axis: int, candidates: set[Variable]) -> RowData:
+    """Variables whose number of rows is the length of an axis of an expression."""
+    leaves: RowData = {leaf: _stand_in(leaf) for leaf in _arrays([operand]) if leaf in candidates}
+    new: dict[Variable, Variable] = dict(leaves)
+    for node in io_toposort(list(leaves), [operand]):
         made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
         new |= zip(node.outputs, made.outputs, strict=True)
     [lengths] = infer_shape([new.get(operand, operand)], [], [])
@@ -210,25 +232,24 @@ def _behind(operand: Variable, axis: int) -> set[Variable]:
         for part in ancestors([lengths[axis]])
         if part.owner is not None and part.owner.op == Shape_i(0)
     }
-    return {leaf for leaf, stand_in in data.items() if stand_in in lengthened}
+    return {leaf: stand_in for leaf, stand_in in leaves.items() if stand_in in lengthened}
 
 
 def _arrays(variables: Sequence[Variable]) -> list[Variable]:
-    """Data in the graph of variables, of one axis or more."""
+    """Leaves in the graph of variables, of one axis or more."""
     return [
         leaf
         for leaf in graph_inputs(variables)
-        if isinstance(leaf, Constant | SharedVariable)
-        and isinstance(leaf.type, TensorType)
-        and leaf.type.ndim > 0
+        if isinstance(leaf.type, TensorType) and leaf.type.ndim > 0
     ]
 
 
-def _stand_in(data: Variable, dtype: DTypeLike | None = None) -> TensorVariable:
+def _stand_in(variable: Any, dtype: DTypeLike | None = None) -> TensorVariable:
     """A variable of any number of rows."""
-    held = own_rows(data)
-    kind = np.dtype(dtype or held.dtype)
-    return pt.tensor(data.name, dtype=kind.name, shape=(None, *held.shape[1:]))
+    is_data = isinstance(variable, Constant | SharedVariable)
+    shape = own_rows(variable).shape if is_data else variable.type.shape
+    kind = np.dtype(dtype or variable.type.dtype)
+    return pt.tensor(variable.name, dtype=kind.name, shape=(None, *shape[1:]))
 
 
 def taken(rows: Sequence[NDArray[Any]], chosen: Any) -> list[NDArray[Any]]:
