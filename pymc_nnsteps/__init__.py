@@ -35,7 +35,12 @@ from pymc_nnsteps.models import (
     one_hot,
     wide_mlp,
 )
-from pymc_nnsteps.prediction import log_likelihood, partial_dependence, predict
+from pymc_nnsteps.prediction import (
+    log_likelihood,
+    partial_dependence,
+    predict,
+    without_latents,
+)
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
@@ -87,6 +92,7 @@ __all__ = [
     "thermalize",
     "verify",
     "wide_mlp",
+    "without_latents",
 ]
 
 for step in (HMC, Gibbs):

@@ -31,6 +31,7 @@ from pymc_nnsteps.tables import in_type, numbers
 __all__ = [
     "Known",
     "RowData",
+    "arrays_in",
     "given_rows",
     "own_rows",
     "repeated",
@@ -73,7 +74,7 @@ def with_row_data[T](
     MixesRows
         As ``read`` does, where no more data can be found.
     """
-    data = _arrays([*model.basic_RVs, *model.deterministics])
+    data = arrays_in([*model.basic_RVs, *model.deterministics])
     return with_rows(read, {container: _stand_in(container, dtype)}, {*data}.difference(targets))
 
 
@@ -139,7 +140,7 @@ def sampled_row_data(
     """The inputs that a model was sampled with, and all data that have as many rows."""
     X = sampled_rows(idata, container)
     found: dict[Variable, NDArray[Any]] = {container: X}
-    for data in _arrays([*model.basic_RVs, *model.deterministics]):
+    for data in arrays_in([*model.basic_RVs, *model.deterministics]):
         values = (
             sampled_rows(idata, data) if isinstance(data, TensorSharedVariable) else own_rows(data)
         )
@@ -221,7 +222,7 @@ def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str
 
 def _behind(operand: Variable, axis: int, candidates: set[Variable]) -> RowData:
     """Variables whose number of rows is the length of an axis of an expression."""
-    leaves: RowData = {leaf: _stand_in(leaf) for leaf in _arrays([operand]) if leaf in candidates}
+    leaves: RowData = {leaf: _stand_in(leaf) for leaf in arrays_in([operand]) if leaf in candidates}
     new: dict[Variable, Variable] = dict(leaves)
     for node in io_toposort(list(leaves), [operand]):
         made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
@@ -235,7 +236,7 @@ def _behind(operand: Variable, axis: int, candidates: set[Variable]) -> RowData:
     return {leaf: stand_in for leaf, stand_in in leaves.items() if stand_in in lengthened}
 
 
-def _arrays(variables: Sequence[Variable]) -> list[Variable]:
+def arrays_in(variables: Sequence[Variable]) -> list[Variable]:
     """Leaves in the graph of variables, of one axis or more."""
     return [
         leaf
