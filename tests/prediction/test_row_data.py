@@ -5,8 +5,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import nbinom, norm, poisson
+from scipy.special import expit, logsumexp
+from scipy.stats import multivariate_normal, nbinom, norm, poisson
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks, integration, responses
@@ -244,3 +244,40 @@ def test_responses_of_groups():
     z = (found.values[0, :, :, 0].mean(axis=0) - mean) / (one["sigma"] / 4000**0.5)
     assert np.abs(z).max() < 4
     assert abs(found.std("draw").mean() / one["sigma"] - 1) < 0.02
+
+
+def test_several_outputs_of_a_layer_with_effects():
+    """Each row's targets are normal together, about effects of its group in both layers."""
+    targets = RNG.normal(size=(N_OBS, 2))
+    with pm.Model(coords={"obs": range(N_OBS), "unit": range(3)}) as model:
+        x, group, *_ = data_of()
+        W, E = pm.Normal("W", shape=(2, 3)), pm.Normal("E", shape=(N_GROUPS, 3))
+        V, A = pm.Normal("V", shape=(3, 2)), pm.Normal("A", shape=(N_GROUPS, 2))
+        layer = pm.Normal("layer", x @ W + E[group], 0.5, dims=("obs", "unit"))
+        pm.Normal("y", layer @ V + A[group], 0.7, observed=targets)
+    draws = made_up(model)
+    found = nns.log_likelihood(draws, model)["log_likelihood"]["y"].values[0, 0]
+    W, E, V, A = (draws[name].values[0, 0] for name in "WEVA")
+    mean = (X @ W + E[GROUP]) @ V + A[GROUP]
+    law = multivariate_normal(np.zeros(2), 0.49 * np.eye(2) + 0.25 * V.T @ V)
+    np.testing.assert_allclose(found, law.logpdf(targets - mean), rtol=1e-9)
+    f = nns.predict(draws, X, model=model).values[0, 0]
+    np.testing.assert_allclose(f, mean, rtol=1e-9)
+
+
+@pytest.mark.parametrize("law", ["logit", "probit"])
+def test_probabilities_of_groups(law):
+    with pm.Model(coords={"obs": range(N_OBS)}) as model:
+        x, group, *_ = data_of()
+        utility = x @ pm.Normal("w", shape=2) + pm.Normal("a", shape=N_GROUPS)[group]
+        if law == "logit":
+            pm.Bernoulli("y", logit_p=utility, observed=GROUP > 1)
+        else:
+            z = pm.Normal("z", utility, 1, dims="obs")
+            pm.Bernoulli("y", p=pt.gt(z, 0).astype("float64"), observed=GROUP > 1)
+    draws = made_up(model)
+    found = nns.predict(draws, OTHERS, model=model, kind="probability")[..., 0]
+    w, a = draws["w"].values[0], draws["a"].values[0]
+    mean = w @ OTHERS["inputs"].T + a[:, OTHERS["group"]]
+    expected = expit(mean) if law == "logit" else norm.cdf(mean)
+    np.testing.assert_allclose(found.values[0], expected, rtol=1e-7)
