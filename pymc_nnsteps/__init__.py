@@ -12,18 +12,12 @@ from pymc_nnsteps.diagnostics import (
     plot_partial_dependence,
     plot_predictions,
     plot_rhat_over_time,
-    plot_thermalization,
     relevance,
     rhat_over_time,
-    score_statistic,
-    teacher_student,
-    thermalize,
 )
-from pymc_nnsteps.distributed.experiments import experiments
-from pymc_nnsteps.distributed.sampling import extend, resume, sample_distributed
-from pymc_nnsteps.distributed.sharded import sample_sharded
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.lab import plot_thermalization, score_statistic, teacher_student, thermalize
 from pymc_nnsteps.models import (
     Conv2D,
     Prior,
@@ -42,6 +36,9 @@ from pymc_nnsteps.prediction import (
     without_latents,
 )
 from pymc_nnsteps.rejection import rejection_sample
+from pymc_nnsteps.runs.experiments import experiments
+from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
+from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
 from pymc_nnsteps.steps.explanation import explain

@@ -144,8 +144,9 @@ ROOMS = (
     ("variational",),
     ("joint", "models", "prediction", "rejection"),
     ("steps",),
-    ("distributed",),
-    ("diagnostics", "sklearn"),
+    ("runs",),
+    ("diagnostics", "sharded", "sklearn"),
+    ("lab",),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

@@ -97,7 +97,7 @@ class Additive(Conditional):
     """A conditional whose law the children enter by sums over their entries.
 
     What some children say can be computed apart from what others say, and from the draw: where
-    the rows are, if these are in shards (:mod:`pymc_nnsteps.distributed.shards`).
+    the rows are, if these are in shards (:mod:`pymc_nnsteps.sharded.shards`).
     """
 
     @abstractmethod

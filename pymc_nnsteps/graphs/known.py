@@ -40,12 +40,14 @@ def kind_of(rv: Variable) -> type:
     Examples
     --------
     >>> import pymc as pm
+    >>> import pytensor.tensor as pt
     >>> from pytensor.tensor.random.basic import NormalRV
     >>> kind_of(pm.Normal.dist()).__name__
     'NormalRV'
     >>> class Tempered(NormalRV):
     ...     pass
-    >>> kind_of(Tempered()(0, 1, rng=pm.pytensorf.shared_rng(), return_next_rng=True)[1]).__name__
+    >>> rng = pt.random.shared_rng(seed=0)
+    >>> kind_of(Tempered()(0, 1, rng=rng, return_next_rng=True)[1]).__name__
     'Unknown'
     """
     if rv.owner is None:

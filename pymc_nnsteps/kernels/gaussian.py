@@ -17,8 +17,7 @@ and what y says of u is :math:`\exp(u^T B^T e - \tfrac12 |B u|^2)` with the *whi
 :math:`B = U^{-T} C` and response :math:`e = U^{-T} y`: no difference of large matrices anywhere
 (in the notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`).
 
-All arrays of a call have one floating-point type. All kernels stand in one file, for the reason
-that :mod:`pymc_nnsteps.random.kernels` gives.
+All arrays of a call have one floating-point type.
 """
 
 import math

@@ -114,7 +114,7 @@ def calls() -> Any:
 @functools.cache
 def digest() -> str:
     """A name that changes with the text of any kernel, and of what translates them."""
-    files = [*HERE.glob("*.py"), *HERE.glob("*.hpp"), *HERE.parent.glob("random/kernels.py")]
+    files = [*HERE.glob("*.py"), *HERE.glob("*.hpp"), *HERE.parent.glob("random/*.py")]
     return native.digest("".join(file.read_text() for file in sorted(files)))
 
 

@@ -71,6 +71,10 @@ OPERATORS = {
 }
 
 
+LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+"""Statements that nothing follows."""
+
+
 class UntranslatableError(NotImplementedError):
     """What a kernel does that this module does not know."""
 
@@ -123,6 +127,46 @@ def _constant(name: str, value: Any) -> str:
     return f"static const auto {name} = std::make_tuple({', '.join(map(number, value))});"
 
 
+def always_set(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that have a value after these statements whichever branches are taken."""
+    names: set[str] = set()
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets):
+                names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            case ast.If(_, body, orelse):
+                ways = [way for way in (body, orelse) if not (way and isinstance(way[-1], LEAVES))]
+                names |= set.intersection(*map(always_set, ways)) if ways else set()
+    return names
+
+
+def read_first(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that these statements may read the value of before they set it."""
+    names: set[str] = set()
+    known: set[str] = set()
+    for statement in statements:
+        match statement:
+            case ast.If(test, body, orelse):
+                read = _read(test) | read_first(body) | read_first(orelse)
+            case ast.While(test, body):
+                read = _read(test) | read_first(body)
+            case ast.For(target, over, body):
+                own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+                read = _read(over) | (read_first(body) - own)
+            case ast.AugAssign(ast.Name(name)):
+                read = _read(statement) | {name}
+            case _:
+                read = _read(statement)
+        names |= read - known
+        known |= always_set([statement])
+    return names
+
+
+def _read(node: ast.AST) -> set[str]:
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return {n.id for n in names if isinstance(n.ctx, ast.Load)}
+
+
 class Translation:
     """One function.
 
@@ -145,7 +189,7 @@ class Translation:
         self._tree = tree
         self._globals = function.__globals__
         self._known: list[set[str]] = [set()]
-        self._n_own = 0
+        self._n_own = self._n_loops = 0
         self.needed: dict[str, Any] = {}
 
     def text(self) -> str:
@@ -205,12 +249,25 @@ class Translation:
             ]
             return "{\n" + first + "".join(texts) + "}\n"
 
+    def _body(self, statements: Sequence[ast.stmt], first: str = "") -> str:
+        """Of a loop."""
+        self._n_loops += 1
+        text = self._block(statements, first)
+        self._n_loops -= 1
+        return text
+
     def _set_within(self, node: ast.stmt, later: Sequence[ast.stmt]) -> str:
-        """Declare what a branch or loop sets first and statements after it use."""
+        """Declare what a branch or loop sets first and statements after it use.
+
+        Raises
+        ------
+        UntranslatableError
+            If a branch within a loop need not set it: in Python it would be that of the last round.
+        """
         if not isinstance(node, ast.If | ast.While | ast.For):
             return ""
-        used = {n.id for part in later for n in ast.walk(part) if isinstance(n, ast.Name)}
-        declared = ""
+        used = read_first(later)
+        declared, declared_names = "", set[str]()
         for part in ast.walk(node):
             match part:
                 case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
@@ -226,6 +283,11 @@ class Translation:
                     with contextlib.suppress(UntranslatableError):
                         kind = f"std::decay_t<decltype({form.format(self._value(value))})>"
                         declared += f"{kind} {self._declare(target.id)}{{}};\n"
+                        declared_names.add(target.id)
+        if self._n_loops and (unsure := sorted(declared_names - always_set([node]))):
+            raise UntranslatableError(
+                f"set {', '.join(unsure)} before the loop of the kernel {self._tree.name}"
+            )
         return declared
 
     def _statement(self, node: ast.stmt) -> str:
@@ -249,7 +311,7 @@ class Translation:
                 otherwise = f"else {self._block(orelse)}" if orelse else ""
                 return f"if ({self._value(test)}) {self._block(body)}{otherwise}"
             case ast.While(test, body):
-                return f"while ({self._value(test)}) {self._block(body)}"
+                return f"while ({self._value(test)}) {self._body(body)}"
             case ast.For():
                 return self._loop(node)
             case ast.AugAssign(target, operator, value):
@@ -275,7 +337,7 @@ class Translation:
                         f"for (Int {i} = {begin}, {end} = {stop}; {i} {sign} {end}; {i} += {step})"
                     )
                     self._known[-1].add(name)
-                    return f"{head} {self._block(node.body)}"
+                    return f"{head} {self._body(node.body)}"
             case target, ast.Call(ast.Name("enumerate"), [array]):
                 assert isinstance(target, ast.Tuple)
                 index, entry = target.elts
@@ -286,7 +348,7 @@ class Translation:
             first = self._assign(index, i) if index else ""
             first += self._assign(entry, f"at({over}, {i})")
             head = f"for (Int {i} = 0; {i} < len({over}); {i}++)"
-            body = self._block(node.body, first)
+            body = self._body(node.body, first)
             return f"{{ auto {over} = {self._value(array)};\n{head} {body}}}\n"
 
     def _augment(self, target: ast.expr, operator: ast.operator, value: ast.expr) -> str:

@@ -28,9 +28,12 @@ def assign(
     initvals: Any,
     init: str,
     compile_kwargs: Mapping[str, Any] | None,
-    step_kwargs: Mapping[str, Any],
+    kwargs: Mapping[str, Any],
 ) -> tuple[Step, int, Sequence[PointType]]:
     """One step for all variables, the number of draws that tune it, and where chains begin.
+
+    Arguments have the names that :func:`pymc.sample` gives them, by which
+    :mod:`~pymc_nnsteps.steps.assignment` knows what was asked for.
 
     Raises
     ------
@@ -42,7 +45,7 @@ def assign(
     points: Sequence[PointType]
     steps: Any
     if not provided and len(selected) == 1 and issubclass(next(iter(selected)), NUTS):
-        kwargs = dict(step_kwargs)
+        rest = dict(kwargs)
         points, steps = init_nuts(
             init=init,
             chains=chains,
@@ -52,8 +55,8 @@ def assign(
             tune=tune,
             initvals=initvals,
             compile_kwargs=options,
-            **kwargs.pop("nuts", {}),
-            **kwargs,
+            **rest.pop("nuts", {}),
+            **rest,
         )
     else:
         places = make_initial_point_fns_per_chain(
@@ -64,7 +67,7 @@ def assign(
             model,
             steps=provided,
             selected_steps=selected,
-            step_kwargs=dict(step_kwargs),
+            step_kwargs=dict(kwargs),
             initial_point=points[0],
             compile_kwargs=options,
         )

@@ -18,6 +18,7 @@ from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.networks import needs_gibbs, networks_of, once_per_model
@@ -27,9 +28,6 @@ _enabled = True
 
 SAMPLER = "pymc.sampling.mcmc"
 """Module of the functions whose calls are looked at."""
-
-ALIKE = "sample_distributed", "pymc_nnsteps.distributed.sampling"
-"""A function that assigns steps as :func:`pymc.sample` does, given arguments of the same names."""
 
 
 def set_auto_assign(enabled: bool) -> None:
@@ -76,7 +74,9 @@ def moves(rv: TensorVariable) -> bool:
     model = _model_to_sample()
     if model is None or rv not in networks_of(model).functional or needs_gibbs(model, rv):
         return False
-    if _asks_for_nuts(locals_of("sample", SAMPLER) or locals_of(*ALIKE)):
+    if _asks_for_nuts(
+        locals_of("sample", SAMPLER) or locals_of(assign.__name__, assign.__module__)
+    ):
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]

@@ -22,10 +22,10 @@ import pymc as pm
 import pytensor
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed.crew import Crew, group_size
-from pymc_nnsteps.distributed.rounds import rounds_of
-from pymc_nnsteps.distributed.sharded import sweep
-from pymc_nnsteps.distributed.shards import Instructions, Load, Shared
+from pymc_nnsteps.sharded.pool import ShardPool, group_size
+from pymc_nnsteps.sharded.rounds import rounds_of
+from pymc_nnsteps.sharded.sampling import sweep
+from pymc_nnsteps.sharded.shards import Instructions, Load, Shared
 from tests.benchmarks.memory import peak_memory
 from tests.benchmarks.timing import run_program
 
@@ -151,12 +151,12 @@ def local(n_obs: int) -> tuple[float, float, float]:
     begun([partial(rows, 1000, 0)], None)  # what compilation takes
     before = _memory("VmRSS")
     n_shards = max(n_obs // 250_000, 1)
-    shared, crew = begun([partial(rows, n_obs // n_shards, i) for i in range(n_shards)], None)
+    shared, pool = begun([partial(rows, n_obs // n_shards, i) for i in range(n_shards)], None)
     _forget_peak()
     changed, times = {}, []
     for _ in range(SWEEPS):
         start = time.process_time()
-        changed = sweep(crew, shared, changed)
+        changed = sweep(pool, shared, changed)
         times.append(time.process_time() - start)
     return _result(n_obs, times, before)
 
@@ -173,16 +173,16 @@ def _forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def begun(loads: Sequence[Load], client: Any) -> tuple[Shared, Crew]:
+def begun(loads: Sequence[Load], client: Any) -> tuple[Shared, ShardPool]:
     """A chain that has begun."""
     model = network(1000)
     names = ("inputs", "targets")
     planned = rounds_of(model, names)
-    crew = Crew(Instructions.of(model, planned, names), loads, client, recoverable=False)
+    pool = ShardPool(Instructions.of(model, planned, names), loads, client, recoverable=False)
     shared = Shared(model, planned)
     shared.begin(0)
-    crew.begin(list(range(len(loads))), shared.natural())
-    return shared, crew
+    pool.begin(list(range(len(loads))), shared.natural())
+    return shared, pool
 
 
 def _memory(name: str) -> float:
@@ -201,15 +201,15 @@ def dask(n_workers: int, n_obs: int) -> tuple[float, float, float]:
         Client(cluster) as client,
     ):
         loads = [partial(rows, n_obs // n_workers, i) for i in range(n_workers)]
-        shared, crew = begun(loads, client)
-        changed, found = sweep(crew, shared, {}), []
-        before = _busy(crew)
+        shared, pool = begun(loads, client)
+        changed, found = sweep(pool, shared, {}), []
+        before = _busy(pool)
         for _ in range(REPEATS):
             start = time.perf_counter()
             for _ in range(SWEEPS):
-                changed = sweep(crew, shared, changed)
+                changed = sweep(pool, shared, changed)
             seconds = time.perf_counter() - start
-            after = _busy(crew)
+            after = _busy(pool)
             busy = max(b - a for a, b in zip(before, after, strict=True))
             found.append((seconds / SWEEPS, busy / SWEEPS))
             before = after
@@ -218,10 +218,10 @@ def dask(n_workers: int, n_obs: int) -> tuple[float, float, float]:
     return seconds, busy, memory
 
 
-def _busy(crew: Crew) -> list[float]:
-    for member in crew.members:
+def _busy(pool: ShardPool) -> list[float]:
+    for member in pool.members:
         member.send("time")
-    return [member.receive() for member in crew.members]
+    return [member.receive() for member in pool.members]
 
 
 if __name__ == "__main__":

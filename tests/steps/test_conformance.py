@@ -15,8 +15,8 @@ from pymc.step_methods.compound import Competence
 from pytensor.compile.sharedvalue import SharedVariable
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed.runs import restore, state_of
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.runs.run import restore, state_of
 from tests.cases import quick
 from tests.steps.cases import CASES, assert_same, run
 from tests.zoo import X, bow_tie_network

@@ -20,6 +20,8 @@ Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural N
 Section 2; Hron et al., *Wide Bayesian Neural Networks Have a Simple Weight Posterior* (2022).
 """
 
+from copy import copy
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -204,8 +206,8 @@ def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] 
         and not isinstance(variable, SharedVariable)
         for variable in fgraph.inputs
     )
-    properties = {name: getattr(node.op, name) for name in node.op.__props__}
-    plain = type(node.op)(**{**properties, "name": type(node.op).name})
+    plain = copy(node.op)
+    del plain.name  # that of its class is not marked
     rng, drawn = plain.make_node(*node.inputs).outputs
     return [rng, refused(drawn, False) if is_given else drawn]
 

@@ -23,9 +23,13 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.diagnostics.merging import merging
 from pymc_nnsteps.diagnostics.table import Tabulated
-from pymc_nnsteps.distributed.fingerprint import (
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.lab.merging import merging
+from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
     RunFile,
     constants_of,
@@ -33,11 +37,7 @@ from pymc_nnsteps.distributed.fingerprint import (
     numbers,
     steps_in_words,
 )
-from pymc_nnsteps.distributed.places import writing
-from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
-from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.runs.writing import writing
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.variables import as_tensor
 

@@ -28,8 +28,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
-from pymc_nnsteps.distributed.places import digest, read, write
-from pymc_nnsteps.distributed.tasks import COMPILING, QUICK
+from pymc_nnsteps.runs.tasks import COMPILING, QUICK
+from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.steps.assigned import Step
 
 DECISIVE = ("python", "pymc_nnsteps", "pymc", "pytensor", "floatX")

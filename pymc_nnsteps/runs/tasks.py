@@ -10,7 +10,7 @@ from uuid import uuid4
 from pymc.progress_bar import create_simple_progress
 from pytensor.compile.mode import Mode
 
-from pymc_nnsteps.distributed.extras import needed
+from pymc_nnsteps.runs.extras import needed
 
 _log = logging.getLogger("pymc.nnsteps")
 

@@ -5,9 +5,9 @@ import time
 
 from pymc.stats.convergence import log_warning_stats
 
-from pymc_nnsteps.distributed.runs import Checkpoint, Run, restore, state_of
-from pymc_nnsteps.distributed.store import Store
-from pymc_nnsteps.distributed.tasks import COMPILING
+from pymc_nnsteps.runs.run import Checkpoint, Run, restore, state_of
+from pymc_nnsteps.runs.store import Store
+from pymc_nnsteps.runs.tasks import COMPILING
 
 
 class _Loaded(threading.local):

@@ -16,7 +16,7 @@ from math import isqrt
 from pathlib import Path
 from typing import Any, Protocol, override
 
-from pymc_nnsteps.distributed.shards import Instructions, Load, OutOfStepError, Shard, Sums, added
+from pymc_nnsteps.sharded.shards import Instructions, Load, OutOfStepError, Shard, Sums, added
 
 PATIENCE = 10.0
 """Seconds after which it is looked whether a worker that does not answer is still there."""
@@ -49,7 +49,7 @@ class Member(Protocol):
         """Go on from there."""
 
 
-class Here:
+class LocalShard:
     """A shard in this process."""
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
@@ -73,7 +73,7 @@ class Here:
         self.shard.restore(file)
 
 
-class There:
+class RemoteShard:
     """A shard on a worker of a Dask cluster.
 
     Parameters
@@ -245,7 +245,7 @@ class RelayedGroup(Group):
     If that fails, each is told directly, and made again if it is lost.
     """
 
-    def __init__(self, client: Any, members: Sequence[There]) -> None:
+    def __init__(self, client: Any, members: Sequence[RemoteShard]) -> None:
         super().__init__(members)
         self._client, self._distant = client, members
         self._of: list[str] = []
@@ -285,7 +285,7 @@ class RelayedGroup(Group):
         return _result(future, self._client, {member.worker for member in self._distant})
 
 
-class Crew:
+class ShardPool:
     """Shards that are sent the same messages.
 
     Parameters
@@ -311,12 +311,12 @@ class Crew:
         starts = range(0, len(shards), size)
         self.members: Sequence[Member]
         if client is None:
-            here = [Here(instructions, load) for load in shards]
+            here = [LocalShard(instructions, load) for load in shards]
             self.members = here
             self._groups = [Group(here[start : start + size]) for start in starts]
         else:
             there = [
-                There(client, instructions, load, index, recoverable)
+                RemoteShard(client, instructions, load, index, recoverable)
                 for index, load in enumerate(shards)
             ]
             self.members = there

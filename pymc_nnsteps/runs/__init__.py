@@ -1,21 +1,17 @@
-"""Past one session and one machine: runs that go on after an interrupt, on one machine or many.
+"""Runs that go on after an interrupt, on one machine or many.
 
 ===============  ==================================================================
 module           its subject
 ===============  ==================================================================
 ``fingerprint``  what tells a run from others
-``places``       one process writes at a time, and what is lost is named
-``runs``         what a run samples, and where a chain stands
+``writing``      one process writes at a time, and what is lost is named
+``run``          what a run samples, and where a chain stands
 ``store``        a run on disk: draws, statistics and checkpoints, in Zarr
 ``chains``       a chain goes on from its checkpoint
 ``tasks``        work in this process or on a Dask cluster, with one progress bar
 ``sampling``     runs begun, gone on with, extended
 ``experiments``  a function at each of many settings
 ``extras``       optional dependencies
-``rounds``       which draws of a sweep are of rows, which are shared, and when
-``shards``       the rows of a shard, and what is drawn once for all of them
-``crew``         shards in this process, or on the workers of a Dask cluster
-``sharded``      chains over shards
 ===============  ==================================================================
 
 Dask and Zarr are optional dependencies, ``pip install "pymc_nnsteps[distributed]"``, and imported

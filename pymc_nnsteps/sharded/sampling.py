@@ -15,15 +15,15 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
-from pymc_nnsteps.distributed.crew import Crew
-from pymc_nnsteps.distributed.extras import require_client
-from pymc_nnsteps.distributed.fingerprint import Fingerprint, RunFile, in_words
-from pymc_nnsteps.distributed.places import writing
-from pymc_nnsteps.distributed.rounds import rounds_of
-from pymc_nnsteps.distributed.shards import Instructions, Load, Point, Shared
-from pymc_nnsteps.distributed.tasks import saying
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.joint.scan import Scan
+from pymc_nnsteps.runs.extras import require_client
+from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words
+from pymc_nnsteps.runs.tasks import saying
+from pymc_nnsteps.runs.writing import writing
+from pymc_nnsteps.sharded.pool import ShardPool
+from pymc_nnsteps.sharded.rounds import rounds_of
+from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shared
 
 RUN = "run.pickle"
 
@@ -175,9 +175,9 @@ def sample_sharded(
         record = None if store is None else _record(Path(store), model, settings)
         run = (record and record.read()) or Run(np.random.SeedSequence(random_seed).entropy)
         instructions = Instructions.of(model, planned, names)
-        crew = Crew(instructions, shards, client, recoverable=record is not None)
+        pool = ShardPool(instructions, shards, client, recoverable=record is not None)
         if record is not None and run.sweep >= 0:
-            crew.restore(record.file.parent, run.number)
+            pool.restore(record.file.parent, run.number)
             shared.restore(run.point, run.rng)
         seeds = np.random.SeedSequence(run.entropy).spawn(chains)
         progress = create_simple_progress(progressbar=progressbar)
@@ -188,27 +188,27 @@ def sample_sharded(
                 if run.sweep < 0:
                     own, *others = seeds[run.chain].spawn(1 + len(shards))
                     shared.begin(own)
-                    crew.begin(others, shared.natural())
+                    pool.begin(others, shared.natural())
                     run.kept.append([])
                     run.sweep = 0
                 while run.sweep < tune + draws:
-                    run.changed = sweep(crew, shared, run.changed)
+                    run.changed = sweep(pool, shared, run.changed)
                     if run.sweep >= tune:
                         run.kept[-1].append(shared.natural())
                     run.sweep += 1
                     progress.update(task, completed=run.chain * (tune + draws) + run.sweep)
                     if record and (run.sweep % every == 0 or run.sweep == tune + draws):
-                        _checkpoint(record, run, crew, shared)
+                        _checkpoint(record, run, pool, shared)
                 run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
     return _as_tree(model, run.kept)
 
 
-def sweep(crew: Crew, shared: Shared, changed: Point) -> Point:
+def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
     """Draw every variable once.
 
     Parameters
     ----------
-    crew : Crew
+    pool : ShardPool
     shared : Shared
     changed : dict from name to array
         Shared variables that have been drawn since the shards were last told.
@@ -219,7 +219,7 @@ def sweep(crew: Crew, shared: Shared, changed: Point) -> Point:
         The same after the sweep.
     """
     for which in range(shared.n_rounds):
-        changed = shared.draw(which, crew.draw(which, changed))
+        changed = shared.draw(which, pool.draw(which, changed))
     return changed
 
 
@@ -230,13 +230,13 @@ def _record(folder: Path, model: pm.Model, settings: Mapping[str, Any]) -> RunFi
     return RunFile(folder / RUN, Fingerprint.of(model, words))
 
 
-def _checkpoint(record: RunFile, run: Run, crew: Crew, shared: Shared) -> None:
+def _checkpoint(record: RunFile, run: Run, pool: ShardPool, shared: Shared) -> None:
     """Write where the shards stand, then where the run does, then remove what is older."""
     folder = record.file.parent
-    run.number, run.point, run.rng = crew.number, shared.point, shared.rng
-    crew.checkpoint(folder)
+    run.number, run.point, run.rng = pool.number, shared.point, shared.rng
+    pool.checkpoint(folder)
     record.write(run)
-    crew.forget_others(folder)
+    pool.forget_others(folder)
 
 
 def _as_tree(model: pm.Model, kept: Sequence[Sequence[Point]]) -> xr.DataTree:

@@ -14,8 +14,9 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import chains, extras, places
-from pymc_nnsteps.distributed.store import Store
+from pymc_nnsteps.runs import chains, extras
+from pymc_nnsteps.runs import writing as stores
+from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.steps import assigned
 
 IN_C = {"compile_kwargs": {"mode": "CVM"}}
@@ -211,7 +212,7 @@ def test_what_is_lost_or_cut_off_is_named(copied):
 
 
 def hold(store, held):
-    with places.writing(store):
+    with stores.writing(store):
         held.set()
         time.sleep(60)
 

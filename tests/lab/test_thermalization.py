@@ -6,8 +6,8 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import places
-from pymc_nnsteps.distributed.tasks import QUICK
+from pymc_nnsteps.runs import writing as stores
+from pymc_nnsteps.runs.tasks import QUICK
 from tests.statistics import Z_LIMIT
 
 RHO = 0.9
@@ -199,7 +199,7 @@ def test_another_experiment_is_not_what_was_kept(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=f"/run holds a run that differs in {message}"):
             run(**options)
-    with places.writing(tmp_path / "run"), pytest.raises(RuntimeError, match="another process"):
+    with stores.writing(tmp_path / "run"), pytest.raises(RuntimeError, match="another process"):
         run()
     with model:
         pm.set_data({"inputs": 2 * np.eye(2)})

@@ -8,13 +8,15 @@ import pytest
 from distributed import Client, LocalCluster
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed import crew, places, sharded
-from pymc_nnsteps.distributed.crew import Crew
-from pymc_nnsteps.distributed.rounds import rounds_of
-from pymc_nnsteps.distributed.sharded import sample_sharded
-from pymc_nnsteps.distributed.shards import Instructions, Shard, Shared
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.runs import writing as stores
+from pymc_nnsteps.sharded import pool as pools
+from pymc_nnsteps.sharded import sampling
+from pymc_nnsteps.sharded.pool import ShardPool
+from pymc_nnsteps.sharded.rounds import rounds_of
+from pymc_nnsteps.sharded.sampling import sample_sharded
+from pymc_nnsteps.sharded.shards import Instructions, Shard, Shared
 from pymc_nnsteps.steps.sweep import Sweep
 from tests.cases import half
 from tests.statistics import bonferroni_limit
@@ -70,10 +72,10 @@ def split(y, n_shards):
     ]
 
 
-def crew_of(model, shards, scan="sequential"):
+def pool_of(model, shards, scan="sequential"):
     planned = rounds_of(model, NAMES, scan)
     instructions = Instructions.of(model, planned, NAMES)
-    return Shared(model, planned), Crew(instructions, shards, None, recoverable=False)
+    return Shared(model, planned), ShardPool(instructions, shards, None, recoverable=False)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +85,10 @@ def crew_of(model, shards, scan="sequential"):
 def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     build, y = CASES[case]
     model = build(X, y)
-    shared, crew = crew_of(build(X[20:50], y[20:50]), split(y, 1), scan)
-    [member] = crew.members
+    shared, pool = pool_of(build(X[20:50], y[20:50]), split(y, 1), scan)
+    [member] = pool.members
     shared.begin(0)
-    crew.begin([1], shared.natural())
+    pool.begin([1], shared.natural())
     point = {**member.shard.point, **shared.point}
 
     planned = rounds_of(model, NAMES, scan)
@@ -99,7 +101,7 @@ def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
         point.update(values)
         for which in range(shared.n_rounds):
             member.shard.rng = shared.rng
-            said = crew.draw(which, changed)
+            said = pool.draw(which, changed)
             shared.rng = member.shard.rng
             changed = shared.draw(which, said)
     member.shard.point.update(changed)
@@ -116,10 +118,10 @@ def linear():
 
 def z_scores_of_linear_posterior(n_draws=2000):
     model, y = linear()
-    shared, crew = crew_of(model, split(y, 3))
+    shared, pool = pool_of(model, split(y, 3))
     shared.begin(0)
-    crew.begin([1, 2, 3], shared.natural())
-    said = crew.draw(0, {})
+    pool.begin([1, 2, 3], shared.natural())
+    said = pool.draw(0, {})
     draws = []
     for _ in range(n_draws):
         shared.draw(0, said)
@@ -156,17 +158,17 @@ class Sharded:
     """Sweeps over shards as a step of a whole model, for Geweke's test."""
 
     def __init__(self, model, shards):
-        self.shared, self.crew = crew_of(model, shards)
+        self.shared, self.pool = pool_of(model, shards)
         self.sizes = np.cumsum([len(shard["inputs"]) for shard in shards])[:-1]
         self.model = model
 
     def setup_chain(self, rng, tune, draws):
         self.shared.begin(int(rng.integers(2**31)))
-        seeds = rng.integers(2**31, size=len(self.crew.members))
-        self.crew.begin(list(seeds), self.shared.natural())
+        seeds = rng.integers(2**31, size=len(self.pool.members))
+        self.pool.begin(list(seeds), self.shared.natural())
 
     def step(self, point):
-        shards = [member.shard for member in self.crew.members]
+        shards = [member.shard for member in self.pool.members]
         shared = {name: point[name] for name in self.shared.point}
         rows = {name: value for name, value in point.items() if name not in shared}
         rows["targets"] = self.model["targets"].get_value()
@@ -180,7 +182,7 @@ class Sharded:
             for each in shard._rounds:
                 each._compiled.refresh_if_data_changed()
         self.shared.point.update(shared)
-        changed = sharded.sweep(self.crew, self.shared, shared)
+        changed = sampling.sweep(self.pool, self.shared, shared)
         assert changed.keys() <= shared.keys()
         drawn = {
             name: np.concatenate([shard.point[name] for shard in shards])
@@ -217,14 +219,14 @@ def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
     assert expected.posterior["W1"].dims == ("chain", "draw", "hidden1", "feature")
     sweeps = []
 
-    def until(crew, shared, changed):
+    def until(pool, shared, changed):
         if len(sweeps) == 38:
             raise KeyboardInterrupt
         sweeps.append(None)
-        return original(crew, shared, changed)
+        return original(pool, shared, changed)
 
-    original = sharded.sweep
-    monkeypatch.setattr(sharded, "sweep", until)
+    original = sampling.sweep
+    monkeypatch.setattr(sampling, "sweep", until)
     with pytest.raises(KeyboardInterrupt):
         sample_sharded(model, shards, **options, store=tmp_path, checkpoint_every=7)
     monkeypatch.undo()
@@ -238,7 +240,7 @@ def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
         sample_sharded(steeper, shards, **options, store=tmp_path)
     with pytest.raises(ValueError, match="holds a run with other rows in a shard"):
         sample_sharded(model, shards[::-1], **options, store=tmp_path)
-    with places.writing(tmp_path), pytest.raises(RuntimeError, match="another process is writing"):
+    with stores.writing(tmp_path), pytest.raises(RuntimeError, match="another process is writing"):
         sample_sharded(model, shards, **options, store=tmp_path)
     for file in sorted(tmp_path.glob("*.pickle"), reverse=True):
         file.write_bytes(file.read_bytes()[:-1])
@@ -279,8 +281,8 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
             rounds.append(None)
             return original(self, which, changed)
 
-        original = Crew.draw
-        monkeypatch.setattr(Crew, "draw", disturbed)
+        original = ShardPool.draw
+        monkeypatch.setattr(ShardPool, "draw", disturbed)
         idata = sample_sharded(model, shards, client, **options, store=tmp_path, checkpoint_every=7)
     assert len(rounds) == 50
     assert_same_draws(idata, expected)
@@ -292,8 +294,8 @@ def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_pat
     model, _, options, _ = network
     options = {**options, "draws": 8, "tune": 0, "chains": 1}
     apart = sample_sharded(model, split(Y, 4), **options)
-    monkeypatch.setattr(crew, "GROUPED_FROM", 4)
-    monkeypatch.setattr(crew, "PATIENCE", 2.0)
+    monkeypatch.setattr(pools, "GROUPED_FROM", 4)
+    monkeypatch.setattr(pools, "PATIENCE", 2.0)
     expected = sample_sharded(model, split(Y, 4), **options)
     for name, draws in apart.posterior.items():
         np.testing.assert_allclose(expected.posterior[name], draws, rtol=1e-6)
@@ -316,8 +318,8 @@ def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_pat
                 cluster.sync(worker.close)
             return original(self, which, changed)
 
-        original = Crew.draw
-        monkeypatch.setattr(Crew, "draw", disturbed)
+        original = ShardPool.draw
+        monkeypatch.setattr(ShardPool, "draw", disturbed)
         idata = sample_sharded(model, split(Y, 4), client, **options, store=tmp_path)
     assert_same_draws(idata, expected)
     first, *_, last = relays[1:]
@@ -325,7 +327,7 @@ def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_pat
 
 
 def test_groups_are_as_many_as_their_shards():
-    assert [crew.group_size(n) for n in (1, 4, 15, 16, 100, 256)] == [1, 1, 1, 4, 10, 16]
+    assert [pools.group_size(n) for n in (1, 4, 15, 16, 100, 256)] == [1, 1, 1, 4, 10, 16]
 
 
 def test_bad_input_is_named():

@@ -12,8 +12,8 @@ import pytest
 from pymc.step_methods import CompoundStep
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed.fingerprint import Fingerprint, numbers, steps_in_words
-from pymc_nnsteps.distributed.tasks import QUICK
+from pymc_nnsteps.runs.fingerprint import Fingerprint, numbers, steps_in_words
+from pymc_nnsteps.runs.tasks import QUICK
 from tests.zoo import ZOO
 
 X = np.linspace(-1, 2, 12).reshape(4, 3)
@@ -71,7 +71,7 @@ def of_the_zoo():
 def test_models_are_the_same_in_another_process():
     """Where sets have another order."""
     code = (
-        "import json; from tests.distributed.test_fingerprint import of_the_zoo; "
+        "import json; from tests.runs.test_fingerprint import of_the_zoo; "
         "print(json.dumps(of_the_zoo()))"
     )
     done = subprocess.run(

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.distributed.extras import needed
-from pymc_nnsteps.distributed.fingerprint import Fingerprint
-from pymc_nnsteps.distributed.places import damaged, digest, sealed, unsealed
-from pymc_nnsteps.distributed.runs import Checkpoint, Run
+from pymc_nnsteps.runs.extras import needed
+from pymc_nnsteps.runs.fingerprint import Fingerprint
+from pymc_nnsteps.runs.run import Checkpoint, Run
+from pymc_nnsteps.runs.writing import damaged, digest, sealed, unsealed
 
 CHECKPOINTS, RUN = "checkpoints", "run"
 

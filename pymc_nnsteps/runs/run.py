@@ -20,8 +20,8 @@ from pymc.step_methods.compound import flatten_steps
 from pymc.step_methods.state import WithSamplingState
 from pymc.util import RandomGenerator, get_random_generator
 
-from pymc_nnsteps.distributed.fingerprint import Fingerprint, steps_in_words
-from pymc_nnsteps.distributed.tasks import COMPILING
+from pymc_nnsteps.runs.fingerprint import Fingerprint, steps_in_words
+from pymc_nnsteps.runs.tasks import COMPILING
 from pymc_nnsteps.steps.assigned import Step, assign
 
 

@@ -11,8 +11,8 @@ from uuid import uuid4
 import numpy as np
 import pandas as pd
 
-from pymc_nnsteps.distributed import tasks
-from pymc_nnsteps.distributed.extras import require_client
+from pymc_nnsteps.runs import tasks
+from pymc_nnsteps.runs.extras import require_client
 
 
 def experiments(

@@ -25,12 +25,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, Shapes
-from pymc_nnsteps.distributed.places import digest, read, write
-from pymc_nnsteps.distributed.rounds import Rounds
-from pymc_nnsteps.distributed.tasks import COMPILING, QUICK
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
+from pymc_nnsteps.runs.tasks import COMPILING, QUICK
+from pymc_nnsteps.runs.writing import digest, read, write
+from pymc_nnsteps.sharded.rounds import Rounds
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow
 

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.distributed.rounds import rounds_of
+from pymc_nnsteps.sharded.rounds import rounds_of
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(6, 3))

@@ -1,0 +1,11 @@
+"""Chains over rows that are split into shards, in one process or on many machines.
+
+============  =================================================================
+module        its subject
+============  =================================================================
+``rounds``    which draws of a sweep are of rows, which are shared, and when
+``shards``    the rows of a shard, and what is drawn once for all of them
+``pool``      shards in this process, or on the workers of a Dask cluster
+``sampling``  chains over shards
+============  =================================================================
+"""
