@@ -43,7 +43,8 @@ def log_likelihood(
     The latent variables of a row (pre- and post-activations, gates, utilities) are integrated out,
     so that ``az.loo`` and ``az.compare`` tell how well a model predicts a row that it has not seen:
     given latent variables that were fitted to the row, its likelihood means nothing. They need not
-    be stored.
+    be stored. Effects of groups are none of a row's: the likelihood is that of one more row of a
+    group that is known.
 
     This is exact for networks whose hidden layers have no noise, and for all noise that enters the
     observed variable's mean (or its utility) linearly: that of post-activations before the last

@@ -144,13 +144,11 @@ def _new_entries(
 ) -> NDArray[Any]:
     """Entries along the first axis of a variable, drawn given each draw of its parents."""
     op = variable.owner.op
-    transform, default = model.rvs_to_transforms[variable], None
-    if isinstance(op, RandomVariable):
-        default = _default_transform(op, variable)
     if (
         not isinstance(op, RandomVariable)
+        or op.ndim_supp == variable.ndim
         or has_foreign_density(variable)
-        or type(transform) is not type(default)
+        or not _has_default_transform(model, variable)
         or potential_on(model, variable) is not None
     ):
         raise ValueError(
@@ -181,3 +179,9 @@ def _new_entries(
         rng, entries = function(rng, *(each[draw] for each in draws))
         found.append(entries)
     return np.stack(found)
+
+
+def _has_default_transform(model: pm.Model, variable: TensorVariable) -> bool:
+    """Whether a variable's values are all of its distribution's support."""
+    default = _default_transform(variable.owner.op, variable)
+    return type(model.rvs_to_transforms[variable]) is type(default)

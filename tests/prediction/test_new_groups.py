@@ -111,6 +111,10 @@ def with_potential(x, group):
     return a[group]
 
 
+def process(x, group):
+    return pm.MvNormal("a", np.zeros(N_GROUPS), 0.5 + 0.5 * np.eye(N_GROUPS))[group]
+
+
 def of_parents(x, group):
     return pm.Normal("a", pm.Normal("mu", shape=2)[np.array([0, 1, 1, 0])], 1)[group]
 
@@ -139,6 +143,7 @@ def centred_afterwards(x, group):
         (zero_sum, "a is ZeroSumNormal, of which entries of new groups are not known to be"),
         (cut_off, "a is Normal, of which entries of new groups are not known to be independent"),
         (with_potential, "a is Normal, of which entries of new groups are not known to be ind"),
+        (process, "a is MultivariateNormal, of which entries of new groups are not known to be"),
         (of_parents, "a has another law for each group, which new groups have none of"),
         (nested, "X_new picks entries of .* that are of new groups, which have no law of their"),
         (explained, "of Add that are of new groups, .* pairs rows with entries of level"),
