@@ -113,7 +113,6 @@ def by_gibbs(
     model: pm.Model, X_test: np.ndarray, y_test: np.ndarray, settings: dict, seed: int
 ) -> dict[str, float]:
     """Scores and mixing of chains."""
-    kept = [v.name for v in model.free_RVs if not v.name.startswith(("gamma", "a"))]
     with model:
         step = nns.Gibbs()
         start = time.process_time()
@@ -123,7 +122,7 @@ def by_gibbs(
             chains=settings["chains"],
             cores=1,
             step=step,
-            var_names=kept,
+            var_names=nns.without_latents(),
             random_seed=seed,
             progressbar=False,
             quiet=True,

@@ -38,14 +38,13 @@ def main() -> None:
     for name, build in NETWORKS.items():
         print(f"{name}: {len(train[0])} images, {arguments.sweeps} sweeps")
         model, new = build(*train), images[held_out]
-        weights = [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
         with model:
             idata = pm.sample(
                 arguments.sweeps,
                 tune=0,
                 chains=1,
                 random_seed=SEED,
-                var_names=weights,
+                var_names=nns.without_latents(),
                 compute_convergence_checks=False,
             )
         rows = new if name == "convolutional" else new.reshape(len(new), -1)

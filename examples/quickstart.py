@@ -57,7 +57,7 @@ def main() -> None:
             chains=4,
             cores=2,
             random_seed=SEED,
-            var_names=["W1", "b1", "W2", "b2"],
+            var_names=nns.without_latents(),
             compute_convergence_checks=False,  # of weights; function values are checked below
         )
 

@@ -29,7 +29,12 @@ from pymc_nnsteps.models import (
     one_hot,
     wide_mlp,
 )
-from pymc_nnsteps.prediction import log_likelihood, partial_dependence, predict
+from pymc_nnsteps.prediction import (
+    log_likelihood,
+    partial_dependence,
+    predict,
+    without_latents,
+)
 from pymc_nnsteps.rejection import rejection_sample
 from pymc_nnsteps.runs.experiments import experiments
 from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
@@ -84,6 +89,7 @@ __all__ = [
     "thermalize",
     "verify",
     "wide_mlp",
+    "without_latents",
 ]
 
 for step in (HMC, Gibbs):

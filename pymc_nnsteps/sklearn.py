@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_nnsteps.arguments import positive_number, require_choice
 from pymc_nnsteps.models import bow_tie, hierarchical_mlp, intermediate_noise_mlp
-from pymc_nnsteps.prediction import predict
+from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
 
 try:
@@ -96,18 +96,13 @@ class _Network(BaseEstimator):
         )
         with pm.Model(model=None) as self.model_:
             BUILDERS[self.network](inputs, y, **options, **(self.options or {}))
-            dims = self.model_.named_vars_to_dims
             self.idata_ = pm.sample(
                 draws=self.draws,
                 tune=self.tune,
                 chains=self.chains,
                 cores=effective_n_jobs(self.n_jobs),
                 random_seed=self._sampling_seed,
-                var_names=[
-                    variable.name
-                    for variable in self.model_.unobserved_RVs
-                    if "obs" not in dims.get(variable.name, ())
-                ],
+                var_names=without_latents(self.model_),
                 compute_convergence_checks=False,
                 progressbar=self.verbose,
                 quiet=not self.verbose,

@@ -53,6 +53,7 @@ NAMES = {
     "teacher_student",
     "thermalize",
     "wide_mlp",
+    "without_latents",
 }
 
 

@@ -19,12 +19,13 @@ QUANTILES = (0.25, 0.5, 0.75, 0.95)
 
 def rhat_over_time(
     idata: Any,
-    X: ArrayLike | pd.DataFrame,
+    X: ArrayLike | pd.DataFrame | dict[Any, Any],
     *,
     block: int = 50,
     method: str = "identity",
     model: pm.Model | None = None,
     inputs: str | None = None,
+    output: str | None = None,
 ) -> xr.Dataset:
     """R-hat of a network's function values in successive blocks of draws.
 
@@ -36,14 +37,15 @@ def rhat_over_time(
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample`` with several chains, or its posterior.
-    X : array_like or table, shape (n_obs, n_features)
-        Inputs at which functions are compared, best those that no chain has been fitted to.
+    X : array_like or table, shape (n_obs, n_features), or dict
+        Inputs at which functions are compared, as for :func:`~pymc_nnsteps.predict`; best those
+        that no chain has been fitted to.
     block : int
         Draws per block, four or more. Draws after the last full block are left out.
     method : str
         Kind of R-hat, as for ``arviz.rhat``: "identity" is the classical one of the source,
         "rank" that of :func:`~pymc_nnsteps.diagnose`.
-    model, inputs
+    model, inputs, output
         As for :func:`~pymc_nnsteps.predict`.
 
     Returns
@@ -94,7 +96,7 @@ def rhat_over_time(
             f"idata must have at least block={block} draws in each chain; it has "
             f"{posterior.sizes['draw']}."
         )
-    f = function_values("X", posterior, X, model, inputs)
+    f = function_values("X", posterior, X, model, inputs, output=output)
     require_finite(f.to_dataset())
     f = f.isel(draw=slice(n_blocks * block))
     ends = f["draw"].values[block - 1 :: block]

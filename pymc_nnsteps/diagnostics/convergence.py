@@ -105,10 +105,11 @@ class Diagnosis(Tabulated):
 
 def diagnose(
     idata: Any,
-    X: ArrayLike | pd.DataFrame,
+    X: ArrayLike | pd.DataFrame | dict[Any, Any],
     *,
     model: pm.Model | None = None,
     inputs: str | None = None,
+    output: str | None = None,
 ) -> Diagnosis:
     """Judge chains by what the network computes: R-hat and effective sample size.
 
@@ -121,9 +122,9 @@ def diagnose(
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample`` with several chains, or its posterior.
-    X : array_like or table, shape (n_obs, n_features)
-        Inputs at which function values are compared.
-    model, inputs
+    X : array_like or table, shape (n_obs, n_features), or dict
+        Inputs at which function values are compared; as for :func:`~pymc_nnsteps.predict`.
+    model, inputs, output
         As for :func:`~pymc_nnsteps.predict`.
 
     Returns
@@ -131,7 +132,8 @@ def diagnose(
     Diagnosis
         Prints as a table with one row per quantity:
 
-        - ``f``, the function values at ``X`` (:func:`~pymc_nnsteps.predict`);
+        - ``f``, or the name of the output, the function values at ``X``
+          (:func:`~pymc_nnsteps.predict`);
         - ``log_likelihood``, of all data given the free variables, if the trace has a group of
           this name or all the variables that it depends on (then of the data that the model has
           now);
@@ -178,7 +180,7 @@ def diagnose(
     from arviz_stats import sampling_diagnostics as arviz
 
     model, posterior = opened(idata, model, n_chains=2)
-    quantities = {"f": function_values("X", idata, X, model, inputs)}
+    quantities = {output or "f": function_values("X", idata, X, model, inputs, output=output)}
     log_likelihood = _log_likelihood(idata, posterior, model)
     if log_likelihood is not None:
         quantities["log_likelihood"] = log_likelihood

@@ -4,8 +4,6 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 ``.viz`` holds its parts, and ``backend`` is any that ``arviz_plots`` has.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
@@ -14,17 +12,14 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pytensor.tensor.sharedvar import TensorSharedVariable
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
-from pymc_nnsteps.kernels.compiling import c_by_default, drawing
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
-from pymc_nnsteps.prediction.forward import forward_pass
-from pymc_nnsteps.prediction.new_inputs import function_values, input_container
-from pymc_nnsteps.prediction.posterior import others_of, posterior_of, sampled_rows
+from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
+from pymc_nnsteps.prediction.posterior import others_of, posterior_of
+from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 SHOWN = 4
 """Panels of function values that are shown of many."""
@@ -37,10 +32,11 @@ Kind = Literal["response", "function"]
 
 def plot_functions(
     idata: Any,
-    X: ArrayLike | pd.DataFrame,
+    X: ArrayLike | pd.DataFrame | dict[Any, Any],
     *,
     model: pm.Model | None = None,
     inputs: str | None = None,
+    output: str | None = None,
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
@@ -50,9 +46,9 @@ def plot_functions(
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior.
-    X : array_like or table, shape (n_obs, n_features)
-        Inputs; the first four panels are shown.
-    model, inputs
+    X : array_like or table, shape (n_obs, n_features), or dict
+        Inputs, as for :func:`~pymc_nnsteps.predict`; the first four panels are shown.
+    model, inputs, output
         As for :func:`~pymc_nnsteps.predict`.
     backend : str
     **options
@@ -82,7 +78,7 @@ def plot_functions(
     """
     import arviz_plots
 
-    f = function_values("X", idata, X, model_or_context(model), inputs)
+    f = function_values("X", idata, X, model_or_context(model), inputs, output=output)
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.assign_coords({dim: f[dim] for dim in ("obs", "output")})
     tree = xr.DataTree.from_dict({"posterior": f.to_dataset()})
@@ -157,7 +153,7 @@ def plot_predictions(
     idata: Any,
     *,
     feature: int | str = 0,
-    output: int = 0,
+    output: int | str = 0,
     kind: Kind = "response",
     model: pm.Model | None = None,
     inputs: str | None = None,
@@ -167,8 +163,10 @@ def plot_predictions(
 ) -> Any:
     """Plot predictive bands over one input, with the data; other inputs are at their medians.
 
-    The data are those that the model was sampled with, which the result of ``pm.sample`` has
-    stored; with the posterior alone, those that the model holds at present.
+    So are data that go with the rows of the inputs; of whole numbers, such as the group of each
+    row, it is a value that they have. The data are those that the model was sampled with, which the
+    result of ``pm.sample`` has stored; with the posterior alone, those that the model holds at
+    present.
 
     Parameters
     ----------
@@ -176,8 +174,9 @@ def plot_predictions(
         Result of ``pm.sample``, or its posterior.
     feature : int or str
         Column of the inputs, or its name.
-    output : int
-        Column of the targets.
+    output : int or str
+        Column of the targets; or, with ``kind="function"``, the name of a ``pm.Deterministic``, as
+        for :func:`~pymc_nnsteps.predict`, which is shown without the data.
     kind : {"response", "function"}
         Bands of new data, all noise drawn afresh, or of the noise-free function.
     model, inputs
@@ -194,8 +193,7 @@ def plot_predictions(
     Raises
     ------
     ValueError
-        If there is no such column, if new data cannot be drawn (:func:`~pymc_nnsteps.wide_mlp`
-        with whitened readout), or as for :func:`~pymc_nnsteps.predict`.
+        If there is no such column, or as for :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------
@@ -215,36 +213,48 @@ def plot_predictions(
     require_choice("kind", kind, get_args(Kind))
     model = model_or_context(model)
     container = input_container("inputs", model, inputs)
-    X = sampled_rows(idata, container)
+    sampled = sampled_row_data(idata, model, container)
+    X = sampled[container]
     column = find_column("feature", model, container, feature)
     position, label = column.position, column.name
     points = evenly_spread(X[:, position], GRID)
-    grid = np.tile(_medians(X), (len(points), 1))
-    grid[:, position] = points
-    f = function_values("inputs", idata, grid, model, container.name)
+    grid = {data: _repeated(_medians(values), len(points)) for data, values in sampled.items()}
+    grid[container][:, position] = points
+    named, number = (output, 0) if isinstance(output, str) else (None, output)
+    f = function_values("inputs", idata, grid, model, container.name, output=named)
     [y] = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
     if not y.dtype.startswith("float"):
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
-    if not 0 <= output < f.sizes["output"]:
+    if not 0 <= number < f.sizes["output"]:
         raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
+    if kind == "response":
+        f = predict(
+            posterior_of(idata),
+            grid,
+            model=model,
+            inputs=container.name,
+            output=named,
+            kind=kind,
+            random_seed=random_seed,
+            progressbar=False,
+        )
     stored: Any = others_of(idata).get("observed_data", {})
     data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
-    observed = data.reshape((len(X), -1))[:, output]
-    values = f.values
-    if kind == "response":
-        values = _responses(idata, model, container, grid, y, random_seed)
+    shown = named or y.name
     tree = xr.DataTree.from_dict(
         {
-            "predictions": _dataset(y.name, values.reshape((*f.shape[:3], -1))[..., output]),
-            "predictions_constant_data": _dataset(label, grid[:, position]),
+            "predictions": _dataset(shown, f.values[..., number]),
+            "predictions_constant_data": _dataset(label, points),
             "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
-            "observed_data": xr.Dataset({y.name: ("obs", observed)}),
+            "observed_data": xr.Dataset({shown: ("obs", data.reshape((len(X), -1))[:, number])}),
         }
     )
+    if named is not None:
+        options.setdefault("visuals", {}).setdefault("observed_scatter", False)
     options.setdefault("smooth", False)
     draw_large(options, backend, 1)
     return arviz_plots.plot_lm(
-        tree, x=label, y=y.name, group="predictions", plot_dim="point", **options
+        tree, x=label, y=shown, group="predictions", plot_dim="point", **options
     )
 
 
@@ -270,55 +280,10 @@ def _medians(X: NDArray[Any]) -> NDArray[Any]:
     return lower if whole.all() else np.where(whole, lower, np.median(X, axis=0))
 
 
+def _repeated(row: NDArray[Any], n: int) -> NDArray[Any]:
+    return np.repeat(np.asarray(row)[None], n, axis=0)
+
+
 def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:
     dims = ("chain", "draw", "point")[-values.ndim :]
     return xr.Dataset({name: (dims, values)})
-
-
-def _responses(
-    idata: Any,
-    model: pm.Model,
-    container: TensorSharedVariable,
-    X: NDArray[Any],
-    y: TensorVariable,
-    random_seed: int | None,
-) -> NDArray[Any]:
-    """New data at given inputs, all noise drawn afresh; the model's own inputs stay as they are."""
-    weights = forward_pass(model, container).weights
-    learnt = ", ".join(str(v.name) for v in weights if v not in model.free_RVs)
-    if learnt:
-        raise ValueError(
-            f"New data of {y.name} cannot be drawn given {learnt}, which the model "
-            'computes from its targets; use kind="function", or build the network with '
-            "reparametrize=False."
-        )
-    stored = [rv.name for rv in model.free_RVs if not depends_on(rv, {container})]
-    draws = posterior_of(idata)[stored]
-    with model, _exchanged(model, container, X):
-        tree = pm.sample_posterior_predictive(
-            draws,
-            var_names=[y.name],
-            predictions=True,
-            random_seed=random_seed,
-            progressbar=False,
-            compile_kwargs=drawing(c_by_default()),
-        )
-    values: NDArray[Any] = tree["predictions"][y.name].values
-    return values
-
-
-@contextmanager
-def _exchanged(model: pm.Model, container: TensorSharedVariable, X: NDArray[Any]) -> Iterator[None]:
-    """Other inputs for a while."""
-    [rows, *_] = model.named_vars_to_dims.get(container.name) or (None,)
-    old, labels = container.get_value(), model.coords.get(rows)
-
-    def exchange(values: NDArray[Any], labels: Sequence[Any] | None) -> None:
-        coords = {} if labels is None else {rows: labels}
-        pm.set_data({container.name: values}, model=model, coords=coords)
-
-    exchange(X, None if labels is None else range(len(X)))
-    try:
-        yield
-    finally:
-        exchange(old, labels)

@@ -15,7 +15,8 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.search import model_or_context, parameters, stated_in
+from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters, stated_in
+from pymc_nnsteps.prediction.forward import named_output
 from pymc_nnsteps.prediction.new_inputs import input_container
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, sampled_rows
 
@@ -57,7 +58,12 @@ class Relevance(Tabulated):
 
 
 def relevance(
-    idata: Any, *, prob: float = 0.9, model: pm.Model | None = None, inputs: str | None = None
+    idata: Any,
+    *,
+    prob: float = 0.9,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+    output: str | None = None,
 ) -> Relevance:
     r"""Compare inputs by the scales of their weights, where these were learnt.
 
@@ -83,6 +89,9 @@ def relevance(
         Posterior probability of the intervals, equal on both sides.
     model, inputs
         As for :func:`~pymc_nnsteps.predict`.
+    output : str, optional
+        Name of a ``pm.Deterministic``: only weights that it depends on are shown, such as those of
+        one of several networks.
 
     Returns
     -------
@@ -113,7 +122,12 @@ def relevance(
     model = model_or_context(model)
     container = input_container("inputs", model, inputs)
     [*_, dim] = model.named_vars_to_dims.get(container.name) or (None,)
-    groups = [rv for rv in model.free_RVs if _has_scale_of_each(model, rv, dim)]
+    shown = None if output is None else named_output(model, output, container)
+    groups = [
+        rv
+        for rv in model.free_RVs
+        if _has_scale_of_each(model, rv, dim) and (shown is None or depends_on(shown, {rv}))
+    ]
     if dim is None or not groups:
         raise ValueError(
             "relevance needs weights with the dimension of the columns of "

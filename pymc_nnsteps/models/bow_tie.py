@@ -175,9 +175,8 @@ def bow_tie(
     of function values. Gates and activations, which
     have a number for each observation and unit, are best left out of the trace::
 
-        kept = [rv.name for rv in model.free_RVs if rv.name not in ("gamma1", "a1")]
         with model:
-            idata = pm.sample(var_names=kept)
+            idata = pm.sample(var_names=nns.without_latents())
 
     With ``marginalize_gates`` all is left to NUTS, which by default jitters the start; pass
     ``init="adapt_diag"`` to keep it.

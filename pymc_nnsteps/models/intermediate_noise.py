@@ -115,19 +115,16 @@ def intermediate_noise_mlp(
 
     Notes
     -----
-    To predict at new inputs, store the weights only, exchange the inputs and sample forward;
+    To predict at new inputs, store no latent variables, exchange the inputs and sample forward;
     the targets may stay as they are. In a model with ``coords={"obs": ...}`` of your own also
     pass ``coords={"obs": ...}`` to ``pm.set_data``::
 
         with model:
-            idata = pm.sample(
-                var_names=["W1", "b1", "W2", "b2", "noise_Z2", "noise_X2", "noise_y"]
-            )
+            idata = pm.sample(var_names=nns.without_latents())
             pm.set_data({"inputs": X_new})
             predictions = pm.sample_posterior_predictive(idata, predictions=True)
 
-    Latent variables that were stored belong to the old rows; since PyMC 6.4
-    ``sample_vars=["Z2", "X2"], var_names=["y"]`` has them drawn anew.
+    Latent variables that were stored belong to the old rows, and are to be left out.
 
     References
     ----------

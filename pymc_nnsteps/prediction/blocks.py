@@ -20,10 +20,10 @@ BLOCK_BYTES = 2**26
 
 def evaluate(
     output: TensorVariable,
-    inputs: TensorVariable,
+    inputs: Sequence[TensorVariable],
     weights: Sequence[TensorVariable],
     draws: Sequence[np.ndarray],
-    X: np.ndarray,
+    values: Sequence[np.ndarray],
     n_draws: int,
     progressbar: bool = False,
 ) -> np.ndarray:
@@ -33,11 +33,12 @@ def evaluate(
     ----------
     output : TensorVariable, shape (n_obs, ...)
         In terms of inputs and weights.
-    inputs : TensorVariable, shape (n_obs, ...)
+    inputs : sequence of TensorVariable, shape (n_obs, ...)
+        With the same rows.
     weights : sequence of TensorVariable
     draws : sequence of ndarray, shape (n_draws, ...)
         Values of the weights.
-    X : ndarray, shape (n_obs, ...)
+    values : sequence of ndarray, shape (n_obs, ...)
         Values of the inputs.
     n_draws : int
     progressbar : bool
@@ -50,22 +51,23 @@ def evaluate(
     batched = [pt.tensor(dtype=w.dtype, shape=(None, *w.type.shape)) for w in weights]
     many = vectorize_graph(output, dict(zip(weights, batched, strict=True)))
     with without_blas_notice():
-        function = pytensor.function([inputs, *batched], many, **c_by_default())
-    n_obs = len(X)
+        function = pytensor.function([*inputs, *batched], many, **c_by_default())
+    n_obs = len(values[0])
     width = max(
         1,
         _numbers_per_row(output, inputs),
-        *(max(value.shape[1:], default=1) for value in draws),
+        *(max(each.shape[1:], default=1) for each in draws),
     )
     rows = max(1, min(n_obs, BLOCK_BYTES // (8 * width)))
     step = max(1, BLOCK_BYTES // (8 * width * rows))
 
     def part(of_draws: slice) -> np.ndarray:
-        values = [value[of_draws] for value in draws]
-        starts = range(0, max(n_obs, 1), rows)
-        return np.concatenate(
-            [function(X[i : i + rows], *values) for i in starts], axis=min(len(draws), 1)
-        )
+        drawn = [each[of_draws] for each in draws]
+        parts = [
+            function(*(each[i : i + rows] for each in values), *drawn)
+            for i in range(0, max(n_obs, 1), rows)
+        ]
+        return np.concatenate(parts, axis=min(len(draws), 1))
 
     if not draws:
         return np.stack([part(slice(0))] * n_draws)
@@ -74,7 +76,9 @@ def evaluate(
     return np.concatenate([part(slice(starts[i], starts[i] + step)) for i in blocks])
 
 
-def _numbers_per_row(output: TensorVariable, inputs: TensorVariable) -> int:
+def _numbers_per_row(output: TensorVariable, inputs: Sequence[TensorVariable]) -> int:
     """Numbers that the largest layer holds for each row, as far as types tell."""
-    arrays = [array for array in dependents(output, {inputs}) if isinstance(array.type, TensorType)]
+    arrays = [
+        array for array in dependents(output, set(inputs)) if isinstance(array.type, TensorType)
+    ]
     return max((math.prod(n or 1 for n in array.type.shape) for array in arrays), default=1)

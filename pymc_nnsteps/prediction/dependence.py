@@ -8,12 +8,15 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
+from pytensor.graph.basic import Variable
+from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.prediction.columns import Column, evenly_spread, find_column
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, sampled_rows, thinned
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, thinned
+from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 __all__ = ["PARTS", "Features", "partial_dependence"]
 
@@ -38,6 +41,7 @@ def partial_dependence(
     draws: int = 200,
     prob: float = 0.9,
     kind: Kind = "function",
+    output: str | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
     inputs: str | None = None,
@@ -72,8 +76,9 @@ def partial_dependence(
         the share of rows that are of each class.
     random_seed : int, Generator or None
         Of noise, where there is any.
-    model, inputs
-        As for :func:`~pymc_nnsteps.predict`.
+    model, inputs, output
+        As for :func:`~pymc_nnsteps.predict`. What goes with the rows of the inputs, such as their
+        groups, stays as it is in the data; ``output="f"`` is the network alone.
 
     Returns
     -------
@@ -114,12 +119,15 @@ def partial_dependence(
     if len(columns) not in (1, 2) or columns[0] in columns[1:]:
         raise ValueError(f"features must be a column, or a pair of two; got {features!r}.")
     points = POINTS[len(columns)] if points is None else positive_integer("points", points)
-    X = sampled_rows(idata, container)
+    sampled = sampled_row_data(idata, model, container)
+    X = sampled[container]
     grids = [_grid(X[:, column.position], points) for column in columns]
-    data = X[np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)]
+    chosen = np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)
+    data = {each: values[chosen] for each, values in sampled.items()}
     posterior = thinned(posterior_of(idata), draws, "draws")
     settings = {"model": model, "inputs": container.name, "kind": kind, "random_seed": random_seed}
-    f = _averages(partial(predict, posterior, **settings), posterior, data, columns, grids)
+    predicted = partial(predict, posterior, output=output, **settings)
+    f = _averages(predicted, posterior, data, container, columns, grids)
     tails = [(1 - prob) / 2, (1 + prob) / 2]
     lower, upper = f.quantile(tails, SAMPLES).drop_vars("quantile")
     return xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
@@ -132,9 +140,10 @@ def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
 
 
 def _averages(
-    predicted: Callable[[NDArray[Any]], xr.DataArray],
+    predicted: Callable[[dict[Variable, NDArray[Any]]], xr.DataArray],
     posterior: xr.Dataset,
-    data: NDArray[Any],
+    data: dict[Variable, NDArray[Any]],
+    container: TensorSharedVariable,
     columns: Sequence[Column],
     grids: Sequence[NDArray[Any]],
 ) -> xr.DataArray:
@@ -142,13 +151,15 @@ def _averages(
     places = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1).reshape((-1, len(grids)))
     positions = [column.position for column in columns]
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    at_once = max(1, NUMBERS // (len(data) * n_draws))
+    n_rows = len(data[container])
+    at_once = max(1, NUMBERS // (n_rows * n_draws))
     parts = []
     for first in range(0, len(places), at_once):
         some = places[first : first + at_once]
-        X = np.tile(data, (len(some), 1))
-        X[:, positions] = np.repeat(some, len(data), axis=0)
-        parts.append(predicted(X).coarsen(obs=len(data)).mean())
+        rows = np.tile(np.arange(n_rows), len(some))
+        there = {each: values[rows] for each, values in data.items()}
+        there[container][:, positions] = np.repeat(some, n_rows, axis=0)
+        parts.append(predicted(there).coarsen(obs=n_rows).mean())
     coords = {column.name: grid for column, grid in zip(columns, grids, strict=True)}
     f = xr.concat(parts, dim="obs")
     split = f.values.reshape((*f.shape[:2], *map(len, grids), f.sizes["output"]))

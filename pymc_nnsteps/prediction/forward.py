@@ -5,13 +5,11 @@ the output depends on its own row of the inputs alone is established from the gr
 (:mod:`.rows`); otherwise there is no prediction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.builders import infer_shape
@@ -30,7 +28,11 @@ from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 from pymc_nnsteps.prediction.rows import follow_rows
+
+Lengths = Mapping[TensorVariable, int]
+NO_LENGTHS: Lengths = {}
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,20 @@ class ForwardPass:
     Attributes
     ----------
     output : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
-    inputs : TensorVariable, shape (n_obs, ...)
-        Stands for the container of the inputs.
+    rows : dict of Variable to TensorVariable
+        What stands for the container of the inputs, and for data that go with its rows.
     weights : dict of TensorVariable to TensorVariable
         What stands for each stored variable of the model that the output depends on.
     """
 
     output: TensorVariable
-    inputs: TensorVariable
+    rows: RowData
     weights: dict[TensorVariable, TensorVariable]
+
+    @property
+    def parameters(self) -> tuple[TensorVariable, ...]:
+        """All that is computed."""
+        return (self.output,)
 
 
 def forward_pass(
@@ -56,6 +63,7 @@ def forward_pass(
     container: TensorSharedVariable,
     output_name: str | None = None,
     dtype: DTypeLike | None = None,
+    lengths: Lengths = NO_LENGTHS,
 ) -> ForwardPass:
     """Mean of the observed variable with all latent layers at their means.
 
@@ -68,6 +76,8 @@ def forward_pass(
         Name of a ``pm.Deterministic`` to compute in place of the mean.
     dtype : dtype_like, optional
         Type of the inputs; the container's if not given.
+    lengths : mapping
+        Numbers of entries of variables that have others than in the model.
 
     Returns
     -------
@@ -85,21 +95,23 @@ def forward_pass(
     if output_name is None:
         output, name = _output(model, y, container, latents)
     else:
-        output, name = _named_output(model, output_name, container), output_name
-    inputs, stand_ins = stand_ins_of(model, container, y, [output], dtype)
-    known: dict[Variable, tuple[Variable, Place]] = {
-        weight: (stand_in, None) for weight, stand_in in stand_ins.items()
-    }
-    known[container] = (inputs, Rows(0))
+        output, name = named_output(model, output_name, container), output_name
+    stand_ins = stand_ins_of(model, container, y, [output], lengths)
+    weights: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
 
     def mean_of_layer(variable: Any) -> Variable | None:
         return _latent_mean(model, variable, container) if variable in latents else None
 
-    try:
-        computed, place = follow_rows(output, known, mean_of_layer)
+    def read(rows: Known) -> TensorVariable:
+        computed, place = follow_rows(output, weights | rows, mean_of_layer)
         _require_first(name, place)
         if output not in model.deterministics and not has_law(model, y, NormalRV):
-            _require_first(describe(y), follow_rows(parameters(y)[0], known, mean_of_layer)[1])
+            of_y = follow_rows(parameters(y)[0], weights | rows, mean_of_layer)
+            _require_first(describe(y), of_y[1])
+        return computed
+
+    try:
+        computed, rows = with_row_data(read, model, container, targets_of(model, y), dtype)
     except MixesRows as reason:
         raise ValueError(
             f"predict cannot tell what {name} computes from each row of {describe(container)}: "
@@ -110,9 +122,12 @@ def forward_pass(
             f"predict needs {name} of shape (n_obs,) or (n_obs, n_outputs); it has {computed.ndim} "
             "axes."
         )
-    entered = set(graph_inputs([computed]))
-    used = {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered}
-    return ForwardPass(computed, inputs, used)
+    entered = {*graph_inputs([computed]), rows[container]}
+    return ForwardPass(
+        computed,
+        {data: stand_in for data, stand_in in rows.items() if stand_in in entered},
+        {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered},
+    )
 
 
 def observed_of(model: pm.Model, container: TensorSharedVariable) -> TensorVariable:
@@ -143,9 +158,9 @@ def stand_ins_of(
     container: TensorSharedVariable,
     y: TensorVariable,
     outputs: Sequence[TensorVariable],
-    dtype: DTypeLike | None = None,
-) -> tuple[TensorVariable, dict[TensorVariable, TensorVariable]]:
-    """What stands for the inputs, and for each variable that is taken from the posterior.
+    lengths: Lengths,
+) -> dict[TensorVariable, TensorVariable]:
+    """What stands for each variable that is taken from the posterior.
 
     Parameters
     ----------
@@ -155,27 +170,30 @@ def stand_ins_of(
         The observed variable.
     outputs : sequence of TensorVariable
         What is to be computed.
-    dtype : dtype_like, optional
-        Type of the inputs; the container's if not given.
+    lengths : mapping
+        As for :func:`forward_pass`.
 
     Returns
     -------
-    inputs : TensorVariable
-    stand_ins : dict of TensorVariable to TensorVariable
+    dict of TensorVariable to TensorVariable
         For the free variables that do not depend on the inputs, and what has been learnt.
     """
     latents = latents_of(model, container)
     weights = [rv for rv in model.free_RVs if rv not in latents]
-    learnt = _learnt(model, _targets(model, y, outputs), container)
-    shape = (None, *container.get_value().shape[1:])
-    kind = np.dtype(dtype or container.dtype)
-    inputs = pt.tensor(container.name, dtype=kind.name, shape=shape)
-    return inputs, {variable: stand_in_for(model, variable) for variable in [*weights, *learnt]}
+    targets = targets_of(model, y).intersection(graph_inputs(outputs))
+    learnt = _learnt(model, targets, container)
+    return {
+        variable: stand_in_for(model, variable, lengths.get(variable))
+        for variable in [*weights, *learnt]
+    }
 
 
-def stand_in_for(model: pm.Model, variable: TensorVariable) -> TensorVariable:
-    """A variable whose type tells all lengths that the model knows."""
+def stand_in_for(
+    model: pm.Model, variable: TensorVariable, length: int | None = None
+) -> TensorVariable:
+    """A variable whose type tells all lengths that the model knows; of the first another one."""
     lengths = [length_of(model, variable, axis) for axis in range(variable.ndim)]
+    lengths[:1] = lengths[:1] if length is None else [length]
     return variable.type.clone(shape=lengths)(variable.name)
 
 
@@ -218,8 +236,14 @@ def _output(
     return named[0], describe(named[0])
 
 
-def _named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:
-    """The deterministic of this name."""
+def named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:
+    """The deterministic of a name.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or none that depends on the inputs.
+    """
     known = {v.name: v for v in model.deterministics if depends_on(v, {container})}
     if name not in known:
         raise ValueError(
@@ -230,16 +254,14 @@ def _named_output(model: pm.Model, name: str, container: TensorSharedVariable) -
     return found
 
 
-def _targets(
-    model: pm.Model, y: TensorVariable, outputs: Sequence[TensorVariable]
-) -> set[Variable]:
-    """Data in the graph of outputs that are those observed of ``y``."""
+def targets_of(model: pm.Model, y: TensorVariable) -> set[Variable]:
+    """Data in the graph of a model's variables that are those observed of ``y``."""
     values: TensorVariable = model.rvs_to_values[y]
     observed = {leaf for leaf in graph_inputs([values]) if leaf.type.ndim > 0}
     constants = [leaf for leaf in observed if isinstance(leaf, Constant)]
     return {
         leaf
-        for leaf in graph_inputs(outputs)
+        for leaf in graph_inputs([*model.basic_RVs, *model.deterministics])
         if leaf in observed or any(constant.equals(leaf) for constant in constants)
     }
 

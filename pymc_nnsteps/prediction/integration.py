@@ -50,6 +50,7 @@ from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
 from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Normal, Other, Threshold
+from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.prediction.units import Units
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
@@ -106,7 +107,8 @@ class Integrator:
     Parameters
     ----------
     network : NoisyPass
-    X : ndarray, shape (n_obs, ...)
+    data : sequence of ndarray, shape (n_obs, ...)
+        The inputs, and data that go with their rows.
     y : ndarray, shape (n_obs,) or (n_obs, n_outputs)
         NaN where it is missing: the likelihood is that of the others.
     draws : int
@@ -119,13 +121,13 @@ class Integrator:
     def __init__(
         self,
         network: NoisyPass,
-        X: NDArray[np.floating],
+        data: Sequence[np.ndarray],
         y: NDArray[np.number],
         draws: int,
         rng: np.random.Generator,
         apart: bool = False,
     ) -> None:
-        self._network, self._X, self._draws, self._rng = network, X, draws, rng
+        self._network, self._data, self._draws, self._rng = network, data, draws, rng
         self._missing = np.isnan(y.reshape(len(y), -1))
         self._y, self._apart = np.nan_to_num(y).reshape(len(y), -1), apart
         self._guided = isinstance(network.law, Normal) or (
@@ -138,7 +140,7 @@ class Integrator:
     @property
     def n_obs(self) -> int:
         """Number of rows."""
-        return len(self._X)
+        return len(self._y)
 
     @property
     def is_exact(self) -> bool:
@@ -178,7 +180,7 @@ class Integrator:
         """The likelihood of some rows, by draws of the noise that is left."""
         n_draws = self._draws if self._rest or self._network.uniform else 1
         noise = sum(_size(e) for e in (*self._network.normal, *self._network.uniform))
-        width = self._X[0].size + (1 + self._y.shape[1]) * noise
+        width = sum(each[0].size for each in self._data) + (1 + self._y.shape[1]) * noise
         at_once = max(1, BLOCK_BYTES // (8 * n_draws * max(width, 1)))
         parts = [
             self._log_weights(rows[start : start + at_once], n_draws, weights)
@@ -195,9 +197,9 @@ class Integrator:
         self, units: Units, rows: NDArray[np.intp], weights: Sequence[np.ndarray]
     ) -> Numbers:
         """The likelihood of sums of units."""
-        X, y = self._X[rows], self._y[rows, 0]
-        none = np.zeros((len(X), *units.activations.type.shape[1:]))
-        offset, variance, *components = self._sum_function(X, none, *weights)
+        y = self._y[rows, 0]
+        none = np.zeros((len(y), *units.activations.type.shape[1:]))
+        offset, variance, *components = self._sum_function(*taken(self._data, rows), none, *weights)
         law = sums.Sum(offset, variance, *components)
         if not isinstance(self._network.law, Threshold):
             return sums.log_density(law, y.astype(float))
@@ -208,31 +210,31 @@ class Integrator:
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
     ) -> Numbers:
         """Logs of the weights of ``n`` draws for each of some rows, shape (rows, n)."""
-        X, y, missing = self._X[rows], self._y[rows], self._missing[rows]
+        data, y, missing = taken(self._data, rows), self._y[rows], self._missing[rows]
         many_y = np.repeat(y, n, axis=0)
         levels = [self._rng.random((len(many_y), *e.type.shape[1:])) for e in self._network.uniform]
         if not self._guided:
             noise = [self._normal(e, len(many_y)) for e in self._rest]
-            log = self._log_density(np.repeat(X, n, axis=0), many_y, noise, levels, weights)
+            log = self._log_density(repeated(data, n), many_y, noise, levels, weights)
             log = np.where(np.repeat(missing, n, axis=0), 0.0, log)
             if self._apart:
-                return log.reshape(len(X), n, -1).transpose(0, 2, 1).reshape(-1, n)
-            return log.sum(axis=1).reshape(len(X), n)
+                return log.reshape(len(y), n, -1).transpose(0, 2, 1).reshape(-1, n)
+            return log.sum(axis=1).reshape(len(y), n)
         if self._network.uniform:
-            X, missing = np.repeat(X, n, axis=0), np.repeat(missing, n, axis=0)
-        none = [np.zeros((len(X), *e.type.shape[1:])) for e in self._rest]
-        local = self._local(X, missing, none, levels, weights)
+            data, missing = repeated(data, n), np.repeat(missing, n, axis=0)
+        none = [np.zeros((len(missing), *e.type.shape[1:])) for e in self._rest]
+        local = self._local(data, missing, none, levels, weights)
         if not self._network.uniform:
-            X, missing = np.repeat(X, n, axis=0), np.repeat(missing, n, axis=0)
+            data, missing = repeated(data, n), np.repeat(missing, n, axis=0)
             local = local.repeated(n)
         log_likelihood = self._log_normal(many_y, local.mean, local.covariance)
         if self._rest:
-            log_likelihood = self._importance(X, many_y, missing, n, local, levels, weights)
+            log_likelihood = self._importance(data, many_y, missing, n, local, levels, weights)
         return log_likelihood.reshape(len(y), n)
 
     def _importance(
         self,
-        X: np.ndarray,
+        data: Sequence[np.ndarray],
         y: np.ndarray,
         missing: np.ndarray,
         n: int,
@@ -243,14 +245,14 @@ class Integrator:
         """Log weights of draws of the noise, from the two proposals."""
         G, C = local.slope, local.covariance
         S = C + G @ G.transpose(0, 2, 1)
-        e = self._rng.standard_normal((len(X), G.shape[2]))
+        e = self._rng.standard_normal((len(y), G.shape[2]))
         xi = _times(np.linalg.cholesky(C), self._rng.standard_normal(local.mean.shape))
         residual = self._datum(y, local.mean, S) - local.mean - _times(G, e) - xi
         shift = _times(G.transpose(0, 2, 1), np.linalg.solve(S, residual[..., None])[..., 0])
-        from_prior = np.arange(len(X)) % n < np.ceil(SHARE_OF_PRIOR * n)
+        from_prior = np.arange(len(y)) % n < np.ceil(SHARE_OF_PRIOR * n)
         e = e + np.where(from_prior[:, None], 0.0, shift)
         share = np.ceil(SHARE_OF_PRIOR * n) / n
-        there = self._local(X, missing, self._split(e), levels, weights)
+        there = self._local(data, missing, self._split(e), levels, weights)
         log_ratio = self._log_normal(y, local.mean + _times(G, e), C) - self._log_normal(
             y, local.mean, S
         )
@@ -281,7 +283,7 @@ class Integrator:
 
     def _log_density(
         self,
-        X: np.ndarray,
+        data: Sequence[np.ndarray],
         y: np.ndarray,
         noise: list[np.ndarray],
         levels: list[np.ndarray],
@@ -290,9 +292,9 @@ class Integrator:
         """Log density of each number that is observed, given all noise."""
         law = self._network.law
         if isinstance(law, Other):
-            [log] = self._function(X, y, *noise, *levels, *weights)
+            [log] = self._function(*data, y, *noise, *levels, *weights)
             return np.asarray(log)
-        mean, sd = self._function(X, y, *noise, *levels, *weights)
+        mean, sd = self._function(*data, y, *noise, *levels, *weights)
         if isinstance(law, Largest):
             return log_probability_of_largest(y.astype(np.intp)[:, 0], mean, sd)[:, None]
         assert isinstance(law, Threshold)
@@ -301,14 +303,14 @@ class Integrator:
 
     def _local(
         self,
-        X: np.ndarray,
+        data: Sequence[np.ndarray],
         missing: np.ndarray,
         noise: list[np.ndarray],
         levels: list[np.ndarray],
         weights: Sequence[np.ndarray],
     ) -> _Local:
-        none = [np.zeros((len(X), *e.type.shape[1:])) for e in self._linear]
-        mean, sd, G, A = self._function(X, *noise, *none, *levels, *weights)
+        none = [np.zeros((len(missing), *e.type.shape[1:])) for e in self._linear]
+        mean, sd, G, A = self._function(*data, *noise, *none, *levels, *weights)
         covariance = A @ A.transpose(0, 2, 1)
         diagonal = np.arange(mean.shape[1])
         covariance[:, diagonal, diagonal] += sd**2
@@ -343,7 +345,7 @@ class Integrator:
             pt.stack([each + all_units for each in values]).astype("float64")
             for values in zip(*components, strict=True)
         ]
-        inputs = [network.inputs, units.activations, *network.weights.values()]
+        inputs = [*network.rows.values(), units.activations, *network.weights.values()]
         outputs = [offset, variance, *stacked]
         return pytensor.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
 
@@ -352,10 +354,10 @@ class Integrator:
         """The law of the targets, given noise."""
         network = self._network
         inputs = [*self._rest, *self._linear, *network.uniform, *network.weights.values()]
-        first: list[TensorVariable] = [network.inputs]
+        first = list(network.rows.values())
         y = pt.tensor("y", dtype=self._y.dtype, shape=(None, self._y.shape[1]))
         if isinstance(network.law, Other):
-            first = [network.inputs, y]
+            first = [*first, y]
             value = y if network.value.ndim == 2 else y[:, 0]
             rng = pt.random.rng("unused")
             rv = network.law.op.make_node(rng, NoneConst, *network.parameters).outputs[1]
@@ -370,7 +372,7 @@ class Integrator:
             if self._guided:
                 outputs += [_slopes(mean, self._y.shape[1], e) for e in (self._rest, self._linear)]
             else:
-                first = [network.inputs, y]
+                first = [*first, y]
         with without_blas_notice():
             return pytensor.function(
                 [*first, *inputs], outputs, on_unused_input="ignore", **c_by_default()

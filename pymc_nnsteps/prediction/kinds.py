@@ -17,7 +17,7 @@ __all__ = ["predicted_probabilities", "predicted_responses"]
 
 def predicted_probabilities(
     network: NoisyPass,
-    X: np.ndarray,
+    rows: Sequence[np.ndarray],
     draws: Sequence[np.ndarray],
     n_draws: int,
     noise_draws: int,
@@ -29,7 +29,8 @@ def predicted_probabilities(
     Parameters
     ----------
     network : NoisyPass
-    X : ndarray, shape (n_obs, ...)
+    rows : sequence of ndarray, shape (n_obs, ...)
+        The inputs, and data that go with their rows.
     draws : sequence of ndarray, shape (n_draws, ...)
         Of the network's weights.
     n_draws : int
@@ -51,22 +52,22 @@ def predicted_probabilities(
     """
     labels = _labels(network)
     columns = network.value.shape.eval(mode="FAST_COMPILE")[1:]
-    targets = [np.full((len(X), *columns), label) for label in labels]
+    targets = [np.full((len(rows[0]), *columns), label) for label in labels]
     integrators = [
-        Integrator(network, X, y, noise_draws, np.random.default_rng(seed), apart=True)
+        Integrator(network, rows, y, noise_draws, np.random.default_rng(seed), apart=True)
         for y in targets
     ]
     found = []
     for draw in tracked("Probabilities", n_draws, progressbar):
         weights = [values[draw] for values in draws]
-        logs = [integrator(weights).log.reshape(len(X), -1) for integrator in integrators]
+        logs = [integrator(weights).log.reshape(len(rows[0]), -1) for integrator in integrators]
         found.append(np.exp(np.concatenate(logs, axis=1)))
     return np.stack(found)
 
 
 def predicted_responses(
     network: NoisyPass,
-    X: np.ndarray,
+    rows: Sequence[np.ndarray],
     draws: Sequence[np.ndarray],
     n_draws: int,
     seed: int,
@@ -76,7 +77,7 @@ def predicted_responses(
 
     Parameters
     ----------
-    network, X, draws, n_draws, seed, progressbar
+    network, rows, draws, n_draws, seed, progressbar
         As for :func:`predicted_probabilities`.
 
     Returns
@@ -85,7 +86,7 @@ def predicted_responses(
     """
     draw_response = responses(network, np.random.default_rng(seed))
     found = [
-        draw_response(X, [values[draw] for values in draws]).reshape(len(X), -1)
+        draw_response(rows, [values[draw] for values in draws]).reshape(len(rows[0]), -1)
         for draw in tracked("Responses", n_draws, progressbar)
     ]
     return np.stack(found)

@@ -22,6 +22,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
 )
 from pymc_nnsteps.prediction.progress import tracked
+from pymc_nnsteps.prediction.row_data import rows_of
 
 ERRORS = "log_likelihood_error"
 """Name of the group of standard errors."""
@@ -42,7 +43,8 @@ def log_likelihood(
     The latent variables of a row (pre- and post-activations, gates, utilities) are integrated out,
     so that ``az.loo`` and ``az.compare`` tell how well a model predicts a row that it has not seen:
     given latent variables that were fitted to the row, its likelihood means nothing. They need not
-    be stored.
+    be stored. Effects of groups are none of a row's: the likelihood is that of one more row of a
+    group that is known.
 
     This is exact for networks whose hidden layers have no noise, and for all noise that enters the
     observed variable's mean (or its utility) linearly: that of post-activations before the last
@@ -141,11 +143,12 @@ def _integrator(
 ) -> Integrator:
     """The likelihood of the rows that the model holds."""
     [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
-    X = container.get_value()
-    require_entries(str(container.name), network.parameters, network.inputs, container, X)
+    name, X = str(container.name), container.get_value()
+    rows = rows_of(name, network.rows, container, X, {})
+    require_entries(name, network.parameters, network.rows, rows)
     if len(X) != len(y):
         raise ValueError(
-            f"{container.name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
+            f"{name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
             "pm.set_data, or make the model anew where targets are missing."
         )
-    return Integrator(network, X, y, noise_draws, np.random.default_rng(random_seed))
+    return Integrator(network, rows, y, noise_draws, np.random.default_rng(random_seed))

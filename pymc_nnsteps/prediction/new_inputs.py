@@ -1,6 +1,7 @@
 """Predictions at new inputs."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -8,7 +9,8 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
+from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -17,16 +19,17 @@ from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.entries import require_entries
-from pymc_nnsteps.prediction.forward import forward_pass
+from pymc_nnsteps.prediction.forward import ForwardPass, Lengths, forward_pass
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
-from pymc_nnsteps.prediction.noisy import noisy_pass
+from pymc_nnsteps.prediction.new_groups import draws_with_new_groups, lengths_with_new_groups
+from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     posterior_of,
     stacked,
-    stored_draws,
     thinned,
     unstacked,
 )
+from pymc_nnsteps.prediction.row_data import given_rows, rows_of
 from pymc_nnsteps.tables import Table, in_type, numbers
 
 Kind = Literal["function", "probability", "response"]
@@ -34,7 +37,7 @@ Kind = Literal["function", "probability", "response"]
 
 def predict(
     idata: Any,
-    X_new: ArrayLike | pd.DataFrame,
+    X_new: ArrayLike | pd.DataFrame | dict[Any, Any],
     *,
     model: pm.Model | None = None,
     inputs: str | None = None,
@@ -42,6 +45,7 @@ def predict(
     kind: Kind = "function",
     num_samples: int | None = None,
     noise_draws: int = 100,
+    sample_new_groups: bool = False,
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> xr.DataArray:
@@ -59,9 +63,11 @@ def predict(
     idata : DataTree or Dataset
         Result of ``pm.sample``, its posterior, or draws of it by ``az.extract``. Latent layers need
         not be stored. Dimensions and their labels are found by name.
-    X_new : array_like or table, shape (n_obs, n_features)
+    X_new : array_like or table, shape (n_obs, n_features), or dict
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
-        model's inputs have names.
+        model's inputs have names. A dict has other data of the new rows too, by the names of their
+        ``pm.Data``, as for ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the
+        output has ``a[group]``. Rows that the model holds at present need no more than the inputs.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
@@ -82,8 +88,12 @@ def predict(
         Draws of the noise of hidden layers that a probability is the mean of. Probabilities given
         the hidden layers are not drawn but integrated, to the last digits; so are those of networks
         without such noise.
+    sample_new_groups : bool
+        Whether rows may be of groups that the model does not have, numbered on from those that it
+        has: at each draw of the posterior their effects are drawn from their law given the
+        hyperparameters, such as ``Normal(mu, sd)`` at the draw of ``mu`` and ``sd``.
     random_seed : int, Generator or None
-        Of noise.
+        Of noise, and of effects of new groups.
     progressbar : bool
         Whether to show one if it takes more than three seconds.
 
@@ -124,18 +134,29 @@ def predict(
     model = model_or_context(model)
     posterior = thinned(posterior, num_samples)
     if kind == "function":
-        predicted = function_values("X_new", posterior, X_new, model, inputs, progressbar, output)
+        predicted = function_values(
+            "X_new",
+            posterior,
+            X_new,
+            model,
+            inputs,
+            progressbar,
+            output,
+            sample_new_groups,
+            random_seed,
+        )
         return stacked(predicted, samples, posterior)
     if output is not None:
         raise ValueError(f'output is for kind="function"; leave it out with kind="{kind}".')
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
-    table, rows = _read("X_new", X_new, model, container)
-    network = noisy_pass(model, container, rows.dtype)
-    require_entries("X_new", network.parameters, network.inputs, container, rows)
-    draws = stored_draws(posterior, model, network.weights)
+    table, rows, network, lengths = _at(
+        "X_new", X_new, model, container, partial(noisy_pass, model, container), sample_new_groups
+    )
+    rng = np.random.default_rng(random_seed)
+    draws = draws_with_new_groups(posterior, model, network.weights, lengths, rng)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    seed = int(np.random.default_rng(random_seed).integers(2**63))
+    seed = int(rng.integers(2**63))
     values: np.ndarray
     if kind == "probability":
         values = predicted_probabilities(
@@ -155,6 +176,8 @@ def function_values(
     inputs: str | None,
     progressbar: bool = False,
     output: str | None = None,
+    sample_new_groups: bool = False,
+    random_seed: Any = None,
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does.
 
@@ -162,19 +185,24 @@ def function_values(
     ----------
     argument : str
         What the caller calls ``X``, for messages.
-    idata, X, model, inputs, progressbar, output
+    idata, X, model, inputs, progressbar, output, sample_new_groups, random_seed
         As for :func:`predict`.
     """
     container = input_container(argument, model, inputs)
-    table, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container, output, rows.dtype)
-    require_entries(argument, [network.output], network.inputs, container, rows)
-    posterior = posterior_of(idata)
-    draws = stored_draws(posterior, model, network.weights)
+    read = partial(forward_pass, model, container, output)
+    table, rows, network, lengths = _at(argument, X, model, container, read, sample_new_groups)
+    posterior, rng = posterior_of(idata), np.random.default_rng(random_seed)
+    draws = draws_with_new_groups(posterior, model, network.weights, lengths, rng)
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
     values = evaluate(
-        network.output, network.inputs, stand_ins, draws, rows, n_samples, progressbar
+        network.output,
+        list(network.rows.values()),
+        stand_ins,
+        draws,
+        rows,
+        n_samples,
+        progressbar,
     )
     return _labelled(values, "f", model, table, posterior)
 
@@ -212,12 +240,37 @@ def function_expression(
     TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
     """
     container = input_container(argument, model, inputs)
-    _, rows = _read(argument, X, model, container)
-    network = forward_pass(model, container, dtype=rows.dtype)
-    require_entries(argument, [network.output], network.inputs, container, rows)
-    variables = {stand_in: variable for variable, stand_in in network.weights.items()}
-    [output] = substitute([network.output], {network.inputs: pt.constant(rows), **variables})
+    read = partial(forward_pass, model, container, None)
+    _, rows, network, _ = _at(argument, X, model, container, read)
+    stated: dict[TensorVariable, TensorVariable] = {
+        stand_in: variable for variable, stand_in in network.weights.items()
+    }
+    for stand_in, values in zip(network.rows.values(), rows, strict=True):
+        stated[stand_in] = pt.constant(values)
+    [output] = substitute([network.output], stated)
     return output
+
+
+def _at[P: (ForwardPass, NoisyPass)](
+    argument: str,
+    X: object,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    read: Callable[[DTypeLike, Lengths], P],
+    sample_new_groups: bool = False,
+) -> tuple[Table, list[np.ndarray], P, Lengths]:
+    """The table of new inputs, values of all rows, a network of these, and of new groups."""
+    table, values, others = _read(argument, X, model, container)
+    lengths: Lengths = {}
+    network = read(values.dtype, lengths)
+    rows = rows_of(argument, network.rows, container, values, others)
+    if sample_new_groups:
+        lengths = lengths_with_new_groups(
+            argument, network.parameters, network.weights, network.rows, rows
+        )
+        network = read(values.dtype, lengths)
+    require_entries(argument, network.parameters, network.rows, rows)
+    return table, rows, network, lengths
 
 
 def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
@@ -250,8 +303,17 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
 
 def _read(
     argument: str, given: object, model: pm.Model, container: TensorSharedVariable
-) -> tuple[Table, np.ndarray]:
-    """The table of new inputs, and its values with the columns of the container in their order."""
+) -> tuple[Table, np.ndarray, dict[Variable, object]]:
+    """The table of new inputs, its values with the columns of the container, and other data."""
+    others: dict[Variable, object] = {}
+    if isinstance(given, dict):
+        others = given_rows(argument, given, model)
+        if container not in others:
+            raise ValueError(
+                f"{argument} must have {container.name!r}, the network's inputs; it has "
+                f"{', '.join(map(repr, given)) or 'nothing'}."
+            )
+        given = others.pop(container)
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     table = numbers(argument, given, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
@@ -263,4 +325,4 @@ def _read(
             f"model's {container.name}; got {X.shape}."
         )
     require_finite(argument, X)
-    return table, X
+    return table, X, others

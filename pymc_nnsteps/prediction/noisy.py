@@ -30,15 +30,19 @@ from pymc_nnsteps.graphs.known import has_law, prior_kind
 from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.prediction.forward import (
+    NO_LENGTHS,
+    Lengths,
     latents_of,
     length_of,
     observed_of,
     of_each_row,
     stand_ins_of,
+    targets_of,
 )
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.readout import read_readout
+from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 from pymc_nnsteps.prediction.rows import follow_rows
 from pymc_nnsteps.prediction.units import Units, read_units
 
@@ -87,7 +91,8 @@ class NoisyPass:
     law : Law
     parameters : tuple of TensorVariable
         Those of the law, rows along their first axis if they have as many axes as the law.
-    inputs : TensorVariable, shape (n_obs, ...)
+    rows : dict of Variable to TensorVariable
+        What stands for the container of the inputs, and for data that go with its rows.
     weights : dict of TensorVariable to TensorVariable
         What stands for each stored variable of the model.
     normal, uniform : tuple of TensorVariable, shape (n_obs, ...)
@@ -103,7 +108,7 @@ class NoisyPass:
     value: TensorVariable
     law: Law
     parameters: tuple[TensorVariable, ...]
-    inputs: TensorVariable
+    rows: RowData
     weights: dict[TensorVariable, TensorVariable]
     normal: tuple[TensorVariable, ...]
     uniform: tuple[TensorVariable, ...]
@@ -112,7 +117,10 @@ class NoisyPass:
 
 
 def noisy_pass(
-    model: pm.Model, container: TensorSharedVariable, dtype: DTypeLike | None = None
+    model: pm.Model,
+    container: TensorSharedVariable,
+    dtype: DTypeLike | None = None,
+    lengths: Lengths = NO_LENGTHS,
 ) -> NoisyPass:
     """Read the law of the targets given inputs, weights and noise.
 
@@ -123,6 +131,8 @@ def noisy_pass(
         The data container of the inputs.
     dtype : dtype_like, optional
         Type of the inputs; the container's if not given.
+    lengths : mapping
+        As for :func:`.forward_pass`.
 
     Raises
     ------
@@ -140,13 +150,10 @@ def noisy_pass(
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."
             )
-    inputs, stand_ins = stand_ins_of(model, container, y, stated, dtype)
+    stand_ins = stand_ins_of(model, container, y, stated, lengths)
     noise = {rv: _noise(model, rv) for rv in latents}
-    known: dict[Variable, tuple[Variable, Place]] = {
-        weight: (stand_in, None) for weight, stand_in in stand_ins.items()
-    }
-    known |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
-    known[container] = (inputs, Rows(0))
+    others: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
+    others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
     layers: dict[Variable, TensorVariable] = {}
 
     def layer(variable: Any) -> Variable | None:
@@ -157,26 +164,30 @@ def noisy_pass(
         return layers[variable]
 
     [child] = integrated or {y}
-    n_axes = child.ndim
-    try:
+    linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
+
+    def read(rows: Known) -> tuple[list[TensorVariable], Units | None]:
+        known = others | rows
         followed = [follow_rows(parameter, known, layer) for parameter in stated]
-        linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
-        units = read_units(model, child, stated, latents, linear, known) if linear else None
         supports = law.op.ndims_params if isinstance(law, Other) else (0, 0)
         for (new, place), support in zip(followed, supports, strict=True):
-            _require_aligned(new, place, n_axes + support)
+            _require_aligned(new, place, child.ndim + support)
+        units = read_units(model, child, stated, latents, linear, known) if linear else None
+        return [new for new, _ in followed], units
+
+    try:
+        (computed, units), rows = with_row_data(read, model, container, targets_of(model, y), dtype)
     except MixesRows as reason:
         raise ValueError(
             f"the law of {describe(y)} is not known row by row of {describe(container)}: {reason}."
         ) from None
-    computed = tuple(new for new, _ in followed)
     entered = set(graph_inputs(computed))
     return NoisyPass(
         y,
         value,
         law,
-        computed,
-        inputs,
+        tuple(computed),
+        rows,
         {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered},
         tuple(kinds["normal"] for kinds in noise.values() if "normal" in kinds),
         tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
@@ -265,7 +276,8 @@ def _require_aligned(parameter: TensorVariable, place: Place, n_axes: int) -> No
     """Check that a parameter has rows along the law's first axis, or nothing there."""
     if place is None:
         if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:
-            raise MixesRows(f"{describe(parameter)} has entries along the rows of its own")
+            lacking = parameter, 0
+            raise MixesRows(f"{describe(parameter)} has entries along its own rows", lacking)
     elif place != Rows(0) or parameter.ndim != n_axes:
         raise MixesRows(f"{describe(parameter)} has rows along another axis than the first")
 

@@ -42,7 +42,17 @@ __all__ = ["Count", "Lengths", "MixesRows", "Place", "Rows", "place_of"]
 
 
 class MixesRows(ValueError):  # noqa: N818 (a finding more than an error)
-    """It is not established that each row of an expression depends on its own input row alone."""
+    """It is not established that each row of an expression depends on its own input row alone.
+
+    Attributes
+    ----------
+    lacking : tuple of Variable and int, or None
+        What entries of its own along an axis are paired with the rows, if that is the reason.
+    """
+
+    def __init__(self, reason: str, lacking: tuple[Variable, int] | None = None) -> None:
+        super().__init__(reason)
+        self.lacking = lacking
 
 
 @dataclass(frozen=True)
@@ -144,9 +154,11 @@ def _(op: Blockwise, node: Apply, places: Sequence[Place]) -> Place:
 @place_of.register
 def _(op: Join, node: Apply, places: Sequence[Place]) -> Place:
     if any(isinstance(place, Rows) for place in places):
+        [axis, *_] = (place.axis for place in places if isinstance(place, Rows))
+        _require_others(axis, [op.axis % node.outputs[0].type.ndim])
         if None in places:
-            raise MixesRows("joins them with entries that are none of new rows")
-        _require_others(_axis(places[0]), [op.axis % node.outputs[0].type.ndim])
+            lacking = node.inputs[places.index(None)], axis
+            raise MixesRows("joins them with entries that are none of new rows", lacking)
         return _paired(node.inputs, places)
     entries = map(_entries, places, [vector.type.shape[0] for vector in node.inputs])
     return _lengths(list(chain.from_iterable(entries)))
@@ -312,7 +324,8 @@ def _paired(operands: Sequence[Variable], places: Sequence[Place]) -> Rows:
     for operand, place in zip(operands, places, strict=True):
         if place is None and not operand.type.broadcastable[axis]:
             raise MixesRows(
-                f"pairs rows with entries of {describe(operand)}, of which new rows have none"
+                f"pairs rows with entries of {describe(operand)}, of which new rows have none",
+                (operand, axis),
             )
     return Rows(axis)
 

@@ -19,7 +19,7 @@ __all__ = ["responses"]
 
 def responses(
     network: NoisyPass, rng: np.random.Generator
-) -> Callable[[np.ndarray, Sequence[np.ndarray]], NDArray[np.number]]:
+) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], NDArray[np.number]]:
     """A function that draws responses to inputs, given weights.
 
     Parameters
@@ -30,12 +30,12 @@ def responses(
     Returns
     -------
     callable
-        From inputs, of shape (n_obs, ...), and the values of the network's weights to a draw, of
-        shape (n_obs,) or (n_obs, n_outputs).
+        From the inputs, with data that go with their rows, and the values of the network's
+        weights to a draw, of shape (n_obs,) or (n_obs, n_outputs).
     """
     generator = pt.random.rng("rng")
     noise = [*network.normal, *network.uniform]
-    inputs = [network.inputs, *noise, *network.weights.values()]
+    inputs = [*network.rows.values(), *noise, *network.weights.values()]
     arguments: list[Any] = [pytensor.In(generator, mutable=True), *inputs]
     with without_blas_notice():
         function = pytensor.function(
@@ -45,11 +45,12 @@ def responses(
             **c_by_default(),
         )
 
-    def draw(X: np.ndarray, weights: Sequence[np.ndarray]) -> NDArray[np.number]:
+    def draw(rows: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> NDArray[np.number]:
         nonlocal rng
-        normal = [rng.standard_normal((len(X), *e.type.shape[1:])) for e in network.normal]
-        uniform = [rng.random((len(X), *e.type.shape[1:])) for e in network.uniform]
-        rng, drawn = function(rng, X, *normal, *uniform, *weights)
+        n_obs = len(rows[0])
+        normal = [rng.standard_normal((n_obs, *e.type.shape[1:])) for e in network.normal]
+        uniform = [rng.random((n_obs, *e.type.shape[1:])) for e in network.uniform]
+        rng, drawn = function(rng, *rows, *normal, *uniform, *weights)
         return np.asarray(drawn)
 
     return draw

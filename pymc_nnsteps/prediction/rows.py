@@ -116,7 +116,8 @@ def _applied(
             name = f"{variable.name}: " if variable.name else ""
             op = getattr(node.op, "core_op", node.op)
             operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
-            raise MixesRows(f"{name}{operation.__name__} of {of} {reason}") from None
+            found = f"{name}{operation.__name__} of {of} {reason}"
+            raise MixesRows(found, reason.lacking) from None
     return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}
 
 

@@ -106,9 +106,6 @@ def test_predictions_that_cannot_be_shown():
     }.values():
         with pytest.raises(ValueError, match=message):
             nns.plot_predictions(draws, model=model, **options)
-    wide = NETWORKS["wide_mlp"]()
-    with pytest.raises(ValueError, match=r"New data of y cannot be drawn given .*reparametrize"):
-        nns.plot_predictions(prior(wide, 2, 4), model=wide)
     probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")
     with pytest.raises(ValueError, match="shows real targets; y is Bern"):
         nns.plot_predictions(prior(probit, 2, 4), model=probit)

@@ -72,11 +72,7 @@ DECLINED = {
         lambda x, w: x @ w + normal(0, 1, shape=N_OBS),
         "pairs rows with entries of v",
     ),
-    "offsets in a container": (
-        lambda x, w: x @ w + pm.Data("offset", Y),
-        "pairs rows with entries of offset",
-    ),
-    "constants": (lambda x, w: x @ w + Y, "pairs rows with entries of"),
+    "what is observed": (lambda x, w: x @ w + Y, "pairs rows with entries of"),
     "repeated mean": (
         lambda x, w: normal((x @ w)[:, None], 1, shape=(N_OBS, 4)).sum(axis=1),
         r"predict needs a mean of v for each of its entries; it has the shape \(None, 1\)",

@@ -1,0 +1,263 @@
+"""Data that go with the rows of the inputs: the group of each row, offsets, further inputs.
+
+Which data these are is read off the graph: where rows of the inputs are paired with entries of
+something else, these are of the same rows if their number is that of the rows of some data. All
+are then followed together (:mod:`.rows`): what is established is that each row of the output
+depends on its own row of the inputs and of these data alone.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import DTypeLike, NDArray
+from pytensor.compile.builders import infer_shape
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import require_finite
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.prediction.posterior import sampled_rows
+from pymc_nnsteps.tables import in_type, numbers
+
+__all__ = [
+    "Known",
+    "RowData",
+    "arrays_in",
+    "given_rows",
+    "own_rows",
+    "repeated",
+    "rows_of",
+    "sampled_row_data",
+    "taken",
+    "with_row_data",
+    "with_rows",
+]
+
+RowData = dict[Variable, TensorVariable]
+"""From the inputs, and data that go with their rows, to what stands for each."""
+
+Known = dict[Variable, tuple[Variable, Place]]
+
+
+def with_row_data[T](
+    read: Callable[[Known], T],
+    model: pm.Model,
+    container: TensorSharedVariable,
+    targets: Collection[Variable],
+    dtype: DTypeLike | None = None,
+) -> tuple[T, RowData]:
+    """Read a model's expressions with the data that go with the rows of the inputs.
+
+    Parameters
+    ----------
+    read : callable
+        From what stands for the inputs and these data, each with its rows along the first axis.
+    model : pm.Model
+    container : TensorSharedVariable
+        The data container of the inputs.
+    targets : collection of Variable
+        Data that are observed, which go with no rows to be predicted.
+    dtype : dtype_like, optional
+        Type of the inputs; the container's if not given.
+
+    Raises
+    ------
+    MixesRows
+        As ``read`` does, where no more data can be found.
+    """
+    data = arrays_in([*model.basic_RVs, *model.deterministics])
+    return with_rows(read, {container: _stand_in(container, dtype)}, {*data}.difference(targets))
+
+
+def with_rows[T](
+    read: Callable[[Known], T], rows: RowData, candidates: Collection[Variable]
+) -> tuple[T, RowData]:
+    """Read expressions with as many of some variables taken for rows as it needs.
+
+    Parameters
+    ----------
+    read : callable
+        From what stands for variables with rows along their first axis.
+    rows : RowData
+        Those that are to begin with.
+    candidates : collection of Variable
+        Others that may be.
+
+    Raises
+    ------
+    MixesRows
+        As ``read`` does, where no more can be found.
+    """
+    while True:
+        try:
+            return read({each: (new, Rows(0)) for each, new in rows.items()}), rows
+        except MixesRows as reason:
+            left = set(candidates).difference(rows)
+            more = {} if reason.lacking is None else _behind(*reason.lacking, left)
+            if not more:
+                raise
+            rows = rows | more
+
+
+def own_rows(data: Variable) -> NDArray[Any]:
+    """Values that the model holds at present."""
+    held = data.get_value(borrow=True) if isinstance(data, SharedVariable) else data.data  # type: ignore[attr-defined]
+    return np.asarray(held)
+
+
+def given_rows(
+    argument: str, given: Mapping[Any, object], model: pm.Model
+) -> dict[Variable, object]:
+    """Values by the data that they are of, given by these or by their names.
+
+    Raises
+    ------
+    ValueError
+        If there is no data container of a name.
+    """
+    containers = {data.name: data for data in model.data_vars}
+    unknown = [each for each in given if isinstance(each, str) and each not in containers]
+    if unknown:
+        raise ValueError(
+            f"{argument} names {', '.join(map(repr, unknown))}, which the model does not have as "
+            f"pm.Data; it has {', '.join(containers)}."
+        )
+    return {containers.get(each, each): values for each, values in given.items()}
+
+
+def sampled_row_data(
+    idata: Any, model: pm.Model, container: TensorSharedVariable
+) -> dict[Variable, NDArray[Any]]:
+    """The inputs that a model was sampled with, and all data that have as many rows."""
+    X = sampled_rows(idata, container)
+    found: dict[Variable, NDArray[Any]] = {container: X}
+    for data in arrays_in([*model.basic_RVs, *model.deterministics]):
+        values = (
+            sampled_rows(idata, data) if isinstance(data, TensorSharedVariable) else own_rows(data)
+        )
+        if len(values) == len(X):
+            found[data] = values
+    return found
+
+
+def rows_of(
+    argument: str,
+    data: RowData,
+    container: TensorSharedVariable,
+    X: NDArray[Any],
+    given: Mapping[Variable, object],
+) -> list[NDArray[Any]]:
+    """Values of the inputs and of the data that go with their rows, in their order.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls ``X``, for messages.
+    data : RowData
+    container : TensorSharedVariable
+    X : ndarray
+        Values of the inputs.
+    given : mapping
+        Values of other data; rows that the model holds at present need none.
+
+    Raises
+    ------
+    ValueError
+        If some are needed and not given, of another shape or not finite.
+    """
+    is_own = np.array_equal(X, own_rows(container))
+    found = []
+    for each in data:
+        if each is container:
+            values = X
+        elif each in given:
+            values = _read(f"{argument}[{describe(each)!r}]", given[each], each)
+        elif is_own:
+            values = own_rows(each)
+        else:
+            raise ValueError(_lack(argument, container, each))
+        if len(values) != len(X):
+            raise ValueError(
+                f"{describe(each)} goes with the rows of {container.name} and must have as many; "
+                f"it has {len(values)}, and {argument} {len(X)}."
+            )
+        found.append(values)
+    return found
+
+
+def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
+    """Values given for some data."""
+    old = own_rows(data)
+    read = in_type(numbers(name, values, ()).values, old.dtype)
+    if read.ndim != old.ndim or read.shape[1:] != old.shape[1:]:
+        lengths = ", ".join(map(str, old.shape[1:]))
+        raise ValueError(f"{name} must have shape (n_obs, {lengths}); got {read.shape}.")
+    require_finite(name, read)
+    if read.dtype != old.dtype:
+        raise ValueError(f"{name} must be of whole numbers, like the model's; got {read.dtype}.")
+    return read
+
+
+def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str:
+    others = 'or name what depends on the inputs alone, such as output="f"'
+    if isinstance(data, Constant):
+        return (
+            f"{argument} has other rows than the model, but the model states {data.type.dtype} "
+            f"numbers of shape {data.data.shape} for its own rows; put them in pm.Data, {others}."
+        )
+    return (
+        f"{argument} has other rows than the model, whose {data.name} goes with them; pass "
+        f'{argument}={{"{container.name}": ..., "{data.name}": ...}}, {others}.'
+    )
+
+
+def _behind(operand: Variable, axis: int, candidates: set[Variable]) -> RowData:
+    """Variables whose number of rows is the length of an axis of an expression."""
+    leaves: RowData = {leaf: _stand_in(leaf) for leaf in arrays_in([operand]) if leaf in candidates}
+    new: dict[Variable, Variable] = dict(leaves)
+    for node in io_toposort(list(leaves), [operand]):
+        made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
+        new |= zip(node.outputs, made.outputs, strict=True)
+    [lengths] = infer_shape([new.get(operand, operand)], [], [])
+    lengthened = {
+        part.owner.inputs[0]
+        for part in ancestors([lengths[axis]])
+        if part.owner is not None and part.owner.op == Shape_i(0)
+    }
+    return {leaf: stand_in for leaf, stand_in in leaves.items() if stand_in in lengthened}
+
+
+def arrays_in(variables: Sequence[Variable]) -> list[Variable]:
+    """Leaves in the graph of variables, of one axis or more."""
+    return [
+        leaf
+        for leaf in graph_inputs(variables)
+        if isinstance(leaf.type, TensorType) and leaf.type.ndim > 0
+    ]
+
+
+def _stand_in(variable: Any, dtype: DTypeLike | None = None) -> TensorVariable:
+    """A variable of any number of rows."""
+    is_data = isinstance(variable, Constant | SharedVariable)
+    shape = own_rows(variable).shape if is_data else variable.type.shape
+    kind = np.dtype(dtype or variable.type.dtype)
+    return pt.tensor(variable.name, dtype=kind.name, shape=(None, *shape[1:]))
+
+
+def taken(rows: Sequence[NDArray[Any]], chosen: Any) -> list[NDArray[Any]]:
+    """Some of the rows of all data."""
+    return [values[chosen] for values in rows]
+
+
+def repeated(rows: Sequence[NDArray[Any]], n: int) -> list[NDArray[Any]]:
+    """Each row of all data ``n`` times."""
+    return [np.repeat(values, n, axis=0) for values in rows]

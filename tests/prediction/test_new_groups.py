@@ -1,0 +1,163 @@
+"""Effects of new groups have the law of those that are known, at each draw of its parameters."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+from scipy.stats import chi2, kstest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.prediction import blocks, responses
+
+RNG = np.random.default_rng(0)
+N_OBS, N_GROUPS, N_DRAWS = 12, 4, 4000
+X, GROUP = RNG.normal(size=(N_OBS, 2)), np.arange(N_OBS) % N_GROUPS
+NEW = {"inputs": X[:5], "group": np.array([2, 4, 6, 4, 0])}
+"""Rows of the known groups 2 and 0, two of one new group, and one of another."""
+
+
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch):
+    for module in (blocks, responses):
+        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+
+
+def model_of(effects):
+    """A normal model of the mean ``effects(x, group) + x @ w``."""
+    with pm.Model(coords={"groups": range(N_GROUPS)}) as model:
+        x, group = pm.Data("inputs", X), pm.Data("group", GROUP)
+        w = pm.Normal("w", shape=2)
+        pm.Normal("y", effects(x, group) + x @ w, 0.5, observed=np.zeros(N_OBS))
+    return model
+
+
+def draws_of(**values):
+    """Draws of the variables, and weights that are the same in all."""
+    values["w"] = np.broadcast_to([1.0, -2.0], (N_DRAWS, 2))
+    stored = {
+        name: (("chain", "draw", *(f"{name}_dim_{i}" for i in range(each.ndim - 1))), each[None])
+        for name, each in values.items()
+    }
+    return xr.Dataset(stored, {"chain": [0], "draw": np.arange(N_DRAWS)})
+
+
+MU, SD = RNG.normal(3, 1, N_DRAWS), np.exp(RNG.normal(size=N_DRAWS))
+EFFECTS = RNG.normal(size=(N_DRAWS, N_GROUPS))
+
+
+def centred(x, group):
+    mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+    return pm.Normal("a", mu, sd, dims="groups")[group]
+
+
+def not_centred(x, group):
+    mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+    return pm.Deterministic("a_of", mu + sd * pm.Normal("a", shape=N_GROUPS))[group]
+
+
+@pytest.mark.parametrize("effects", [centred, not_centred])
+@pytest.mark.parametrize("kind", ["function", "response"])
+def test_law_of_new_effects(effects, kind):
+    """Given the hyperparameters of the same draw: not of another, nor the mean, nor a known one."""
+    model = model_of(effects)
+    draws = draws_of(mu=MU, sd=SD, a=EFFECTS)
+    found = nns.predict(
+        draws, NEW, model=model, kind=kind, sample_new_groups=True, random_seed=1
+    ).values[0, :, :, 0]
+    residuals = found - NEW["inputs"] @ [1.0, -2.0]
+    known = EFFECTS[:, [2, 0]]
+    known = known if effects is centred else MU[:, None] + SD[:, None] * known
+    noise = 0.0 if kind == "function" else 0.5
+    errors = residuals[:, [0, 4]] - known
+    assert np.abs(errors).max() < 1e-9 if noise == 0 else abs(errors.std() / noise - 1) < 0.03
+    z = (residuals[:, 1:4] - MU[:, None]) / np.hypot(SD, noise)[:, None]
+    assert all(kstest(column, "norm").pvalue > 1e-3 for column in z.T)
+    assert abs(np.corrcoef(z[:, 0], z[:, 1])[0, 1]) < 4 / N_DRAWS**0.5
+    same = (residuals[:, 1] - residuals[:, 3]) / (2**0.5 * 0.5)
+    assert np.abs(same).max() < 1e-9 if noise == 0 else abs(same.std() - 1) < 0.05
+
+
+def test_correlated_effects():
+    """Of intercepts and slopes: each group's are drawn together."""
+    covariance = np.array([[1.0, 0.8], [0.8, 2.0]])
+
+    def effects(x, group):
+        B = pm.MvNormal("B", pm.Normal("mu", shape=2), covariance, shape=(N_GROUPS, 2))
+        return B[group, 0] + B[group, 1] * x[:, 0]
+
+    mu = RNG.normal(size=(N_DRAWS, 2))
+    draws = draws_of(mu=mu, B=RNG.normal(size=(N_DRAWS, N_GROUPS, 2)))
+    found = nns.predict(draws, NEW, model=model_of(effects), sample_new_groups=True, random_seed=1)
+    residuals = (found.values[0, :, :, 0] - NEW["inputs"] @ [1.0, -2.0])[:, [1, 3]]
+    design = np.column_stack([np.ones(2), NEW["inputs"][[1, 3], 0]])
+    B = np.linalg.solve(design, residuals.T).T - mu
+    squares = np.einsum("ni,ij,nj->n", B, np.linalg.inv(covariance), B)
+    assert kstest(squares, chi2(2).cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(B.T)[0, 1] - 0.8 / 2**0.5) < 0.03
+
+
+def zero_sum(x, group):
+    return pm.ZeroSumNormal("a", shape=N_GROUPS)[group]
+
+
+def cut_off(x, group):
+    return pm.Normal("a", default_transform=pm.distributions.transforms.log, shape=N_GROUPS)[group]
+
+
+def with_potential(x, group):
+    a = pm.Normal("a", shape=N_GROUPS)
+    pm.Potential("sum", -(a.sum() ** 2))
+    return a[group]
+
+
+def process(x, group):
+    return pm.MvNormal("a", np.zeros(N_GROUPS), 0.5 + 0.5 * np.eye(N_GROUPS))[group]
+
+
+def of_parents(x, group):
+    return pm.Normal("a", pm.Normal("mu", shape=2)[np.array([0, 1, 1, 0])], 1)[group]
+
+
+def nested(x, group):
+    return pm.Normal("a", shape=2)[pt.as_tensor(np.array([0, 1, 1, 0]))[group]]
+
+
+def explained(x, group):
+    return (pm.Normal("a", shape=N_GROUPS) + pm.Data("level", np.arange(4.0)))[group]
+
+
+def centred_by_their_mean(x, group):
+    a = pm.Normal("a", shape=N_GROUPS)
+    return (a - a.mean())[group]
+
+
+def centred_afterwards(x, group):
+    a = pm.Normal("a", shape=N_GROUPS)
+    return a[group] - a.mean()
+
+
+@pytest.mark.parametrize(
+    ("effects", "message"),
+    [
+        (zero_sum, "a is ZeroSumNormal, of which entries of new groups are not known to be"),
+        (cut_off, "a is Normal, of which entries of new groups are not known to be independent"),
+        (with_potential, "a is Normal, of which entries of new groups are not known to be ind"),
+        (process, "a is MultivariateNormal, of which entries of new groups are not known to be"),
+        (of_parents, "a has another law for each group, which new groups have none of"),
+        (nested, "X_new picks entries of .* that are of new groups, which have no law of their"),
+        (explained, "of Add that are of new groups, .* pairs rows with entries of level"),
+        (centred_by_their_mean, "of Sub that are of new groups, .* Sum of a runs over the rows"),
+        (centred_afterwards, "a enters the output not only by the entry of each row's group"),
+    ],
+)
+def test_what_is_not_known_of_new_groups(effects, message):
+    """Where they have no law, or entries of known groups would change with them."""
+    model = model_of(effects)
+    shapes = {"mu": 2, "a": 2 if effects is nested else N_GROUPS}
+    draws = draws_of(**{name: RNG.normal(size=(N_DRAWS, n)) for name, n in shapes.items()})
+    with pytest.raises(ValueError, match=message):
+        nns.predict(draws, NEW, model=model, sample_new_groups=True)
+    nns.predict(draws, X, model=model, sample_new_groups=True)
+    with pytest.raises(ValueError, match=r"X_new picks entry 4 of .* sample_new_groups=True"):
+        nns.predict(draws, NEW, model=model)
