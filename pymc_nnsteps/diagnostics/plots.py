@@ -4,8 +4,6 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 ``.viz`` holds its parts, and ``backend`` is any that ``arviz_plots`` has.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
@@ -14,18 +12,14 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pytensor.tensor.sharedvar import TensorSharedVariable
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.diagnostics.thermalization import Thermalization
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
-from pymc_nnsteps.kernels.compiling import c_by_default, drawing
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
-from pymc_nnsteps.prediction.forward import forward_pass
-from pymc_nnsteps.prediction.new_inputs import function_values, input_container
-from pymc_nnsteps.prediction.posterior import others_of, posterior_of, sampled_rows
+from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
+from pymc_nnsteps.prediction.posterior import others_of, sampled_rows
 
 SHOWN = 4
 """Panels of function values that are shown of many."""
@@ -262,8 +256,7 @@ def plot_predictions(
     Raises
     ------
     ValueError
-        If there is no such column, if new data cannot be drawn (:func:`~pymc_nnsteps.wide_mlp`
-        with whitened readout), or as for :func:`~pymc_nnsteps.predict`.
+        If there is no such column, or as for :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------
@@ -298,12 +291,14 @@ def plot_predictions(
     stored: Any = others_of(idata).get("observed_data", {})
     data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
     observed = data.reshape((len(X), -1))[:, output]
-    values = f.values
+    values = f
     if kind == "response":
-        values = _responses(idata, model, container, grid, y, random_seed)
+        values = predict(
+            idata, grid, model=model, inputs=container.name, kind=kind, random_seed=random_seed
+        )
     tree = xr.DataTree.from_dict(
         {
-            "predictions": _dataset(y.name, values.reshape((*f.shape[:3], -1))[..., output]),
+            "predictions": _dataset(y.name, values.values[..., output]),
             "predictions_constant_data": _dataset(label, grid[:, position]),
             "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
             "observed_data": xr.Dataset({y.name: ("obs", observed)}),
@@ -341,52 +336,3 @@ def _medians(X: NDArray[Any]) -> NDArray[Any]:
 def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:
     dims = ("chain", "draw", "point")[-values.ndim :]
     return xr.Dataset({name: (dims, values)})
-
-
-def _responses(
-    idata: Any,
-    model: pm.Model,
-    container: TensorSharedVariable,
-    X: NDArray[Any],
-    y: TensorVariable,
-    random_seed: int | None,
-) -> NDArray[Any]:
-    """New data at given inputs, all noise drawn afresh; the model's own inputs stay as they are."""
-    weights = forward_pass(model, container).weights
-    learnt = ", ".join(str(v.name) for v in weights if v not in model.free_RVs)
-    if learnt:
-        raise ValueError(
-            f"New data of {y.name} cannot be drawn given {learnt}, which the model "
-            'computes from its targets; use kind="function", or build the network with '
-            "reparametrize=False."
-        )
-    stored = [rv.name for rv in model.free_RVs if not depends_on(rv, {container})]
-    draws = posterior_of(idata)[stored]
-    with model, _exchanged(model, container, X):
-        tree = pm.sample_posterior_predictive(
-            draws,
-            var_names=[y.name],
-            predictions=True,
-            random_seed=random_seed,
-            progressbar=False,
-            compile_kwargs=drawing(c_by_default()),
-        )
-    values: NDArray[Any] = tree["predictions"][y.name].values
-    return values
-
-
-@contextmanager
-def _exchanged(model: pm.Model, container: TensorSharedVariable, X: NDArray[Any]) -> Iterator[None]:
-    """Other inputs for a while."""
-    [rows, *_] = model.named_vars_to_dims.get(container.name) or (None,)
-    old, labels = container.get_value(), model.coords.get(rows)
-
-    def exchange(values: NDArray[Any], labels: Sequence[Any] | None) -> None:
-        coords = {} if labels is None else {rows: labels}
-        pm.set_data({container.name: values}, model=model, coords=coords)
-
-    exchange(X, None if labels is None else range(len(X)))
-    try:
-        yield
-    finally:
-        exchange(old, labels)
