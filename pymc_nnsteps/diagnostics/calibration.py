@@ -56,7 +56,7 @@ def plot_calibration(
         As for :func:`~pymc_nnsteps.predict`.
     backend : str
     **options
-        Of ``arviz_plots.plot_ppc_pit``.
+        Of ``arviz_plots.plot_ecdf_pit``.
 
     Returns
     -------
@@ -100,19 +100,20 @@ def plot_calibration(
         inputs=inputs,
         kind="response",
         num_samples=num_samples,
-        random_seed=random_seed,
+        random_seed=(rng := np.random.default_rng(random_seed)),
     )
     targets = np.asarray(y, dtype=float)
     if targets.shape not in (drawn.shape[2:], drawn.shape[2:-1] if drawn.shape[-1] == 1 else ()):
         raise ValueError(f"y must have shape {drawn.shape[2:]}; got {targets.shape}.")
     seen = ~np.isnan(targets.ravel())
-    values = drawn.values.reshape((*drawn.shape[:2], -1))[..., seen]
-    name = str(observed.name)
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior_predictive": xr.Dataset({name: (("chain", "draw", "target"), values)}),
-            "observed_data": xr.Dataset({name: ("target", targets.ravel()[seen])}),
-        }
-    )
+    values = drawn.values.reshape((-1, targets.size))[:, seen]
+    below = (values < targets.ravel()[seen]).sum(axis=0)
+    # Uniform among draws of the same law, and never 0 or 1, which a test of uniformity refuses.
+    places = (below + rng.random(below.shape)) / (len(values) + 1)
+    tree = xr.DataTree.from_dict({"places": xr.Dataset({str(observed.name): ("target", places)})})
+    visuals = {"xlabel": {"text": "interval, %" if kind == "coverage" else "place of the target"}}
+    options["visuals"] = visuals | options.get("visuals", {})
     draw_large(options, backend, 1)
-    return arviz_plots.plot_ppc_pit(tree, coverage=kind == "coverage", **options)
+    return arviz_plots.plot_ecdf_pit(
+        tree, group="places", sample_dims=["target"], coverage=kind == "coverage", **options
+    )

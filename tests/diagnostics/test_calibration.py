@@ -37,10 +37,28 @@ def excess(noise, **options):
     return np.asarray(shown.get_xdata()), np.asarray(shown.get_ydata())
 
 
+def marked(plot):
+    """How many points are marked."""
+    points = plot.viz["suspicious_points"]["y"].item().get_offsets()
+    return np.isfinite(np.ma.filled(points, np.nan)).all(axis=1).sum()
+
+
 def test_honest_predictions():
     """Responses without noise, whose places are all 0 or 1."""
     _, difference = excess(1.0)
     assert np.abs(difference).max() < 1.63 / np.sqrt(400) + 0.01  # Kolmogorov's 99 %
+
+
+def test_places_among_few_draws():
+    """Targets beyond all draws, at 0 or 1, and those in the middle, of which ArviZ makes p = 0."""
+    model, draws, rows, y = line(1.0)
+    few = draws.isel(draw=slice(5))
+    for kind in ("pit", "coverage"):
+        plot = nns.plot_calibration(few, rows, y, kind=kind, model=model, random_seed=1)
+        assert marked(plot) == 0
+    model, draws, rows, y = line(2.0)
+    few = draws.isel(draw=slice(5))
+    assert marked(nns.plot_calibration(few, rows, y, model=model, random_seed=1)) > 0
 
 
 def test_places_of_targets():
