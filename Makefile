@@ -26,6 +26,7 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/sharded/test_rounds.py \
 	tests/distributions/test_bessel.py \
 	tests/graphs \
+	tests/lab/test_merging.py \
 	tests/joint/test_plan.py tests/joint/test_scan.py \
 	tests/kernels/test_compiling.py tests/kernels/test_error_functions.py \
 	tests/models/test_intermediate_noise.py tests/models/test_priors.py \

@@ -14,15 +14,12 @@ from pymc_nnsteps.diagnostics import (
     plot_partial_dependence,
     plot_predictions,
     plot_rhat_over_time,
-    plot_thermalization,
     relevance,
     rhat_over_time,
-    score_statistic,
-    teacher_student,
-    thermalize,
 )
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.lab import plot_thermalization, score_statistic, teacher_student, thermalize
 from pymc_nnsteps.models import (
     Conv2D,
     Prior,

@@ -147,6 +147,7 @@ ROOMS = (
     ("steps",),
     ("runs",),
     ("diagnostics", "sharded", "sklearn"),
+    ("lab",),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

@@ -78,6 +78,21 @@ def by_hand():
 
 
 @kept
+def effects_beside_a_network():
+    """Effects of groups, one without rows, beside output weights; scales of both."""
+    group = np.arange(12) % 4
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0, 1, shape=(2, 2))
+        Z = pm.Normal("Z", pm.math.dot(pm.Data("inputs", X), W1), 0.5)
+        A = pm.Normal("A", pm.math.maximum(Z, 0), 0.3)
+        W2 = pm.Normal("W2", 0, 1, shape=2)
+        a = pm.Normal("a", 0, pm.HalfNormal("tau"), shape=5)
+        mean = A @ W2 + pm.Normal("b") + a[group]
+        pm.Normal("y", mean, pm.HalfNormal("s"), observed=pm.Data("targets", X[:, 0] + group))
+    return model
+
+
+@kept
 def regression():
     """A conjugate regression whose scale, between its coefficients, is for another step."""
     with pm.Model() as model:

@@ -5,10 +5,6 @@ module              its subject
 ==================  =============================================================
 ``convergence``     R-hat and effective sample size of what a network computes
 ``blocks``          R-hat over time
-``score``           the gradient of the log density, whose posterior mean is zero
-``teacher``         data from a model's own prior, of which a posterior draw is known
-``thermalization``  chains from several starts, watched until they agree
-``merging``         the rule by which chains agree
 ``relevance``       how much each input matters, by the scales that were learnt
 ``plots``           plots of chains over networks
 ``network``         a network as a graph
@@ -30,12 +26,8 @@ from pymc_nnsteps.diagnostics.plots import (
     plot_functions,
     plot_predictions,
     plot_rhat_over_time,
-    plot_thermalization,
 )
 from pymc_nnsteps.diagnostics.relevance import relevance
-from pymc_nnsteps.diagnostics.score import score_statistic
-from pymc_nnsteps.diagnostics.teacher import teacher_student
-from pymc_nnsteps.diagnostics.thermalization import thermalize
 
 __all__ = [
     "diagnose",
@@ -45,10 +37,6 @@ __all__ = [
     "plot_partial_dependence",
     "plot_predictions",
     "plot_rhat_over_time",
-    "plot_thermalization",
     "relevance",
     "rhat_over_time",
-    "score_statistic",
-    "teacher_student",
-    "thermalize",
 ]

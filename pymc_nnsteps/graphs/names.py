@@ -5,7 +5,7 @@ from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import has_foreign_density
+from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
 
 
 def describe(variable: Variable) -> str:
@@ -32,7 +32,8 @@ def distribution(rv: TensorVariable) -> str:
 
 
 def law_as_stated(model: pm.Model, rv: TensorVariable) -> str:
-    """Name of the distribution of ``rv``, with its transform if that may cut it off."""
-    transform = model.rvs_to_transforms.get(rv)
+    """Name of the distribution of ``rv``, with a transform and a potential that may change it."""
+    transform, potential = model.rvs_to_transforms.get(rv), potential_on(model, rv)
     constraint = "" if transform is None else f" with the transform {type(transform).__name__}"
-    return distribution(rv) + constraint
+    weight = "" if potential is None else f" with the potential {potential.name}"
+    return distribution(rv) + constraint + weight

@@ -18,6 +18,7 @@ from pymc_nnsteps.joint.collapse import propose_collapsed
 from pymc_nnsteps.joint.interwoven_gates import propose_interwoven_gates
 from pymc_nnsteps.joint.interwoven_rows import propose_interwoven
 from pymc_nnsteps.joint.replacement import Choice, Replacement
+from pymc_nnsteps.joint.residual_scales import ResidualScale
 from pymc_nnsteps.joint.responses import propose_responses
 from pymc_nnsteps.joint.scan import Scan, order_scan
 from pymc_nnsteps.tables import as_text
@@ -106,8 +107,9 @@ def plan(
     """Plan the sweep that draws some variables.
 
     Gates and weights of a layer are drawn with its activations integrated out and weights are
-    moved with their pre-activations or gates, where that is asked for and there are such; scales
-    and effects of a response are drawn without the activations that it sees; effects of groups are
+    moved with their pre-activations or gates, where that is asked for and there are such; the
+    scale of a layer's noise or of its response, and effects beside it, are drawn without its
+    activations; effects of groups are
     drawn with all else that is linear, and Gaussian layers that follow each other jointly.
 
     Parameters
@@ -180,7 +182,8 @@ def _row(
     if others := _others(law, rv):
         notes.append(f"jointly with {others}")
     if law.integrates_out:
-        notes.append(f"{', '.join(map(describe, law.integrates_out))} integrated out")
+        reason = ", given which it moves by small steps" if isinstance(law, ResidualScale) else ""
+        notes.append(f"{', '.join(map(describe, law.integrates_out))} integrated out{reason}")
     moves = [draw for draw in drawing if draw.tuning is not None and draw is not law]
     notes += [f"interwoven with {_others(move, rv)}" for move in moves]
     for draw in exact:

@@ -42,7 +42,7 @@ from pymc_nnsteps.conditionals.scales import Scale, Scaled
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.joint.lattice import lattice_steps
+from pymc_nnsteps.joint.lattice import lattice_step
 from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood
 
 MOST_OUTPUTS = 100
@@ -77,16 +77,17 @@ class ResidualScale(Conditional):
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [rv] = self.draws
-        n_obs = self.likelihood.residual.shape[0].astype("float64")
-        narrowest = 0.5 / pt.sqrt(n_obs)
-        rng, shift = lattice_steps(rng, self.log_density, narrowest)
+        children = [seen.child for seen in self.likelihood.fresh.observations]
+        n_seen = sum(math.prod(shapes[child]) for child in children)
+        n_seen += sum(math.prod(shapes[seen.child]) for seen in self.elsewhere)
+        rng, shift = lattice_step(rng, self.log_density, 2 / math.sqrt(n_seen))
         return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
         """Of the logarithm, at shifts from the present one, up to a constant."""
         [rv] = self.draws
-        axes = (0, *["x"] * rv.ndim)
-        prior = pm.logp(rv, rv * pt.exp(shifts).dimshuffle(axes)).flatten()
+        number = rv.dimshuffle() if rv.ndim else rv
+        prior = pm.logp(rv, (number * pt.exp(shifts)).dimshuffle(0, *["x"] * rv.ndim)).flatten()
         total: TensorVariable = prior + shifts + self._said_by_response(shifts)
         for seen in self.elsewhere:
             total += _said_by(seen, shifts)
@@ -94,31 +95,31 @@ class ResidualScale(Conditional):
 
     def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
         counted, squares, eigenvalues = self._along_eigenvectors()
-        by_shift = shifts.dimshuffle(0, "x", "x")
-        of_activations = eigenvalues * pt.exp(2 * self.of_activations * by_shift)
-        variance = pt.exp(2 * self.of_response * by_shift) + of_activations
-        said: TensorVariable = (counted * pt.log(variance) + squares / variance).sum((1, 2))
-        return -said / 2
+        by_shift = shifts.dimshuffle(*["x"] * squares.ndim, 0)
+        of_response = pt.exp(2 * self.of_response * by_shift)
+        variance = of_response + eigenvalues[..., None] * pt.exp(2 * self.of_activations * by_shift)
+        said = counted[..., None] * pt.log(variance) + squares[..., None] / variance
+        return -said.sum(tuple(range(squares.ndim))) / 2
 
     def _along_eigenvectors(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
         r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
 
-        One row for each sample, or one for all of them.
+        Numbers, or one entry for each sample of an output, or for each of several outputs.
         """
         rows, residual = self.likelihood.rows, self.likelihood.residual
-        scaled = rows.design * pt.sqrt(self.likelihood.variance)
+        n_obs = residual.shape[0].astype("float64")
         if self.likelihood.has_one_output:
-            eigenvalues = rows.weight * pt.sqr(scaled).sum()
-            squares = rows.weight * pt.sqr(residual)
-        else:
-            root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
-            whitened = root.T * scaled
-            found, vectors = eigh(pt.dot(whitened, whitened.T))
-            eigenvalues = pt.maximum(found, 0)[None, :]
-            squares = pt.sqr(pt.dot(root * residual, vectors))
-        if varies(rows.weight, [0]):
-            return pt.gt(rows.weight, 0), squares, eigenvalues
-        return residual.shape[0], squares.sum(0, keepdims=True), eigenvalues
+            weight, r = rows.weight[:, 0], residual[:, 0]
+            spread = pt.dot(pt.sqr(rows.design[0]), self.likelihood.variance)
+            if varies(rows.weight, [0]):
+                return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
+            return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread
+        scaled = rows.design * pt.sqrt(self.likelihood.variance)
+        root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
+        whitened = root.T * scaled
+        found, vectors = eigh(pt.dot(whitened, whitened.T))
+        squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
+        return n_obs, squares, pt.maximum(found, 0)
 
 
 def _said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
@@ -132,10 +133,12 @@ def _said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
     return said
 
 
-def find_residual_scales(
+def find_residual_scale(
     likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
-) -> tuple[ResidualScale, ...]:
-    """The scales of a layer's response, and of its noise, that are drawn without the layer.
+) -> ResidualScale | None:
+    """The scale of a layer's noise, or else that of its response, drawn without the layer.
+
+    Once one of them moves freely the other one does: a draw of both costs more than it gains.
 
     Parameters
     ----------
@@ -147,9 +150,10 @@ def find_residual_scales(
     seen_by = [seen.child for seen in likelihood.fresh.observations]
     n_obs = shapes[likelihood.activations][likelihood.samples]
     if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
-        return ()
-    found = (_residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale))
-    return tuple(scale for scale in found if scale is not None)
+        return None
+    found = [_residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
+    scales = [scale for scale in found if scale is not None]
+    return max(scales, key=lambda scale: scale.of_activations != 0, default=None)
 
 
 def _residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:

@@ -9,8 +9,9 @@ intercept, effects of groups, coefficients) that enter it linearly:
     y_n \mid u_n \sim N(d_n \cdot \beta + v \cdot u_n, 1 / w_n + v^T \Sigma v).
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
-and with the larger variance; v has draws of its own (:mod:`.outgoing_weights`), and scales have
-theirs (:mod:`.residual_scales`). All of them stand just before the draw of the activations.
+and with the larger variance; v has draws of its own (:mod:`.outgoing_weights`), and so has a
+scale (:mod:`.residual_scales`). All of them stand just before the draw of the activations. The
+bias alone is left to the draw that it has with v: to draw it without X as well gains nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from pymc_nnsteps.conditionals.blocks import Observation, common_factor
 from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.conditionals.effects import Effects, Seen, largest
 from pymc_nnsteps.conditionals.gaussian import Gaussian
+from pymc_nnsteps.conditionals.scales import Scale
 from pymc_nnsteps.graphs.arrays import align
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
@@ -32,7 +34,7 @@ from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.joint.replacement import Replacement
-from pymc_nnsteps.joint.residual_scales import find_residual_scales
+from pymc_nnsteps.joint.residual_scales import find_residual_scale
 
 
 def propose_responses(
@@ -65,12 +67,17 @@ def propose_responses(
         except NotConjugate:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
-        scales = find_residual_scales(likelihood, blocks, shapes)
-        draws = (*scales, *(() if effects is None else (effects,)))
+        scale = find_residual_scale(likelihood, blocks, shapes)
+        draws = [draw for draw in (scale, effects) if draw is not None]
         if draws:
             before = () if a in integrated else likelihood.before
             [own] = [draw for draw in sweep if isinstance(draw, Gaussian) and draw.draws == (a,)]
-            proposals.append(Replacement(own, (), (*before, *draws, likelihood.fresh)))
+            given = tuple(
+                draw
+                for draw in sweep
+                if scale is not None and isinstance(draw, Scale) and draw.draws == scale.draws
+            )
+            proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
     return proposals
 
 
@@ -103,7 +110,13 @@ def find_effects(
         and not given_any([likelihood.rows.design], [rv])
     ]
     effects = largest(model, [[rv] for rv in beside], shapes)
-    if effects is None:
+    seen_with_weights = {
+        rv
+        for drawn in conditionals
+        if given_any([likelihood.rows.design], drawn.draws)
+        for rv in drawn.draws
+    }
+    if effects is None or seen_with_weights.issuperset(effects.draws):
         return None
     if given_any([part.design for seen in effects.seen for part in seen.parts], [a]):
         return None

@@ -68,6 +68,8 @@ template <class T> T eps(Type<T>) { return std::numeric_limits<T>::epsilon(); }
 template <class T, int N> Array<T, N> empty(Shape<N> shape, Type<T>) {
     Array<T, N> x;
     Int size = 1;
+    for (int a = 0; a < N; a++)
+        if (shape.n[a] < 0) throw Error{"ValueError", "negative dimensions are not allowed"};
     for (int a = N - 1; a >= 0; a--) x.n[a] = shape.n[a], x.s[a] = size, size *= shape.n[a];
     const Int offset = 64;
     x.own = (Memory *)aligned_alloc(64, (offset + size * sizeof(T) + 63) / 64 * 64);
@@ -82,14 +84,72 @@ template <class T, int N> Shape<N> shape_of(const Array<T, N> &x) {
     for (int a = 0; a < N; a++) n.n[a] = x.n[a];
     return n;
 }
-template <int N> bool operator!=(Shape<N> x, Shape<N> y) { return !std::equal(x.n, x.n + N, y.n); }
 template <class T, int N> Int len(const Array<T, N> &x) { return x.n[0]; }
+
+// ---- Types of numbers: those of Numba
+
+template <class A> constexpr bool is_number = std::is_arithmetic_v<A>;
+template <class A> using Wide = std::conditional_t<sizeof(A) < 8 && std::is_integral_v<A>, Int, A>;
+
+template <class A, class B> struct CommonOf {
+    static constexpr bool are_integers = std::is_integral_v<A> && std::is_integral_v<B>;
+    static_assert(!are_integers || std::is_same_v<A, B>, "integers with and without a sign");
+    typedef std::conditional_t<std::is_same_v<A, B>, A, double> type;
+};
+// Of the result of arithmetic.
+template <class A, class B> using Common = typename CommonOf<Wide<A>, Wide<B>>::type;
+
+template <class T> using Quotient = std::conditional_t<std::is_integral_v<T>, double, T>;
+
+// A number as one of another type that can hold any like it.
+template <class T, class V> T as(V x) {
+    static_assert(std::is_same_v<T, V> || std::is_same_v<T, Common<T, V>>,
+                  "a name keeps its type: set it to a number of the wider one first");
+    return T(x);
+}
+template <class T, class V> void assign(T &x, const V &y) {
+    if constexpr (is_number<T>) x = as<T>(y);
+    else x = y;
+}
+template <class B, class A> auto beside(const A &x) {
+    typedef std::decay_t<B> V;
+    if constexpr (is_number<A> && is_number<V> && !std::is_same_v<A, V>) return Common<A, V>(x);
+    else return x;
+}
+
+static inline bool truth(bool x) { return x; }
+template <class T> bool truth(T) = delete;  // "and" and "or" would give one of two values
+
+template <class T> Wide<T> negative(T x) {
+    static_assert(!std::is_same_v<T, uint64_t>, "the negative of a number without sign");
+    return -Wide<T>(x);
+}
+template <class T> T floor_of_quotient(T x, T y) {
+    static_assert(std::is_integral_v<T>, "// and % are for integers");
+    return y == 0 ? 0 : x / y - (x % y != 0 && (x < 0) != (y < 0));
+}
+template <class T> T rest_of_quotient(T x, T y) {
+    static_assert(std::is_integral_v<T>, "// and % are for integers");
+    T rest = y == 0 ? 0 : x % y;
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
 
 // ---- Parts
 
-struct Slice { Int begin, end; };
+struct Slice {
+    Int begin, end;
+    // As Python has it: numbers below zero count from the end, and what lies outside is left out.
+    void fit(Int n) {
+        begin = std::clamp<Int>(begin < 0 ? begin + n : begin, 0, n);
+        end = std::clamp<Int>(end < 0 ? end + n : end, begin, n);
+    }
+};
 
-template <class T, int N> Array<T, N> view(const Array<T, N> &x) { return x; }
+static inline void check(Int i, Int n) {
+#ifdef CHECKED
+    if (i < 0 || i >= n) throw Error{"IndexError", "an index below zero or beyond the last entry"};
+#endif
+}
 
 template <int FROM, int TO, class T, int N, int M> void keep(const Array<T, N> &x, Array<T, M> &y) {
     if constexpr (FROM < N) {
@@ -100,11 +160,13 @@ template <int FROM, int TO, class T, int N, int M> void keep(const Array<T, N> &
 template <int FROM, int TO, class T, int N, int M, class I, class... J>
 void keep(const Array<T, N> &x, Array<T, M> &y, I i, J... j) {
     if constexpr (std::is_same_v<I, Slice>) {
-        Int end = std::min(i.end, x.n[FROM]), begin = std::min(i.begin, end);
-        y.p += begin * x.s[FROM];
-        y.n[TO] = end - begin, y.s[TO] = x.s[FROM];
+        i.fit(x.n[FROM]);
+        y.p += i.begin * x.s[FROM];
+        y.n[TO] = i.end - i.begin, y.s[TO] = x.s[FROM];
         keep<FROM + 1, TO + 1>(x, y, j...);
     } else {
+        static_assert(FROM < N - 1, "entries of a column are no neighbours");
+        check(i, x.n[FROM]);
         y.p += i * x.s[FROM];
         keep<FROM + 1, TO>(x, y, j...);
     }
@@ -112,35 +174,34 @@ void keep(const Array<T, N> &x, Array<T, M> &y, I i, J... j) {
 template <int AXIS, class T, int N> T *entry(const Array<T, N> &, T *p) { return p; }
 template <int AXIS, class T, int N, class... J>
 T *entry(const Array<T, N> &x, T *p, Int i, J... j) {
+    check(i, x.n[AXIS]);
     return entry<AXIS + 1>(x, p + (AXIS == N - 1 ? i : i * x.s[AXIS]), j...);
 }
 template <class T, int N, class... I> decltype(auto) at(const Array<T, N> &x, I... i) {
+    static_assert(((std::is_same_v<I, Slice> || std::is_integral_v<I>) && ...), "an index");
     constexpr int numbers = ((std::is_same_v<I, Slice> ? 0 : 1) + ...);
     if constexpr (numbers == N) {
         return (*entry<0>(x, x.p, Int(i)...));
     } else {
         Array<T, N - numbers> y;
         y.p = x.p;
+        y.own = x.own;
+        if (y.own) y.own->uses++;
         keep<0, 0>(x, y, i...);
         return y;
     }
 }
 template <class T, int N, class... I> decltype(auto) at(Array<T, N> &&x, I... i) {
     constexpr int numbers = ((std::is_same_v<I, Slice> ? 0 : 1) + ...);
-    if constexpr (numbers == N) {
-        return T(*entry<0>(x, x.p, Int(i)...));
-    } else {
-        Array<T, N - numbers> y = at((const Array<T, N> &)x, i...);
-        y.own = x.own;
-        if (y.own) y.own->uses++;
-        return y;
-    }
+    if constexpr (numbers == N) return T(at((const Array<T, N> &)x, i...));
+    else return at((const Array<T, N> &)x, i...);
 }
 template <class T, int N> Array<T, N> at(const Array<T, N> &x, const Array<Int, 1> &order) {
     Shape<N> n = shape_of(x);
     n.n[0] = len(order);
     Array<T, N> y = empty(n, Type<T>{});
     Int rest = y.size() / std::max<Int>(len(order), 1);
+    for (Int i = 0; i < len(order); i++) check(order.p[i], x.n[0]);
     for (Int i = 0; i < len(order); i++)
         if constexpr (N == 1) y.p[i] = x.p[order.p[i]];
         else for (Int j = 0; j < rest; j++) y.p[i * rest + j] = x.p[order.p[i] * x.s[0] + j];
@@ -193,48 +254,107 @@ template <class T, int N> Array<T, N> contiguous(const Array<T, N> &x) {
 template <class R, class T, int N> Array<R, N> astype(const Array<T, N> &x, Type<R>) {
     return mapped<R>(x, [](T v) { return R(v); });
 }
-template <class T, int N> Array<T, 1> flat(const Array<T, N> &x) {
+template <class T, int N> const char *end_of(const Array<T, N> &x) {
+    Int last = 0;
+    for (int a = 0; a < N; a++) last += (x.n[a] - 1) * x.s[a];
+    return (const char *)(x.p + last + 1);
+}
+// An array, or a copy where to fill another would overwrite it first.
+template <class T, int N, class U, int M> Array<T, N> apart(const Array<T, N> &x, const Array<U, M> &to) {
+    const char *p = (const char *)x.p, *q = (const char *)to.p;
+    bool is_other = p == q || !x.size() || !to.size() || end_of(to) <= p || end_of(x) <= q;
+    return is_other ? x : copy_of(x);
+}
+template <class T, int N> Array<T, 1> flat(const Array<T, N> &given) {
+    Array<T, N> x = contiguous(given);
     Array<T, 1> y;
     y.p = x.p, y.n[0] = x.size(), y.s[0] = 1;
+    std::swap(y.own, x.own);
     return y;
 }
 template <class T, class V> std::enable_if_t<std::is_arithmetic_v<T>> set(T &x, V v) { x = T(v); }
 template <class T, int N, class V> void set(Array<T, N> x, V v) {
     if constexpr (std::is_arithmetic_v<V>) each(x, [&](T &to) { to = T(v); });
-    else both(x, v, [](T &to, auto from) { to = T(from); });
+    else both(x, apart(v, x), [](T &to, auto from) { to = T(from); });
 }
 
-#define OPERATION(op) \
-    template <class T, int N, class V> Array<T, N> operator op(const Array<T, N> &x, const V &y) { \
-        if constexpr (std::is_arithmetic_v<V>) return mapped<T>(x, [&](T v) { return T(v op y); }); \
-        else { \
-            Array<T, N> z = copy_of(x); \
-            both(z, y, [](T &to, T v) { to = to op v; }); \
-            return z; \
-        } \
-    } \
-    template <class T, int N, class V, class = std::enable_if_t<std::is_arithmetic_v<V>>> \
-    Array<T, N> operator op(V y, const Array<T, N> &x) { \
-        return mapped<T>(x, [&](T v) { return T(y op v); }); \
-    } \
-    template <class T> Array<T, 2> operator op(const Transposed<T> &x, const Array<T, 2> &y) { \
-        return copy_of(x) op y; \
-    } \
-    template <class T, int N, class V> void operator op##=(Array<T, N> x, const V &y) { \
-        if constexpr (std::is_arithmetic_v<V>) each(x, [&](T &to) { to = T(to op y); }); \
-        else both(x, y, [](T &to, auto v) { to = T(to op v); }); \
+template <class A, class B, class F> auto entry_by_entry(const A &x, const B &y, F f) {
+    if constexpr (is_number<B>) {
+        return mapped<decltype(f(*x.p, y))>(x, [&](auto v) { return f(v, y); });
+    } else if constexpr (is_number<A>) {
+        return mapped<decltype(f(x, *y.p))>(y, [&](auto v) { return f(x, v); });
+    } else {
+        auto z = astype(x, Type<decltype(f(*x.p, *y.p))>{});
+        both(z, y, [&](auto &to, auto v) { to = f(to, v); });
+        return z;
     }
-OPERATION(+)
-OPERATION(-)
-OPERATION(*)
+}
+template <class T, class B, class F>
+auto entry_by_entry(const Transposed<T> &x, const B &y, F f) {
+    return entry_by_entry(copy_of(x), y, f);
+}
+
+// name(x, y), and name_to(x, y) for x op= y. A variable keeps its type, entries of arrays theirs.
+#define OPERATION(name, formula) \
+    struct name##_numbers { \
+        template <class A, class B> auto operator()(A a, B b) const { \
+            typedef Common<A, B> T; \
+            T x = T(a), y = T(b); \
+            return formula; \
+        } \
+    }; \
+    template <class A, class B> auto name(const A &x, const B &y) { \
+        if constexpr (is_number<A> && is_number<B>) return name##_numbers()(x, y); \
+        else return entry_by_entry(x, y, name##_numbers()); \
+    } \
+    template <class T, class V> void name##_to(T &x, const V &y) { \
+        if constexpr (is_number<T>) assign(x, name(x, y)); \
+        else name##_into(x, y); \
+    } \
+    template <class T, class V> std::enable_if_t<is_number<T>> name##_into(T &x, const V &y) { \
+        x = T(name(x, y)); \
+    } \
+    template <class T, int N, class V> void name##_into(const Array<T, N> &x, const V &y) { \
+        if constexpr (is_number<V>) each(x, [&](T &to) { to = T(name##_numbers()(to, y)); }); \
+        else both(x, apart(y, x), [](T &to, auto v) { to = T(name##_numbers()(to, v)); }); \
+    }
+OPERATION(add, x + y)
+OPERATION(subtract, x - y)
+OPERATION(multiply, x * y)
+OPERATION(divide, Quotient<T>(x) / Quotient<T>(y))
+OPERATION(floor_divide, floor_of_quotient(x, y))
+OPERATION(modulo, rest_of_quotient(x, y))
+OPERATION(shift_left, x << y)
+OPERATION(shift_right, x >> y)
+OPERATION(bit_or, x | y)
+OPERATION(bit_and, x & y)
+OPERATION(bit_xor, x ^ y)
 #undef OPERATION
 
-template <class T, int N> Array<bool, N> operator==(const Array<T, N> &x, double v) {
-    return mapped<bool>(x, [&](T e) { return e == v; });
-}
-template <class T, int N> Array<bool, N> operator<(const Array<T, N> &x, double v) {
-    return mapped<bool>(x, [&](T e) { return e < v; });
-}
+#define COMPARISON(name, op) \
+    struct name##_numbers { \
+        template <class A, class B> bool operator()(A a, B b) const { \
+            typedef Common<A, B> T; \
+            return T(a) op T(b); \
+        } \
+    }; \
+    template <class A, class B> auto name(const A &x, const B &y) { \
+        if constexpr (is_number<A> && is_number<B>) return name##_numbers()(x, y); \
+        else { \
+            static_assert(is_number<A> || is_number<B>, "arrays are compared with numbers"); \
+            return entry_by_entry(x, y, name##_numbers()); \
+        } \
+    }
+COMPARISON(equal, ==)
+COMPARISON(not_equal, !=)
+COMPARISON(less, <)
+COMPARISON(less_equal, <=)
+COMPARISON(greater, >)
+COMPARISON(greater_equal, >=)
+#undef COMPARISON
+template <int N> bool equal(Shape<N> x, Shape<N> y) { return std::equal(x.n, x.n + N, y.n); }
+template <int N> bool not_equal(Shape<N> x, Shape<N> y) { return !equal(x, y); }
+
 template <int N> bool any(const Array<bool, N> &x) {
     bool found = false;
     each(x, [&](bool e) { found = found || e; });
@@ -249,16 +369,12 @@ template <int N> bool all(const Array<bool, N> &x) {
 // ---- Functions of numbers
 
 template <class A, class B> auto larger(A a, B b) {
-    typedef std::common_type_t<A, B> T;
+    typedef Common<A, B> T;
     return T(b) >= T(a) ? T(b) : T(a);
 }
 template <class A, class B> auto smaller(A a, B b) {
-    typedef std::common_type_t<A, B> T;
+    typedef Common<A, B> T;
     return T(b) <= T(a) ? T(b) : T(a);
-}
-template <class A, class B> auto divide(A a, B b) {
-    if constexpr (std::is_integral_v<A> || std::is_integral_v<B>) return double(a) / double(b);
-    else return a / b;
 }
 template <class T> T square(T x) { return x * x; }
 static inline double hypot_of(double a, double b) { return std::hypot(a, b); }
@@ -305,6 +421,7 @@ template <class T> Array<Int, 1> argsort(const Array<T, 1> &x) {
     return order;
 }
 template <class T> Int argmax(const Array<T, 1> &x) {
+    if (len(x) == 0) throw Error{"ValueError", "the largest of no numbers"};
     Int best = 0;
     for (Int i = 0; i < len(x); i++) {
         if (x.p[i] != x.p[i]) return i;
@@ -313,8 +430,8 @@ template <class T> Int argmax(const Array<T, 1> &x) {
     return best;
 }
 template <class T> T largest(const Array<T, 1> &x) { return x.p[argmax(x)]; }
-template <class T> Int searchsorted(const Array<T, 1> &x, T v) {
-    return std::lower_bound(x.p, x.p + len(x), v) - x.p;
+template <class T, class V> Int searchsorted(const Array<T, 1> &x, V v) {
+    return v != v ? len(x) : std::lower_bound(x.p, x.p + len(x), v) - x.p;
 }
 
 // ---- Products of matrices: SciPy's BLAS
@@ -411,6 +528,7 @@ template <class T, int N> void give(Results &results, const Array<T, N> &found) 
     x.own = nullptr;  // the reference goes with the result
 }
 template <class T> std::enable_if_t<std::is_arithmetic_v<T>> give(Results &results, T x) {
+    static_assert(!std::is_same_v<T, uint64_t>, "not all its digits would be given");
     Result &result = results.each[results.count++];
     result.n_axes = -1, result.type = letter<T>(), result.number = double(x);
 }

@@ -32,18 +32,28 @@ static PyObject *wrap(const Result &result, PyObject *const *args, const Given *
         return PyFloat_FromDouble(result.number);
     }
     if (!result.own)
-        for (int i = 0; i < n_given; i++)
-            if (given[i].p == result.p && PyArray_Check(args[i]) &&
-                PyArray_NDIM((PyArrayObject *)args[i]) == result.n_axes) {
-                Py_INCREF(args[i]);
-                return args[i];
+        for (int i = 0; i < n_given; i++) {
+            PyArrayObject *array = (PyArrayObject *)args[i];
+            bool is_same = given[i].p == result.p && PyArray_Check(array) &&
+                           PyArray_NDIM(array) == result.n_axes;
+            for (int a = 0; is_same && a < result.n_axes; a++)
+                is_same = PyArray_DIM(array, a) == result.n[a];
+            if (is_same) {
+                Py_INCREF(array);
+                return (PyObject *)array;
             }
+        }
     npy_intp n[MOST_AXES];
     for (int a = 0; a < result.n_axes; a++) n[a] = result.n[a];
     PyObject *array = PyArray_SimpleNewFromData(result.n_axes, n, type_of(result.type), result.p);
-    if (array && result.own)
+    if (!array) return NULL;
+    if (result.own) {
         PyArray_SetBaseObject((PyArrayObject *)array, PyCapsule_New(result.own, NULL, release));
-    return array;
+        return array;
+    }
+    PyObject *copy = PyArray_NewCopy((PyArrayObject *)array, NPY_CORDER);  // of a part of an array
+    Py_DECREF(array);
+    return copy;
 }
 
 // call(address, types, arguments): None where these are not of the types, else a list of results.
@@ -98,7 +108,16 @@ static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
             }
         }
     }
-    if (fits && !failed) unit(given, &results);
+    PyObject *found = NULL;
+    if (fits && !failed) {
+        unit(given, &results);
+        if (!results.error.type) found = PyTuple_New(results.count);
+        for (int k = 0; found && k < results.count; k++) {
+            PyObject *each = wrap(results.each[k], given_args, given, n_given);
+            if (!each) Py_CLEAR(found);
+            else PyTuple_SET_ITEM(found, k, each);
+        }
+    }
     for (int i = 0; i < n_held; i++) Py_DECREF(held[i]);
     for (int i = 0; i < n_copied; i++) {
         PyArray_ResolveWritebackIfCopy(copied[i]);
@@ -114,12 +133,6 @@ static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
         Py_XDECREF(type);
         Py_XDECREF(module);
         return NULL;
-    }
-    PyObject *found = PyTuple_New(results.count);
-    for (int k = 0; found && k < results.count; k++) {
-        PyObject *each = wrap(results.each[k], given_args, given, n_given);
-        if (!each) Py_CLEAR(found);
-        else PyTuple_SET_ITEM(found, k, each);
     }
     return found;
 }

@@ -17,8 +17,7 @@ and what y says of u is :math:`\exp(u^T B^T e - \tfrac12 |B u|^2)` with the *whi
 :math:`B = U^{-T} C` and response :math:`e = U^{-T} y`: no difference of large matrices anywhere
 (in the notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`).
 
-All arrays of a call have one floating-point type. All kernels stand in one file, for the reason
-that :mod:`pymc_nnsteps.random.kernels` gives.
+All arrays of a call have one floating-point type.
 """
 
 import math
@@ -191,6 +190,36 @@ def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
     if no_factor or is_rounding(diagonal, roots):
         raise np.linalg.LinAlgError(TOO_PRECISE)
     return block.copy()
+
+
+@jit
+def choose_point(points: Array, log_density: Array, level: Array) -> Array:
+    """One of several points, with probabilities proportional to a density.
+
+    Parameters
+    ----------
+    points, log_density : array, shape (m,)
+        The density is zero where its logarithm is NaN.
+    level : array, shape (1,)
+        A uniform number.
+
+    Returns
+    -------
+    array, shape (1,)
+    """
+    highest = -math.inf
+    for value in log_density:
+        highest = max(highest, value) if value == value else highest
+    below = np.empty(len(points))
+    total = 0.0
+    for j in range(len(points)):
+        value = log_density[j]
+        total += math.exp(value - highest) if value == value else 0.0
+        below[j] = total
+    chosen = 0
+    while chosen < len(points) - 1 and below[chosen] <= level[0] * total:
+        chosen += 1
+    return points[chosen : chosen + 1].copy()
 
 
 @jit
@@ -679,7 +708,8 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
             pivot[t] = math.sqrt(rest)
             half = (linear[series, t] - left * half) / pivot[t]
             out[series, t] = half + noise[series, t]
-            ratio[t] = left = above[series, t] / pivot[t]
+            left = above[series, t] / pivot[t]
+            ratio[t] = left
         later = 0.0
         for t in range(n_times - 1, -1, -1):
             later = (out[series, t] - ratio[t] * later) / pivot[t]
@@ -989,7 +1019,7 @@ def draw_chain(
             d = widths[layer]
             row = out[layer, n, :d]
             for j in range(d):
-                mean = offset[layer, n, j]
+                mean = float(offset[layer, n, j])
                 if layer > 0:
                     carried = 0.0
                     for k in range(widths[layer - 1]):

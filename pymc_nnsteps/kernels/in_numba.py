@@ -8,7 +8,7 @@ import numba
 from numba import types
 from numba.extending import typeof_impl
 
-from pymc_nnsteps.kernels.jit import Kernel
+from pymc_nnsteps.kernels.jit import Kernel, digest
 
 FastMath = bool | set[str]
 
@@ -23,10 +23,14 @@ def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
 
     ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
     it, and its results would differ from backend to backend.
+
+    Numba stamps what it keeps with the text of the function's own file. The stamp here is that of
+    all files of kernels, so that a kernel is compiled again if one that it calls has changed.
     """
-    kernel = numba.njit(error_model="numpy", fastmath=fastmath)(function)
+    kernel: Any = numba.njit(error_model="numpy", fastmath=fastmath)(function)
     with contextlib.suppress(RuntimeError):
         kernel.enable_caching()
+        kernel._cache._cache_file._source_stamp = digest()
     return kernel
 
 

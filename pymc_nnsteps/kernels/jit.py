@@ -6,6 +6,7 @@ compiler. Both do the same arithmetic in the same order.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,18 +69,17 @@ class Kernel:
         self.types, self.address = types, self._ready[types]
 
     def _unit(self, name: str, types: str) -> str:
+        given, names = self._function.__annotations__, self._function.__code__.co_varnames
         arguments = []
         for k, (letter, n_axes) in enumerate(zip(types[::2], types[1::2], strict=True)):
-            kind = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}.get(
-                letter
-            )
-            arguments.append(
-                f"Generator{{(Bits *)given[{k}].p}}"
-                if letter == "g"
-                else f"given[{k}].number"
-                if letter == "n"
-                else f"array_of<{kind}, {n_axes}>(given[{k}])"
-            )
+            if letter == "g":
+                arguments.append(f"Generator{{(Bits *)given[{k}].p}}")
+            elif letter == "n":
+                annotation = inspect.formatannotation(given.get(names[k], float))
+                kind = translation.TYPES[annotation.replace("numpy", "np")]
+                arguments.append(f"{kind}(given[{k}].number)")
+            else:
+                arguments.append(f"array_of<{KINDS[letter]}, {n_axes}>(given[{k}])")
         call = f"kernel_{self.__name__}({', '.join(arguments)})"
         give = f"give(*results, {call})"
         if self._function.__annotations__.get("return", 0) is None:
@@ -114,7 +114,7 @@ def calls() -> Any:
 @functools.cache
 def digest() -> str:
     """A name that changes with the text of any kernel, and of what translates them."""
-    files = [*HERE.glob("*.py"), *HERE.glob("*.hpp"), *HERE.parent.glob("random/kernels.py")]
+    files = [*HERE.glob("*.py"), *HERE.glob("*.hpp"), *HERE.parent.glob("random/*.py")]
     return native.digest("".join(file.read_text() for file in sorted(files)))
 
 

@@ -113,6 +113,7 @@ def _kernel_for_numba(op: KernelOp, node: Apply, **options: Any) -> Any:
 
 
 refuse_lost: Any = KernelOp("refuse_lost", (2,))
+choose_point: Any = KernelOp("choose_point", (1,))
 redraw_labels: Any = KernelOp("redraw_labels", (2,))
 draw_windows: Any = KernelOp("draw_windows", (2,))
 draw_banded: Any = KernelOp("draw_banded", (2, 2, 2))

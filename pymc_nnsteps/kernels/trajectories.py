@@ -15,8 +15,6 @@ A doubling is a loop over its leaves, without recursion: the subtrees that leaf 
 the leaves whose numbers agree with n but for its last ones, and one momentum is kept for each level
 of them.
 
-All kernels stand in one file, for the reason that :mod:`pymc_nnsteps.random.kernels` gives.
-
 References
 ----------
 Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014). Betancourt, *A Conceptual Introduction

@@ -2,9 +2,11 @@
 
 A kernel is a function of numbers and arrays, in the Python that Numba compiles too. Here its types
 are left to C++: a function becomes a template, a name a variable of the type of what it is first
-set to, and the functions of NumPy those of ``arrays.hpp``. So a name is to keep its type, and one
-that a loop sets from what only the loop knows is to be set before it if it is used after it. A part
-of an array is a view of it, which must not be returned. What else cannot be translated is refused.
+set to, and operators and functions of NumPy those of ``arrays.hpp``, whose types are Numba's. So a
+name is to keep its type, and one that a loop sets from what only the loop knows is to be set before
+it if it is used after it. No number that is used as an index may be negative, as that is not looked
+at; slices may. What else cannot be translated, or C++ would do otherwise, is refused: here, or by
+the compiler.
 """
 
 import ast
@@ -48,28 +50,31 @@ FUNCTIONS = {
 } | {f"math.{name}": f"{name}_of" for name in ("sqrt", "exp", "log", "log1p", "expm1", "erfc")}
 
 OPERATORS = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "/",
-    ast.Mod: "%",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.BitOr: "|",
-    ast.BitAnd: "&",
-    ast.BitXor: "^",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.USub: "-",
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "modulo",
+    ast.LShift: "shift_left",
+    ast.RShift: "shift_right",
+    ast.BitOr: "bit_or",
+    ast.BitAnd: "bit_and",
+    ast.BitXor: "bit_xor",
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+    ast.USub: "negative",
     ast.Not: "!",
     ast.And: "&&",
     ast.Or: "||",
 }
 
+KEYWORDS = {"np.argsort kind='mergesort'"}
+"""Arguments that say what C++ does in any case."""
 
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 """Statements that nothing follows."""
@@ -83,7 +88,7 @@ def number(value: Any) -> str:
     """A constant in C++, to the last digit."""
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
-    if isinstance(value, int | np.integer):
+    if isinstance(value, int | np.integer) and abs(int(value)) < 2**63:
         return f"Int({value})"
     if isinstance(value, float):
         if np.isfinite(value):
@@ -94,15 +99,18 @@ def number(value: Any) -> str:
 
 def source(function: Callable[..., Any]) -> str:
     """A Python function and those that it calls, as templates of C++."""
-    functions: dict[str, str] = {}
+    functions: dict[Callable[..., Any], str] = {}
     constants: dict[str, str] = {}
     _translate(function, functions, constants)
+    names = [f.__name__ for f in functions]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UntranslatableError(f"several functions are called {', '.join(twice)}")
     return "\n".join([*constants.values(), *functions.values()])
 
 
 def _translate(
     function: Callable[..., Any],
-    functions: dict[str, str],
+    functions: dict[Callable[..., Any], str],
     constants: dict[str, str],
     *,
     is_inline: bool = False,
@@ -112,19 +120,19 @@ def _translate(
     text = translation.text()
     for name, needed in translation.needed.items():
         if callable(needed):
-            if name not in functions:
-                own = inspect.unwrap(needed)
+            if (own := inspect.unwrap(needed)) not in functions:
                 _translate(own, functions, constants, is_inline=needed.is_inline)
-        else:
-            constants[name] = _constant(name, needed)
-    functions[function.__name__] = text
+        elif constants.setdefault(name, declared := _constant(name, needed)) != declared:
+            raise UntranslatableError(f"several constants are called {name}")
+    functions[function] = text
 
 
 def _constant(name: str, value: Any) -> str:
     if isinstance(value, np.ndarray):
-        entries = ", ".join(number(float(x)) for x in value)
-        return f"static double {name}[] = {{{entries}}};"
-    return f"static const auto {name} = std::make_tuple({', '.join(map(number, value))});"
+        entries = ", ".join(number(x.item()) for x in value)
+        kind = {"i": "Int", "u": "uint64_t"}.get(value.dtype.kind, "double")
+        return f"static const {kind} constant_{name}[] = {{{entries}}};"
+    return f"static const auto constant_{name} = std::make_tuple({', '.join(map(number, value))});"
 
 
 def always_set(statements: Sequence[ast.stmt]) -> set[str]:
@@ -162,6 +170,16 @@ def read_first(statements: Sequence[ast.stmt]) -> set[str]:
     return names
 
 
+def _assigned(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that these statements may set, but for ``_``."""
+    names = (n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name))
+    return {n.id for n in names if isinstance(n.ctx, ast.Store)} - {"_"}
+
+
+def _draws(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == "rng" for n in ast.walk(node))
+
+
 def _read(node: ast.AST) -> set[str]:
     names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
     return {n.id for n in names if isinstance(n.ctx, ast.Load)}
@@ -188,23 +206,28 @@ class Translation:
         assert isinstance(tree, ast.FunctionDef)
         self._tree = tree
         self._globals = function.__globals__
+        self._returned = TYPES.get(ast.unparse(tree.returns) if tree.returns else "")
         self._known: list[set[str]] = [set()]
         self._n_own = self._n_loops = 0
         self.needed: dict[str, Any] = {}
 
     def text(self) -> str:
         """In C++."""
-        parameters, templates = [], []
+        parameters, templates, first = [], [], ""
         for k, argument in enumerate(self._tree.args.args):
             annotation = argument.annotation
             kind = TYPES.get(ast.unparse(annotation) if annotation else "")
-            if kind is None:
-                templates.append(f"class T{k}")
-                kind = f"T{k}"
-            parameters.append(f"{kind} {self._declare(argument.arg)}")
-        returned = TYPES.get(ast.unparse(self._tree.returns) if self._tree.returns else "", "auto")
+            name = self._declare(argument.arg)
+            if kind == "Generator":
+                parameters.append(f"{kind} {name}")
+                continue
+            templates.append(f"class T{k}")
+            parameters.append(f"T{k} {name if kind is None else f'given{k}'}")
+            if kind is not None:
+                first += f"{kind} {name} = as<{kind}>(given{k});\n"
+        returned = self._returned or "auto"
         template = f"template <{', '.join(templates)}> " if templates else ""
-        body = self._block(self._tree.body)
+        body = self._block(self._tree.body, first)
         name = f"kernel_{self._tree.name}"
         kind = "inline __attribute__((always_inline))" if self._is_inline else "static"
         return f"{template}{kind} {returned} {name}({', '.join(parameters)}) {body}"
@@ -299,7 +322,8 @@ class Translation:
             case ast.Return(None):
                 return "return;\n"
             case ast.Return(value) if value is not None:
-                return f"return {self._value(value)};\n"
+                found = self._value(value)
+                return f"return {f'as<{self._returned}>({found})' if self._returned else found};\n"
             case ast.Continue():
                 return "continue;\n"
             case ast.Break():
@@ -310,39 +334,40 @@ class Translation:
             case ast.If(test, body, orelse):
                 otherwise = f"else {self._block(orelse)}" if orelse else ""
                 return f"if ({self._value(test)}) {self._block(body)}{otherwise}"
-            case ast.While(test, body):
+            case ast.While(test, body, []):
                 return f"while ({self._value(test)}) {self._body(body)}"
-            case ast.For():
+            case ast.For(orelse=[]):
                 return self._loop(node)
             case ast.AugAssign(target, operator, value):
                 return self._augment(target, operator, value)
             case ast.Assign(targets, value):
                 *others, last = reversed(targets)
-                if others:
+                if others and all(isinstance(t, ast.Name) for t in targets):
                     first = self._assign(last, self._value(value))
                     return first + "".join(self._assign(t, self._value(last)) for t in others)
-                return self._assign_from(last, value)
+                if not others:
+                    return self._assign_from(last, value)
         raise self._refuse(node)
 
     def _loop(self, node: ast.For) -> str:
         match node.target, node.iter:
             case ast.Name(name), ast.Call(ast.Name("range"), bounds):
-                *start, stop = map(self._value, bounds[:2])
-                step = self._value(bounds[2]) if len(bounds) > 2 else "1"
-                sign = ">" if "-" in step else "<"
+                if self._is_known(name) or name in _assigned(node.body):
+                    raise self._refuse(node)
+                values = [f"as<Int>({self._value(bound)})" for bound in bounds]
+                begin, stop = values[:2] if len(values) > 1 else ("0", values[0])
+                step = values[2] if len(values) > 2 else "1"
                 with self._scope():
-                    i, end = f"{name}_", self._own()
-                    begin = start[0] if start else "0"
-                    head = (
-                        f"for (Int {i} = {begin}, {end} = {stop}; {i} {sign} {end}; {i} += {step})"
-                    )
-                    self._known[-1].add(name)
-                    return f"{head} {self._body(node.body)}"
-            case target, ast.Call(ast.Name("enumerate"), [array]):
-                assert isinstance(target, ast.Tuple)
-                index, entry = target.elts
+                    i, end, by = self._declare(name), self._own(), self._own()
+                    head = f"for (Int {i} = {begin}, {end} = {stop}, {by} = {step}; "
+                    test = f"{by} > 0 ? {i} < {end} : {i} > {end}"
+                    return f"{head} {test}; {i} += {by}) {self._body(node.body)}"
+            case ast.Tuple([index, entry]), ast.Call(ast.Name("enumerate"), [array], []):
+                pass
             case entry, array:
                 index = None  # type: ignore[assignment]
+        if any(self._is_known(name) for name in _assigned([ast.Expr(node.target)])):
+            raise self._refuse(node)
         i, over = self._own(), self._own()
         with self._scope():
             first = self._assign(index, i) if index else ""
@@ -352,10 +377,8 @@ class Translation:
             return f"{{ auto {over} = {self._value(array)};\n{head} {body}}}\n"
 
     def _augment(self, target: ast.expr, operator: ast.operator, value: ast.expr) -> str:
-        to, by = self._value(target), self._value(value)
-        if isinstance(operator, ast.Div):
-            return f"set({to}, divide({to}, {by}));\n"
-        return f"{to} {OPERATORS[type(operator)]}= {by};\n"
+        kind = "to" if isinstance(target, ast.Name) else "into"
+        return f"{self._operator(operator)}_{kind}({self._value(target)}, {self._value(value)});\n"
 
     def _assign_from(self, target: ast.expr, value: ast.expr) -> str:
         """Where the names of the targets may be among those of the values."""
@@ -378,7 +401,7 @@ class Translation:
             case ast.Name("_"):
                 return ""
             case ast.Name(name) if self._is_known(name):
-                return f"{name}_ = {value};\n"
+                return f"assign({name}_, {value});\n"
             case ast.Name(name):
                 return f"auto {self._declare(name)} = {value};\n"
             case ast.Tuple(targets):
@@ -410,9 +433,16 @@ class Translation:
             self._evaluated(node), int | float
         )
 
+    def _operator(self, node: ast.AST) -> str:
+        if type(node) not in OPERATORS:
+            raise self._refuse(node)
+        return OPERATORS[type(node)]
+
     def _value(self, node: ast.expr) -> str:
         if self._is_constant(node):
             return number(self._evaluated(node))
+        if isinstance(node, ast.BinOp | ast.Compare | ast.Tuple | ast.Call):
+            self._require_order(node)
         match node:
             case ast.Name(name) if self._is_known(name):
                 return f"{name}_"
@@ -421,25 +451,27 @@ class Translation:
             case ast.Tuple(parts):
                 return f"std::make_tuple({', '.join(map(self._value, parts))})"
             case ast.UnaryOp(operator, operand):
-                return f"({OPERATORS[type(operator)]}{self._value(operand)})"
+                return f"{self._operator(operator)}({self._value(operand)})"
             case ast.BinOp(left, ast.Pow(), ast.Constant(2)):
                 return f"square({self._value(left)})"
-            case ast.BinOp(left, ast.Div(), right):
-                return f"divide({self._value(left)}, {self._value(right)})"
-            case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
-                sign = OPERATORS[type(operator)]
-                return f"({self._value(left)} {sign} {self._value(right)})"
+            case ast.BinOp(left, operator, right):
+                return f"{self._operator(operator)}({self._value(left)}, {self._value(right)})"
             case ast.BoolOp(operator, values):
-                return f"({f' {OPERATORS[type(operator)]} '.join(map(self._value, values))})"
+                tests = [f"truth({self._value(value)})" for value in values]
+                return f"({f' {self._operator(operator)} '.join(tests)})"
             case ast.Compare(left, operators, others):
+                if any(isinstance(part, ast.Call) for o in others[:-1] for part in ast.walk(o)):
+                    raise self._refuse(node)
                 sides = [self._value(side) for side in (left, *others)]
                 pairs = [
-                    f"({a} {OPERATORS[type(operator)]} {b})"
+                    f"{self._operator(operator)}({a}, {b})"
                     for a, operator, b in zip(sides, operators, sides[1:], strict=False)
                 ]
-                return f"({' && '.join(pairs)})"
+                return pairs[0] if len(pairs) == 1 else f"({' && '.join(pairs)})"
             case ast.IfExp(test, body, orelse):
-                return f"({self._value(test)} ? {self._value(body)} : {self._value(orelse)})"
+                a, b = self._value(body), self._value(orelse)
+                ways = f"beside<decltype({b})>({a}) : beside<decltype({a})>({b})"
+                return f"({self._value(test)} ? {ways})"
             case ast.Attribute(value, "T"):
                 of = self._value(value)
                 return f"Transposed<std::decay_t<decltype(*{of}.p)>>{{{of}}}"
@@ -451,18 +483,21 @@ class Translation:
                 return f"eps({self._dtype(kind)})"
             case ast.Subscript(ast.Attribute(value, "shape"), ast.Constant(axis)):
                 return f"{self._value(value)}.n[{axis!r}]"
+            case ast.Subscript(ast.Name(name), index) if self._is_table(name):
+                return f"{self._value(node.value)}[{self._place(index)}]"
             case ast.Subscript(value, ast.Constant(k)):
                 return f"item<{k!r}>({self._value(value)})"
             case ast.Subscript(value, index):
                 places = index.elts if isinstance(index, ast.Tuple) else [index]
-                if isinstance(value, ast.Name) and isinstance(
-                    self._globals.get(value.id), np.ndarray
-                ):
-                    return f"{self._value(value)}[{self._value(index)}]"
                 return f"at({', '.join([self._value(value), *map(self._place, places)])})"
             case ast.Call(function, arguments):
                 return self._call(node, function, arguments)
         raise self._refuse(node)
+
+    def _require_order(self, node: ast.expr) -> None:
+        """Refuse several parts that draw: C++ evaluates them in any order."""
+        if sum(map(_draws, ast.iter_child_nodes(node))) > 1:
+            raise self._refuse(node)
 
     def _global(self, name: str) -> str:
         value = self._globals[name]
@@ -471,14 +506,18 @@ class Translation:
             return f"kernel_{name}"
         if isinstance(value, tuple | np.ndarray):
             self.needed[name] = value
-            return name
+            return f"constant_{name}"
         raise UntranslatableError(f"{name!r} in the kernel {self._tree.name}")
 
     def _place(self, node: ast.expr) -> str:
         if isinstance(node, ast.Slice):
+            if node.step is not None:
+                raise self._refuse(node)
             begin = self._value(node.lower) if node.lower else "0"
             end = self._value(node.upper) if node.upper else "END"
             return f"Slice{{{begin}, {end}}}"
+        if self._is_constant(node) and self._evaluated(node) < 0:
+            raise self._refuse(node)
         return self._value(node)
 
     def _dtype(self, node: ast.expr) -> str:
@@ -494,55 +533,52 @@ class Translation:
 
     def _call(self, node: ast.Call, function: ast.expr, arguments: Sequence[ast.expr]) -> str:
         name = ast.unparse(function)
-        keywords = {k.arg: k.value for k in node.keywords}
-        dtype = "Type<double>{}"
-        if "dtype" in keywords:
-            dtype = self._dtype(keywords["dtype"])
-        elif name in ("np.empty", "np.zeros", "np.ones") and len(arguments) > 1:
-            dtype = self._dtype(arguments[1])
-        match name:
-            case "np.empty":
-                return f"empty({self._shape(arguments[0])}, {dtype})"
-            case "np.empty_like":
-                x = self._value(arguments[0])
-                return f"empty(shape_of({x}), dtype({x}))"
-            case "np.zeros" | "np.ones":
-                one = int(name == "np.ones")
-                return f"full({self._shape(arguments[0])}, cast({dtype}, {one}))"
-            case "np.zeros_like":
-                x = self._value(arguments[0])
-                return f"full(shape_of({x}), cast(dtype({x}), 0))"
-            case "np.full":
-                shape, entry = arguments
+        keywords = {f"{name} {k.arg}={ast.unparse(k.value)}" for k in node.keywords}
+        match name, arguments, node.keywords:
+            case "np.empty" | "np.zeros" | "np.ones", [shape, *given], named:
+                if len(given) + len(named) > 1 or any(k.arg != "dtype" for k in named):
+                    raise self._refuse(node)
+                dtypes = [*given, *(k.value for k in named)]
+                dtype = self._dtype(dtypes[0]) if dtypes else "Type<double>{}"
+                if name == "np.empty":
+                    return f"empty({self._shape(shape)}, {dtype})"
+                return f"full({self._shape(shape)}, cast({dtype}, {int(name == 'np.ones')}))"
+            case "np.eye", [n], [ast.keyword("dtype", kind)]:
+                return f"eye({self._value(n)}, {self._dtype(kind)})"
+            case _ if not keywords <= KEYWORDS:
+                raise self._refuse(node)
+            case "np.argsort", [x], [_]:
+                return f"argsort({self._value(x)})"
+            case "np.empty_like", [x], []:
+                return f"empty(shape_of({self._value(x)}), dtype({self._value(x)}))"
+            case "np.zeros_like", [x], []:
+                return f"full(shape_of({self._value(x)}), cast(dtype({self._value(x)}), 0))"
+            case "np.full", [shape, entry], []:
                 return f"full({self._shape(shape)}, {self._value(entry)})"
-            case "np.eye":
-                return f"eye({self._value(arguments[0])}, {dtype})"
-            case "np.argsort":
-                return f"argsort({self._value(arguments[0])})"
-        if name in CASTS and arguments:
-            return f"{CASTS[name]}({self._value(arguments[0])})"
-        match function:
-            case ast.Attribute(value, "astype"):
-                return f"astype({self._value(value)}, {self._dtype(arguments[0])})"
+            case _, [x], [] if name in CASTS:
+                return f"{CASTS[name]}({self._value(x)})"
+        match function, arguments:
+            case ast.Attribute(value, "astype"), [kind]:
+                return f"astype({self._value(value)}, {self._dtype(kind)})"
         values = [self._value(argument) for argument in arguments]
         if name in ("max", "min") and len(values) > 2:
             *first, last = values
             return functools.reduce(lambda a, b: f"{FUNCTIONS[name]}({a}, {b})", [*first, last])
         if name in FUNCTIONS:
             return f"{FUNCTIONS[name]}({', '.join(values)})"
-        match function:
-            case ast.Name(called) if not self._is_known(called):
+        match function, arguments:
+            case ast.Name(called), _ if not self._is_known(called):
                 return f"{self._global(called)}({', '.join(values)})"
-            case ast.Attribute(value, "copy"):
+            case ast.Attribute(value, "copy"), []:
                 return f"copy_of({self._value(value)})"
-            case ast.Attribute(value, "any" | "all" as which):
+            case ast.Attribute(value, "any" | "all" as which), []:
                 return f"{which}({self._value(value)})"
-            case ast.Attribute(value, "max"):
+            case ast.Attribute(value, "max"), []:
                 return f"largest({self._value(value)})"
-            case ast.Attribute(value, "reshape"):
+            case ast.Attribute(value, "reshape"), [length] if ast.unparse(length) == "-1":
                 return f"flat({self._value(value)})"
-            case ast.Attribute(ast.Attribute(value, "dtype"), "type"):
-                return f"cast(dtype({self._value(value)}), {values[0]})"
-            case ast.Attribute(ast.Name("rng"), method):
+            case ast.Attribute(ast.Attribute(value, "dtype"), "type"), [number]:
+                return f"cast(dtype({self._value(value)}), {self._value(number)})"
+            case ast.Attribute(ast.Name("rng"), method), _:
                 return f"rng_.{method}({', '.join(values)})"
         raise self._refuse(node)

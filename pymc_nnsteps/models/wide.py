@@ -189,6 +189,7 @@ def wide_mlp(
     ) -> tuple[TensorVariable, TensorVariable | None]:
         """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
         phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
+        readout.keep_given_targets(phi)
         targets = pt.as_tensor(observed)
         rows = targets if targets.ndim == 1 else targets.T
         few_rows = scaffolding.n_obs <= n_columns

@@ -51,7 +51,7 @@ from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
 from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Normal, Other, Threshold
 from pymc_nnsteps.prediction.units import Units
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 __all__ = ["Integral", "Integrator"]
 
@@ -276,7 +276,7 @@ class Integrator:
         above = ((y > 0) == law.increasing)[:, 0]
         lower, upper = np.where(above, law.level, -np.inf), np.where(above, np.inf, law.level)
         sd, out = np.sqrt(covariance[:, 0, 0]), np.empty(len(y))
-        kernels.truncated_normal_kernel(self._rng, mean[:, 0], sd, lower, upper, out)
+        truncated_normal_kernel(self._rng, mean[:, 0], sd, lower, upper, out)
         return out[:, None]
 
     def _log_density(

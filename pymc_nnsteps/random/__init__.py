@@ -11,7 +11,7 @@ mean, cost tens of nanoseconds each, and are the same bits in C, Numba and FAST_
 - `truncated_generalized_inverse_gaussian`: the same between two bounds;
 - `polya_gamma`: the precision that turns a logistic likelihood into a Gaussian one.
 
-`kernels` holds the numerics, `op` turns a kernel into an Op.
+Each file derives a draw, and has its loop as a kernel; `op` turns a kernel into an Op.
 """
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian

@@ -51,19 +51,187 @@ Michael, J. R., Schucany, W. R. and Haas, R. W. (1976). Generating random variat
 transformations with multiple roots. The American Statistician 30.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.random import Generator
 from pytensor.graph.basic import Apply, Variable
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import version
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.kernels.jit import inline, jit, version
 from pymc_nnsteps.random.op import float_dtype
+from pymc_nnsteps.random.parameters import Array, step
+
+BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
+INVERSE_E = math.exp(-1.0)
+NO_CONSTANTS = (0.0,) * 7
+SMALLEST = 5e-324
+Constants = tuple[float, float, float, float, float, float, float]
+
+
+@inline
+def bent_normal(p: float, omega2: float) -> Constants:
+    """Constants of the proposal BENT."""
+    lean = p / math.sqrt(p * p + omega2)
+    skew = max(p - lean / 3.0, 0.0)
+    rho = math.sqrt(skew * skew + omega2)
+    lean = skew / rho
+    tilt = p - skew - lean / 3.0
+    root = math.sqrt(rho)
+    a = 0.5 * (rho + skew)
+    b = 0.25 * omega2 / a
+    return a, b, tilt, tilt / root, 1.0 / root, lean / (3.0 * root), 3.0 / lean
+
+
+@inline
+def draw_bent_normal(rng: Generator, constants: Constants) -> float:
+    """exp(t), where t has the density exp(-a (e^t - 1 - t) - b (e^-t - 1 + t)) e^(t/k + tilt t)."""
+    a, b, tilt, shift, narrow, bend, k = constants
+    while True:
+        z = shift + rng.standard_normal()
+        growth = bend * z
+        if growth <= -1.0:
+            continue
+        small = abs(growth) < 1e-8
+        t = narrow * z * (1.0 - 0.5 * growth) if small else k * math.log1p(growth)
+        if abs(t) < 0.01:
+            rise = math.expm1(t)
+            g = 1.0 + rise
+        else:
+            g = math.exp(t)
+            rise = g - 1.0
+        slack = a * (rise - t) + b * (t - rise / g) - tilt * t - z * (0.5 * z - shift)
+        if not slack > rng.standard_exponential():
+            return g
+
+
+@inline
+def plateau(p: float, omega: float) -> Constants:
+    """Constants of the proposal PLATEAU."""
+    half = 0.5 * omega
+    reach = -math.log(half)
+    fall = 2.0 * p * reach
+    if fall < 1e-16:
+        return p, half, reach, 0.0, 2.0 * reach, 1.0, 0.0
+    drop = -math.expm1(-fall)
+    return p, half, reach, drop, drop / p, 1.0 - drop, 0.0
+
+
+@inline
+def draw_plateau(rng: Generator, constants: Constants) -> float:
+    """exp(y), where y has the density exp(p y - omega cosh y)."""
+    p, half, reach, drop, middle, left, _ = constants
+    total = middle + INVERSE_E * (1.0 + left)
+    while True:
+        u, g, slack = total * rng.random(), 1.0, 0.0
+        if u < middle:
+            u /= middle
+            below = math.log1p(-drop * u) / p if drop > 0.0 else -2.0 * reach * u
+            g = math.exp(reach + below)
+            slack = half * (g + 1.0 / g)
+        else:
+            beyond = 1.0 + rng.standard_exponential()
+            if u < middle + INVERSE_E:
+                g = beyond / half
+                slack = (1.0 - p) * math.log(beyond) + half / g
+            else:
+                g = half / beyond
+                slack = (1.0 + p) * math.log(beyond) + half * g
+        if not slack > rng.standard_exponential():
+            return g
+
+
+@inline
+def gig_proposal(nu: float, delta2: float, lambda2: float) -> tuple[int, bool, float, Constants]:
+    """Proposal for a generalised inverse Gaussian: its kind, whether to invert, scale, constants.
+
+    A draw is ``scale * g``, or ``scale / g`` if inverted, where g has a density of the kind.
+    """
+    inverted = nu < 0.0
+    p = abs(nu)
+    rate, other = (delta2, lambda2) if inverted else (lambda2, delta2)
+    omega2 = rate * other
+    finite = p < math.inf and rate < math.inf and other < math.inf
+    if not (rate > 0.0 and other >= 0.0 and p + other > 0.0 and finite):
+        return CONSTANT, inverted, math.nan, NO_CONSTANTS
+    if other == 0.0:
+        scale = 0.5 * rate if inverted else 2.0 / rate
+        return GAMMA, inverted, scale, (p, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    if p == 0.5 or (p < 0.4 and omega2 < 0.04):
+        omega = math.sqrt(rate) * math.sqrt(other)
+        scale = math.sqrt(delta2) / math.sqrt(lambda2)
+        if p == 0.5:
+            return SQUARED_NORMAL, inverted, scale, (omega, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return PLATEAU, inverted, scale, plateau(p, omega)
+    if p < 1e32 and omega2 < 1e64:
+        kind, constants = BENT, bent_normal(p, omega2)
+        a = constants[0]
+    else:
+        kind, constants = CONSTANT, NO_CONSTANTS
+        a = 0.5 * p + math.hypot(0.5 * p, 0.5 * math.sqrt(rate) * math.sqrt(other))
+    return kind, inverted, 0.5 * (rate / a) if inverted else 2.0 * (a / rate), constants
+
+
+@inline
+def draw_gig(
+    rng: Generator, kind: int, inverted: bool, scale: float, constants: Constants
+) -> float:
+    """One draw by a proposal."""
+    if kind == BENT:
+        g = draw_bent_normal(rng, constants)
+    elif kind == PLATEAU:
+        g = draw_plateau(rng, constants)
+    elif kind == SQUARED_NORMAL:
+        omega = constants[0]
+        z = rng.standard_normal()
+        excess = 0.5 * z * z
+        g = 1.0 + (excess + math.sqrt(excess * (2.0 * omega + excess))) / omega
+        if rng.random() * (1.0 + g) > g:
+            g = 1.0 / g
+    elif kind == GAMMA:
+        g = max(rng.standard_gamma(constants[0]), SMALLEST)
+    else:
+        g = 1.0
+    return scale / g if inverted else scale * g
+
+
+@inline
+def draw_generalized_inverse_gaussian(
+    rng: Generator, nu: float, delta2: float, lambda2: float
+) -> float:
+    """One draw; NaN where the parameters are not finite or the density has no integral."""
+    kind, inverted, scale, constants = gig_proposal(
+        np.float64(nu), np.float64(delta2), np.float64(lambda2)
+    )
+    return draw_gig(rng, kind, inverted, scale, constants)
+
+
+@jit
+def generalized_inverse_gaussian_kernel(
+    rng: Generator, nu: Array, delta2: Array, lambda2: Array, out: Array
+) -> Array:
+    """Independent generalised inverse Gaussians."""
+    n = out.size
+    i_nu, i_delta2, i_lambda2 = step(nu.size, n), step(delta2.size, n), step(lambda2.size, n)
+    if n == 0:
+        return out
+    kind, inverted, scale, constants = gig_proposal(
+        np.float64(nu[0]), np.float64(delta2[0]), np.float64(lambda2[0])
+    )
+    for i in range(n):
+        if i > 0 and i_nu + i_delta2 + i_lambda2 > 0:
+            kind, inverted, scale, constants = gig_proposal(
+                np.float64(nu[i * i_nu]),
+                np.float64(delta2[i * i_delta2]),
+                np.float64(lambda2[i * i_lambda2]),
+            )
+        out[i] = draw_gig(rng, kind, inverted, scale, constants)
+    return out
 
 
 class GeneralizedInverseGaussianRV(RandomVariable):
@@ -81,7 +249,7 @@ class GeneralizedInverseGaussianRV(RandomVariable):
         params = [np.asarray(param, np.float64) for param in params]
         flat = [p.reshape(1) if p.size == 1 else np.broadcast_to(p, shape).ravel() for p in params]
         out = np.empty(shape, self.dtype)
-        kernels.generalized_inverse_gaussian_kernel(rng, *flat, out.reshape(-1))
+        generalized_inverse_gaussian_kernel(rng, *flat, out.reshape(-1))
         return out
 
 
@@ -91,7 +259,7 @@ gig = GeneralizedInverseGaussianRV()
 @numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
 def _entry_for_numba(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
     """One entry of the draw, over which Numba mode loops, and the key of PyTensor's disk cache."""
-    return kernels.generalized_inverse_gaussian.numba, version()
+    return draw_generalized_inverse_gaussian.numba, version()
 
 
 def generalized_inverse_gaussian(

@@ -1,7 +1,7 @@
 """What the random variables of this room share: one kernel, every backend.
 
 A draw here is a loop over a whole array with branches and rejections in it, so it is
-written once, as a Numba kernel that consumes a NumPy ``Generator`` (`kernels`). `KernelRV`
+written once, as a Numba kernel that consumes a NumPy ``Generator``. `KernelRV`
 turns such a kernel into a PyTensor `RandomVariable` Op:
 
 - in C and FAST_COMPILE mode the Op's ``perform`` calls the compiled kernel;

@@ -5,14 +5,33 @@ from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.random import Generator
 from pytensor.graph.basic import Apply, Variable
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import version
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.kernels.jit import jit, version
+from pymc_nnsteps.random.parameters import Array
+from pymc_nnsteps.random.streams import AT_A_TIME, FEW, begin_streams, fill_normal
+
+
+@jit
+def standard_normal_kernel(rng: Generator, shape: Array, out: Array) -> Array:
+    """Standard normals, of any shape."""
+    flat = out.reshape(-1)
+    n = flat.size
+    if n < FEW:
+        for i in range(n):
+            flat[i] = rng.standard_normal()
+        return out
+    state, bits = begin_streams(rng), np.empty(AT_A_TIME, np.uint64)
+    beyond = np.empty(AT_A_TIME, np.bool_)
+    for begin in range(0, n, AT_A_TIME):
+        end = min(begin + AT_A_TIME, n)
+        fill_normal(rng, state, bits, beyond, flat[begin:end])
+    return out
 
 
 class StandardNormalRV(RandomVariable):
@@ -31,17 +50,17 @@ class StandardNormalRV(RandomVariable):
         """Draw an array of the shape given first; the last argument, ``size``, is None."""
         shape, _ = params_and_size
         out = np.empty(shape, self.dtype)
-        if out.size < kernels.FEW:
+        if out.size < FEW:
             out[...] = rng.standard_normal(out.shape)
         else:
-            kernels.standard_normal_kernel(rng, shape, out.reshape(-1))
+            standard_normal_kernel(rng, np.array(out.shape), out.reshape(-1))
         return out
 
 
 @numba_core_rv_funcify.register(StandardNormalRV)
 def _kernel_for_numba(op: StandardNormalRV, node: Apply) -> tuple[Any, int]:
     """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-    kernel = kernels.standard_normal_kernel.numba
+    kernel = standard_normal_kernel.numba
     kernel.handles_out = True
     return kernel, version()
 

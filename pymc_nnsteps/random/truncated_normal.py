@@ -4,16 +4,129 @@ r"""The truncated normal, exact at any distance from its mean.
 
 Latent utilities of a probit model are such variables, millions of them per run, and in a
 network with little noise the bounds lie thousands of standard deviations from the mean,
-where inverting the distribution function breaks down. Here nothing is inverted: see
-`pymc_nnsteps.random.kernels`.
+where inverting the distribution function breaks down. Here nothing is inverted: a draw is a
+rejection from a normal restricted to an interval. In standard units the interval runs
+from ``below`` :math:`= (l - \mu)/\sigma` to ``above`` :math:`= (u - \mu)/\sigma` and has a
+``width`` :math:`= (u - l)/\sigma`, which is passed along because ``above - below`` would lose it
+far from the mean. Relative to the density at the mode (the mean, or the bound nearest to it), the
+lightest of three proposals is used:
+
+=====  ==========================================  =======================
+kind   proposal                                    mass
+=====  ==========================================  =======================
+BULK   the normal itself                           :math:`\sqrt{2\pi}`
+FLAT   uniform on the interval                     ``width``
+TAIL   exponential of mean ``r`` beyond the bound  :math:`r \exp(r^2/2)`
+=====  ==========================================  =======================
+
+TAIL is Robert's (1995) proposal for a bound at a distance :math:`a > 0` from the mean: the
+rate that accepts most is :math:`1/r = (a + \sqrt{a^2 + 4})/2`, and since
+:math:`1/r - a = r` a proposal :math:`r E`, E standard exponential, is accepted with
+probability :math:`\exp(-r^2 (E - 1)^2/2)`.
+
+The least acceptance is 0.49, at an interval from the mean to 2.5 sds beside it. There is no
+distribution function and no special function, hence no distance from the mean at which
+accuracy ends. An excess over a bound is generated as such, so that draws beside a distant
+bound keep their relative precision. Because the masses are known, a *mixture* of restricted
+normals is drawn with the same three proposals.
+
+References
+----------
+Robert, C. P. (1995). Simulation of truncated normal variables. Statistics and Computing 5.
 """
 
+import math
+
+import numpy as np
+from numpy.random import Generator
 from pytensor.graph.basic import Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.random.op import KernelRV, draw_elementwise
+from pymc_nnsteps.random.parameters import Array, step
+
+BULK, FLAT, TAIL = 0, 1, 2
+SQRT_2PI = math.sqrt(2 * math.pi)
+WIDEST_TAIL = math.exp(0.5)
+
+
+@inline
+def lightest_proposal(below: float, above: float, width: float) -> tuple[int, float, float]:
+    """The lightest proposal: its kind, and its mass as ``size * exp(gain)``."""
+    if below <= 0.0 and above >= 0.0:
+        if width < SQRT_2PI:
+            return FLAT, width, 0.0
+        return BULK, SQRT_2PI, 0.0
+    distance = max(below, -above)
+    r = 2.0 / (distance + math.sqrt(distance * distance + 4.0))
+    gain = 0.5 * r * r
+    if width < WIDEST_TAIL and width < r * math.exp(gain):
+        return FLAT, width, 0.0
+    return TAIL, r, gain
+
+
+@inline
+def propose(
+    rng: Generator, kind: int, size: float, mean: float, sd: float, lower: float, upper: float
+) -> tuple[bool, float]:
+    """One point of a proposal: (accepted, z)."""
+    if kind == BULK:
+        z = mean + sd * rng.standard_normal()
+        return not (z < lower or z > upper), z
+    if upper < mean:
+        bound, direction, distance = upper, -sd, (mean - upper) / sd
+    else:
+        bound, direction, distance = lower, sd, (lower - mean) / sd
+    accepted = False
+    if kind == TAIL:
+        exponential = rng.standard_exponential()
+        excess = size * exponential
+        slack = size * (exponential - 1.0)
+        accepted = not (slack * slack > 2.0 * rng.standard_exponential())
+    else:
+        excess = size * rng.random()
+        beyond = distance > 0.0
+        drop = excess * (2.0 * distance + excess) if beyond else (distance + excess) ** 2
+        accepted = not (drop > 2.0 * rng.standard_exponential())
+    z = bound + direction * excess
+    return accepted and not (z < lower or z > upper), z
+
+
+@inline
+def draw_truncated_normal(
+    rng: Generator, mu: float, sigma: float, lower: float, upper: float
+) -> float:
+    """One draw; NaN where the bounds are in the wrong order or sigma is not positive."""
+    if not (lower <= upper and sigma > 0.0):
+        return math.nan
+    kind, size, _ = lightest_proposal(
+        (lower - mu) / sigma, (upper - mu) / sigma, (upper - lower) / sigma
+    )
+    while True:
+        accepted, z = propose(rng, kind, size, mu, sigma, lower, upper)
+        if accepted:
+            return z
+
+
+@jit
+def truncated_normal_kernel(
+    rng: Generator, mu: Array, sigma: Array, lower: Array, upper: Array, out: Array
+) -> Array:
+    """Independent truncated normals."""
+    n = out.size
+    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
+    i_lower, i_upper = step(lower.size, n), step(upper.size, n)
+    for i in range(n):
+        out[i] = draw_truncated_normal(
+            rng,
+            np.float64(mu[i * i_mu]),
+            np.float64(sigma[i * i_sigma]),
+            np.float64(lower[i * i_lower]),
+            np.float64(upper[i * i_upper]),
+        )
+    return out
 
 
 class TruncatedNormalRV(KernelRV):
@@ -21,7 +134,7 @@ class TruncatedNormalRV(KernelRV):
 
     name = "truncated_normal"
     signature = "(n),(s),(l),(u)->(n)"
-    kernel = staticmethod(kernels.truncated_normal_kernel)
+    kernel = staticmethod(truncated_normal_kernel)
 
 
 _truncated_normal = TruncatedNormalRV()

@@ -10,14 +10,58 @@ Gibbs scan of a row draws
 the others all at once, since they are independent given :math:`Z_y`.
 """
 
+import math
+
+import numpy as np
 import pytensor.tensor as pt
+from numpy.random import Generator
 from pytensor.graph.basic import Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.random.op import KernelRV, float_dtype
+from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.random.truncated_normal import draw_truncated_normal
+
+
+@jit
+def argmax_utilities_kernel(
+    rng: Generator, mu: Array, sigma: Array, labels: Array, current: Array, out: Array
+) -> Array:
+    """Rows of normals whose largest element stands at the row's label, never tied."""
+    rows, classes = out.shape
+    if labels.size != rows or current.shape != out.shape:
+        raise ValueError("mu, labels and current do not have the same number of rows or classes")
+    i_sigma, a_sigma = step(sigma.shape[0], rows), step(sigma.shape[1], classes)
+    infinity = out.dtype.type(math.inf)
+    for i in range(rows):
+        y = labels[i]
+        if y < 0 or y >= classes:
+            raise ValueError("a label is not the index of a class")
+        runner_up = -infinity
+        for a in range(classes):
+            if a != y:
+                runner_up = max(runner_up, out.dtype.type(current[i, a]))
+        out[i, y] = draw_truncated_normal(
+            rng,
+            np.float64(mu[i, y]),
+            np.float64(sigma[i * i_sigma, y * a_sigma]),
+            np.float64(np.nextafter(runner_up, infinity)),
+            math.inf,
+        )
+        upper = np.float64(np.nextafter(out[i, y], -infinity))
+        for a in range(classes):
+            if a != y:
+                out[i, a] = draw_truncated_normal(
+                    rng,
+                    np.float64(mu[i, a]),
+                    np.float64(sigma[i * i_sigma, a * a_sigma]),
+                    -math.inf,
+                    upper,
+                )
+    return out
 
 
 class ArgmaxUtilitiesRV(KernelRV):
@@ -25,7 +69,7 @@ class ArgmaxUtilitiesRV(KernelRV):
 
     name = "argmax_utilities"
     signature = "(n,k),(s,t),(n),(n,k)->(n,k)"
-    kernel = staticmethod(kernels.argmax_utilities_kernel)
+    kernel = staticmethod(argmax_utilities_kernel)
 
 
 _argmax_utilities = ArgmaxUtilitiesRV()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 PILOT_SECONDS, LONG_SECONDS = 2.0, 60.0
 """When to tell how long a run will take, and from what length on."""
 
-TAIL, MARGIN = 10, 1000
+TAIL, MARGIN = 10, 10
 """One in so many tries is of the tail that is extrapolated; by what factor it must be too thin."""
 
 UNITS = {"years": 31_557_600, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}

@@ -296,7 +296,7 @@ def _densities(model: pm.Model) -> dict[str, list[float]]:
 
 
 def steps_in_words(step: Step) -> dict[str, str]:
-    """Class and options of each step, by the variables that it moves."""
+    """Class and options of each step, as they are now, by the variables that it moves."""
     return {
         f"step of {', '.join(str(variable.name) for variable in each.vars)}": _step(each)
         for each in flatten_steps(step)
@@ -311,6 +311,7 @@ def _step(step: Any) -> str:
         **{each.name: value for each, value in zip(arguments, positional, strict=False)},
         **named,
     }
+    options |= {name: value for name, value in vars(step).items() if name in options}
     words = (
         f"{name}={in_words(value)}" for name, value in options.items() if name not in NO_OPTIONS
     )
@@ -318,10 +319,11 @@ def _step(step: Any) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Anything, in words that are the same in each process: arrays by their digests."""
+    """Anything, in words that are the same in each process: arrays of many by their digests."""
     if isinstance(value, np.ndarray) and value.ndim:
         entries = value.ravel().tolist() if value.dtype == object else [value.tobytes()]
-        return f"{value.dtype}{list(value.shape)} {_digest(entries)}"
+        shown = value.item() if value.size == 1 else _digest(entries)
+        return f"{value.dtype}{list(value.shape)} {shown}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {in_words(each)}" for key, each in value.items())
     if isinstance(value, list | tuple):

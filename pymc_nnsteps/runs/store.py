@@ -131,7 +131,9 @@ class Store:
         """Make room for more draws of each chain."""
         self.draws += draws
         for name in ("posterior", "sample_stats"):
-            for _, array in self._group[name].arrays():
+            with self._intact(f"{name}/.zgroup, or {name}/.zattrs,"):
+                arrays = [array for _, array in self._group[name].arrays()]
+            for array in arrays:
                 array.resize((self.chains, self.draws, *array.shape[2:]))
         self._group.attrs.update({"draws": self.draws})
 

@@ -16,7 +16,15 @@ DIGEST_SIZE = 16
 
 
 def location_of(store: str | Path) -> str:
-    """A place that means the same in all processes: an absolute path, or a URL as it is."""
+    """A place that means the same in all processes: an absolute path, or a URL as it is.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not isinstance(store, str | Path):
+        raise ValueError(f"store must be a folder or a URL; got {type(store).__name__}.")
     return str(store) if "://" in str(store) else str(Path(store).absolute())
 
 

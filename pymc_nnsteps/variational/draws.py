@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian_kernel
 from pymc_nnsteps.variational.laws import GIG
 from pymc_nnsteps.variational.network import Layer
 
@@ -66,7 +66,7 @@ def _draw_scale(law: GIG, shape: tuple[int, ...], rng: np.random.Generator) -> N
     out = np.empty(shape)
     given = (np.asarray(part, float) for part in (law.nu, law.delta2, law.lambda2))
     flat = [p.reshape(1) if p.size == 1 else np.broadcast_to(p, shape).ravel() for p in given]
-    kernels.generalized_inverse_gaussian_kernel(rng, *flat, out.reshape(-1))
+    generalized_inverse_gaussian_kernel(rng, *flat, out.reshape(-1))
     return out
 
 

@@ -4,7 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian_kernel
+from pymc_nnsteps.random.piecewise_normal import piecewise_normal_kernel
+from pymc_nnsteps.random.polya_gamma import polya_gamma_kernel
+from pymc_nnsteps.random.standard_normal import standard_normal_kernel
+from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
+from pymc_nnsteps.random.utilities import argmax_utilities_kernel
 from tests.benchmarks.timing import milliseconds
 
 N = 100_000
@@ -27,35 +32,35 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
     knots, slopes, intercepts = np.zeros(1), np.array([0.0, 1.0]), np.zeros(2)
 
     def truncated(mu: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Callable[[], object]:
-        return lambda: kernels.truncated_normal_kernel(rng, mu, one, lower, upper, out)
+        return lambda: truncated_normal_kernel(rng, mu, one, lower, upper, out)
 
     def relu(scale: float) -> Callable[[], object]:
         sigma, tau = np.array([scale], dtype), np.array([scale], dtype)
         x = np.maximum(z, 0) + tau * noise
-        return lambda: kernels.piecewise_normal_kernel(
+        return lambda: piecewise_normal_kernel(
             rng, z, sigma, x, tau, knots, slopes, intercepts, out
         )
 
     def gig(nu: np.ndarray, delta2: np.ndarray, lambda2: np.ndarray) -> Callable[[], object]:
-        return lambda: kernels.generalized_inverse_gaussian_kernel(rng, nu, delta2, lambda2, out)
+        return lambda: generalized_inverse_gaussian_kernel(rng, nu, delta2, lambda2, out)
 
     delta2, lambda2 = np.exp(z), np.exp(noise)
     orders = 5 * rng.standard_normal(N).astype(dtype)
 
     def omega(z: np.ndarray) -> Callable[[], object]:
-        return lambda: kernels.polya_gamma_kernel(rng, z, out)
+        return lambda: polya_gamma_kernel(rng, z, out)
 
     classes = 10
     utilities = z.reshape(-1, classes)
     labels = rng.integers(classes, size=len(utilities))
     return {
-        "standard normal": lambda: kernels.standard_normal_kernel(rng, np.array([N]), out),
+        "standard normal": lambda: standard_normal_kernel(rng, np.array([N]), out),
         "truncated normal, z > 0 with means near 0": truncated(z, zero, infinity),
         "truncated normal, z > 1000 with means near 0": truncated(z, one * 1000, infinity),
         "truncated normal, 2 < z < 3 with means near 0": truncated(z, one * 2, one * 3),
         "seen through ReLU, noise sd 1": relu(1.0),
         "seen through ReLU, noise sd 0.01": relu(0.01),
-        "utilities of 10 classes": lambda: kernels.argmax_utilities_kernel(
+        "utilities of 10 classes": lambda: argmax_utilities_kernel(
             rng, utilities, np.ones((1, 1), dtype), labels, utilities, out.reshape(-1, classes)
         ),
         "generalised inverse Gaussian, all parameters different": gig(orders, delta2, lambda2),

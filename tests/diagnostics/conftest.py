@@ -1,10 +1,10 @@
 import pytest
 
-from pymc_nnsteps.diagnostics import draws, teacher, thermalization
+from pymc_nnsteps.diagnostics import draws
 from pymc_nnsteps.prediction import blocks, responses
 
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, draws, responses, teacher, thermalization):
+    for module in (blocks, draws, responses):
         monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})

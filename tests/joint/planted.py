@@ -20,7 +20,7 @@ def planted(plant):
     """The kernel, not compiled, with an error in it."""
     namespace = dict(vars(kernels))
     names = ("leave_out", "weigh_gates", "find_step", "weigh_proposals", "move_gated_rows")
-    sources = [inspect.getsource(namespace[name].py_func) for name in names]
+    sources = [inspect.getsource(namespace[name].__wrapped__) for name in names]
     source = "".join(sources).replace("@jit", "").replace("@inline", "")
     right, wrong = PLANTS[plant]
     assert source.count(right) == 1

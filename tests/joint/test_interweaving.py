@@ -691,7 +691,7 @@ def test_few_units_are_held_at_a_time(monkeypatch):
     noises = rng.random(5), rng.normal(size=(3, 5, 2)), rng.random((3, 5))
     expected = kernel_draw(p, *noises)
     monkeypatch.setattr(kernels, "HELD", 2 * p["weight"].size)
-    in_groups = types.FunctionType(kernels.move_rows.py_func.__code__, vars(kernels))
+    in_groups = types.FunctionType(kernels.move_rows.__wrapped__.__code__, vars(kernels))
     for ours, theirs in zip(in_groups(*(p[a] for a in ARGUMENTS), *noises), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 

@@ -367,7 +367,7 @@ def test_few_units_are_held_at_a_time(monkeypatch):
     expected = kernel_draw(p, given)
     for held in (1, 2):
         monkeypatch.setattr(kernels, "HELD", held * p["weight"].size)
-        in_groups = types.FunctionType(MOVE.kernel.py_func.__code__, vars(kernels))
+        in_groups = types.FunctionType(MOVE.kernel.__wrapped__.__code__, vars(kernels))
         found = in_groups(*(p[name] for name in ARGUMENTS), *given)
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)

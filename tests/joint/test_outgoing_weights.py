@@ -160,7 +160,7 @@ PLANTS = {
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant, monkeypatch):
     right, wrong = PLANTS[plant]
-    source = inspect.getsource(kernels.draw_outgoing.py_func).replace("@jit", "")
+    source = inspect.getsource(kernels.draw_outgoing.__wrapped__).replace("@jit", "")
     assert source.count(right) == 1
     namespace = dict(vars(kernels))
     exec(source.replace(right, wrong), namespace)

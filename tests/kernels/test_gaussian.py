@@ -603,11 +603,26 @@ def test_no_factor_of_a_band_is_told():
     assert np.isnan(factor).all()
 
 
+# --- a point of several -------------------------------------------------------------------------
+
+
+def test_points_are_chosen_by_their_density():
+    """A point that is next to the one to choose, and one of no density."""
+    points = np.arange(5.0)
+    density = np.array([0.1, np.nan, 0.3, 1e-300, 0.6])
+    log_density = 800 + np.log(density)
+    levels = (np.arange(1000) + 0.5) / 1000
+    chosen = [kernels.choose_point(points, log_density, levels[[n]])[0] for n in range(1000)]
+    np.testing.assert_array_equal(np.bincount(np.int64(chosen)), [100, 0, 300, 0, 600])
+
+
 # --- in compiled graphs -------------------------------------------------------------------------
 
 
 def arguments_of(name):
     rng = np.random.default_rng(0)
+    if name == "choose_point":
+        return [rng.normal(size=5), np.array([-900.0, 1.0, np.nan, 2.0, -np.inf]), np.array([0.5])]
     if name == "draw_chain":
         p = chain_problem(9, 3, (2, 3), (2, 2))
         # layers and observations beyond a width are zero in a graph
@@ -638,6 +653,7 @@ COMPILED_LONG = [("draw_banded", "C")] + [
     for name in ("redraw_labels", "draw_banded", "draw_collapsed_gates", "draw_chain")
 ]
 OPS = [
+    "choose_point",
     "redraw_labels",
     "draw_banded",
     "draw_labels",

@@ -591,15 +591,34 @@ def test_posterior_predictive_uses_the_stored_readout(sampled, choose, new_input
 
 
 @FORMS
+@DEPTHS
 @pytest.mark.parametrize("new_inputs", [True, False])
-def test_posterior_predictive_of_the_marginal_form_is_refused(form, new_inputs):
+def test_posterior_predictive_of_the_marginal_form_is_refused(form, depth, new_inputs):
     """It would be of a readout from the prior, whatever the chain has learnt."""
-    model = build(form)
+    model = build(form, depth=depth)
+    with model:
+        pm.sample_prior_predictive(2, var_names=["y"], compile_kwargs=FAST)
     idata = posterior_for(model, random_point(model), 2)
     if new_inputs:
         pm.set_data({"inputs": -X[: ROWS[form]]}, model=model)
     with model, pytest.raises(ValueError, match=r"y cannot be drawn .* reparametrize=False"):
         pm.sample_posterior_predictive(idata, progressbar=False, compile_kwargs=FAST)
+
+
+@FORMS
+def test_the_function_is_not_of_other_targets(form):
+    """After set_data it would be that of a readout given the new targets; stored, it is itself."""
+    model = build(form)
+    idata = posterior_for(model, random_point(model), 2)
+    options = {"progressbar": False, "compile_kwargs": FAST}
+    with model:
+        assert pm.sample_prior_predictive(2, var_names=["f"], compile_kwargs=FAST).prior["f"].size
+        pm.sample_posterior_predictive(idata, var_names=["phi"], **options)
+        pm.set_data({"inputs": -X[: ROWS[form]]})
+        for name in ("f", "W2"):
+            with pytest.raises(ValueError, match=r"are those given the data .* use nns.predict"):
+                pm.sample_posterior_predictive(idata, var_names=[name], **options)
+        pm.compute_deterministics(idata, progressbar=False, compile_kwargs=FAST)
 
 
 def test_prior_predictive_sampling():

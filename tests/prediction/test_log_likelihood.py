@@ -275,6 +275,13 @@ def test_bad_input(build, options, message):
         nns.log_likelihood(made_up(model), model, **options)
 
 
+def test_a_potential_is_named_where_the_law_is_not_known():
+    """It is not for being Normal that a layer is declined."""
+    model = with_potential()
+    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; predict knows"):
+        nns.predict(made_up(model), X, model=model)
+
+
 def test_a_valley_is_noticed():
     """Between two modes 100 standard deviations apart all digits of an integral are lost."""
     two = np.ones((2, 1, 1)) / 2

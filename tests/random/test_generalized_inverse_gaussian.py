@@ -9,7 +9,8 @@ from pytensor import function
 from pytensor.tensor.random import rng as symbolic_rng
 from scipy import special, stats
 
-from pymc_nnsteps.random import generalized_inverse_gaussian, kernels
+from pymc_nnsteps.random import generalized_inverse_gaussian
+from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian_kernel
 from tests.cases import half
 from tests.random.oracles import generalized_inverse_gaussian_cdf
 from tests.statistics import assert_moments, assert_uniform
@@ -22,7 +23,7 @@ OMEGAS = [1e-12, 1e-3, 0.05, 0.199, 0.201, 0.6, 3.0, 40.0]
 def draw(nu, delta2, lambda2, n=N, seed=0, dtype=np.float64, rng=None):
     params = (np.array([value], dtype) for value in (nu, delta2, lambda2))
     rng = np.random.default_rng(seed) if rng is None else rng
-    return kernels.generalized_inverse_gaussian_kernel(rng, *params, np.empty(n, dtype))
+    return generalized_inverse_gaussian_kernel(rng, *params, np.empty(n, dtype))
 
 
 def check(nu, delta2, lambda2, n=N):
@@ -126,7 +127,7 @@ def test_any_input_terminates():
     values += [1e-300, 1e300, -1e300, 5e-324, 1.7e308]
     nu, delta2, lambda2 = np.array(list(itertools.product(values, repeat=3))).T.copy()
     rng = np.random.default_rng(0)
-    x = kernels.generalized_inverse_gaussian_kernel(rng, nu, delta2, lambda2, np.empty(nu.size))
+    x = generalized_inverse_gaussian_kernel(rng, nu, delta2, lambda2, np.empty(nu.size))
     valid = (
         np.isfinite(nu) & (delta2 >= 0) & (delta2 < np.inf) & (lambda2 >= 0) & (lambda2 < np.inf)
     )
@@ -146,7 +147,7 @@ def test_parameters_that_are_shared(varied):
             params = [np.full(size, value) for value in (nu, delta2, 2.0)]
             params[varied] = values
             rng = np.random.default_rng(0)
-            out = kernels.generalized_inverse_gaussian_kernel(rng, *params, np.empty(n))
+            out = generalized_inverse_gaussian_kernel(rng, *params, np.empty(n))
             drawn.append(out)
         np.testing.assert_array_equal(*drawn)
 
@@ -158,7 +159,7 @@ def test_each_element_has_its_own_parameters():
     lambda2 = np.array([0.0, 0.02, 1.0, 2.0, 1.0, 0.3])
     params = [np.tile(v, 50_000) for v in (nu, delta2, lambda2)]
     rng = np.random.default_rng(0)
-    x = kernels.generalized_inverse_gaussian_kernel(rng, *params, np.empty(300_000))
+    x = generalized_inverse_gaussian_kernel(rng, *params, np.empty(300_000))
     for column, *own in zip(x.reshape(-1, 6).T, nu, delta2, lambda2, strict=True):
         assert_uniform(generalized_inverse_gaussian_cdf(column, *own))
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.piecewise_normal import piecewise_normal_kernel
+from pymc_nnsteps.random.streams import FEW
 from tests.random.oracles import ACTIVATIONS, activation, piecewise_normal_pit
 from tests.statistics import assert_proportion, assert_uniform
 
@@ -14,7 +15,7 @@ from tests.statistics import assert_proportion, assert_uniform
 def draw(mu, sigma, x, tau, act, n, seed=0, dtype=np.float64):
     mu, sigma, x, tau = (np.array([value], dtype) for value in (mu, sigma, x, tau))
     rng = np.random.default_rng(seed)
-    return kernels.piecewise_normal_kernel(rng, mu, sigma, x, tau, *act, np.empty(n, dtype))
+    return piecewise_normal_kernel(rng, mu, sigma, x, tau, *act, np.empty(n, dtype))
 
 
 def check(act, mu, sigma, x, tau, n, **kwargs):
@@ -85,7 +86,7 @@ def test_draws_that_still_wait_at_the_end_have_their_cdf():
     """Proposals that were rejected left in place, where the last turn of draws is not full."""
     act, parameters = ACTIVATIONS["relu"], (0.3, 1.0, -0.2, 0.7)
     seeds = range(150)
-    z = np.concatenate([draw(*parameters, act, kernels.FEW, seed) for seed in seeds])
+    z = np.concatenate([draw(*parameters, act, FEW, seed) for seed in seeds])
     u, probabilities = piecewise_normal_pit(z, *parameters, act)
     assert_proportion(z > 0, probabilities[1])
     assert_uniform(u)
@@ -109,7 +110,7 @@ def test_arrays_equal_scalars():
         for sigma, tau in itertools.product(*[(np.full(1, 0.5), np.full(n, 0.5))] * 2):
             out = np.empty(n)
             generator = np.random.default_rng(1)
-            kernels.piecewise_normal_kernel(generator, mu, sigma, x, tau, *act, out)
+            piecewise_normal_kernel(generator, mu, sigma, x, tau, *act, out)
             drawn.append(out)
         for other in drawn[1:]:
             np.testing.assert_array_equal(drawn[0], other)
@@ -122,7 +123,7 @@ def test_each_element_has_its_own_parameters():
     mu, x = 2 * rng.normal(size=(2, 8))
     sigma, tau = np.exp(rng.normal(size=(2, 8)))
     repeated = [np.tile(v, 20_000) for v in (mu, sigma, x, tau)]
-    z = kernels.piecewise_normal_kernel(rng, *repeated, *act, np.empty(160_000)).reshape(-1, 8)
+    z = piecewise_normal_kernel(rng, *repeated, *act, np.empty(160_000)).reshape(-1, 8)
     for i in range(8):
         u, _ = piecewise_normal_pit(z[:, i].copy(), mu[i], sigma[i], x[i], tau[i], act)
         assert_uniform(u)
@@ -141,7 +142,7 @@ def test_finite_input_gives_finite_draws(name):
     scales = [1e-8, 1.0, 1e8]
     grid = np.array(list(itertools.product(values, scales, values, scales))).T.copy()
     rng = np.random.default_rng(0)
-    z = kernels.piecewise_normal_kernel(rng, *grid, *ACTIVATIONS[name], np.empty(grid.shape[1]))
+    z = piecewise_normal_kernel(rng, *grid, *ACTIVATIONS[name], np.empty(grid.shape[1]))
     assert np.isfinite(z).all()
 
 
@@ -151,7 +152,7 @@ def test_any_input_terminates(name):
     values = [np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 1e-300, 1e300, 5e-324, 1e8]
     grid = np.array(list(itertools.product(values, repeat=4))).T.copy()
     rng = np.random.default_rng(0)
-    z = kernels.piecewise_normal_kernel(rng, *grid, *ACTIVATIONS[name], np.empty(grid.shape[1]))
+    z = piecewise_normal_kernel(rng, *grid, *ACTIVATIONS[name], np.empty(grid.shape[1]))
     assert np.isnan(z[np.isnan(grid).any(0) | (grid[[1, 3]] == 0).any(0)]).all()
 
 

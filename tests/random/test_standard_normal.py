@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from pymc_nnsteps.random import kernels
+from pymc_nnsteps.random.standard_normal import standard_normal_kernel
+from pymc_nnsteps.random.streams import (
+    AT_A_TIME,
+    FEW,
+    LAST_EDGE,
+    STREAMS,
+    begin_streams,
+    fill_bits,
+    outside,
+)
 from tests.statistics import P_LIMIT, Z_LIMIT, assert_moments, assert_proportion, assert_uniform
 
 N = 4_000_000
@@ -12,7 +21,7 @@ N = 4_000_000
 
 def draw(n, seed=0, dtype=np.float64):
     out = np.empty(n, dtype)
-    return kernels.standard_normal_kernel(np.random.default_rng(seed), np.array([n]), out)
+    return standard_normal_kernel(np.random.default_rng(seed), np.array([n]), out)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,7 @@ def test_they_have_their_cdf(normals):
 def test_tails_have_their_mass(normals, dtype):
     """A tail left out, or continued with the wrong law, behind the last edge."""
     z = np.abs(normals.astype(dtype))
-    last = kernels.LAST_EDGE
+    last = LAST_EDGE
     for bound in (2.5, 3.5, last - 0.05, last, last + 0.2, last + 0.6):
         assert_proportion(z > bound, 2 * stats.norm.sf(bound))
 
@@ -40,8 +49,8 @@ def test_the_tail_has_its_cdf():
     """Another rate, or sign, of the few that are drawn behind the last edge."""
     rng = np.random.default_rng(1)
     for sign in (1, -1):
-        z = sign * np.array([kernels.outside(rng, np.int64(0), sign * 4.1) for _ in range(20_000)])
-        assert_uniform(special.ndtr(-z) / special.ndtr(-kernels.LAST_EDGE))
+        z = sign * np.array([outside(rng, np.int64(0), sign * 4.1) for _ in range(20_000)])
+        assert_uniform(special.ndtr(-z) / special.ndtr(-LAST_EDGE))
 
 
 def test_float32_is_float64_rounded(normals):
@@ -49,7 +58,7 @@ def test_float32_is_float64_rounded(normals):
     np.testing.assert_array_equal(draw(N, dtype=np.float32), normals.astype(np.float32))
 
 
-@pytest.mark.parametrize("lag", [1, 2, kernels.STREAMS, kernels.AT_A_TIME])
+@pytest.mark.parametrize("lag", [1, 2, STREAMS, AT_A_TIME])
 def test_they_are_independent(normals, lag):
     """A stream that repeats another, or a word read twice."""
     for power in (1, 2):
@@ -61,11 +70,11 @@ def test_they_are_independent(normals, lag):
 
 def test_streams_are_those_of_xoshiro():
     """A shift or rotation that is off: against the generator's definition in plain integers."""
-    state = kernels.begin_streams(np.random.default_rng(0))
+    state = begin_streams(np.random.default_rng(0))
     words = [[int(word) for word in row] for row in state.reshape(4, -1).T]
-    bits = np.empty(kernels.AT_A_TIME, np.uint64)
-    found = np.concatenate([kernels.fill_bits(state, bits) or bits.copy() for _ in range(2)])
-    expected = [_xoshiro(words[k % kernels.STREAMS]) for k in range(2 * kernels.AT_A_TIME)]
+    bits = np.empty(AT_A_TIME, np.uint64)
+    found = np.concatenate([fill_bits(state, bits) or bits.copy() for _ in range(2)])
+    expected = [_xoshiro(words[k % STREAMS]) for k in range(2 * AT_A_TIME)]
     assert found.tolist() == expected
 
 
@@ -88,12 +97,12 @@ def _xoshiro(s, mask=(1 << 64) - 1):
 
 def test_few_and_the_last_few_are_drawn():
     """Numbers left unwritten where they do not fill a turn; a generator that does not move on."""
-    for n in (0, 1, kernels.FEW - 1, kernels.FEW, kernels.FEW + 1, 5 * kernels.AT_A_TIME + 3):
+    for n in (0, 1, FEW - 1, FEW, FEW + 1, 5 * AT_A_TIME + 3):
         out = np.full((n, 1), np.nan)
         rng = np.random.default_rng(n)
-        kernels.standard_normal_kernel(rng, np.array(out.shape), out)
+        standard_normal_kernel(rng, np.array(out.shape), out)
         assert np.isfinite(out).all()
-        again = kernels.standard_normal_kernel(rng, np.array(out.shape), np.empty_like(out))
+        again = standard_normal_kernel(rng, np.array(out.shape), np.empty_like(out))
         assert not np.any(out == again)
         if n > 1000:
             assert stats.kstest(out[:, 0], "norm").pvalue > P_LIMIT

@@ -6,7 +6,8 @@ from pytensor import function
 from pytensor.tensor.random import rng as symbolic_rng
 from scipy import stats
 
-from pymc_nnsteps.random import argmax_utilities, kernels
+from pymc_nnsteps.random import argmax_utilities
+from pymc_nnsteps.random.utilities import argmax_utilities_kernel
 from tests.random.oracles import truncated_normal_cdf
 from tests.statistics import P_LIMIT, assert_uniform
 
@@ -15,7 +16,7 @@ def scan(mu, sigma, labels, current, seed=0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     sigma = np.atleast_2d(np.asarray(sigma, dtype))
     mu, current = mu.astype(dtype), current.astype(dtype)
-    return kernels.argmax_utilities_kernel(rng, mu, sigma, labels, current, np.empty_like(mu))
+    return argmax_utilities_kernel(rng, mu, sigma, labels, current, np.empty_like(mu))
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])

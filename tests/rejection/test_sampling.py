@@ -1114,6 +1114,14 @@ def test_a_hopeless_network_is_refused_by_the_tail_of_a_few_tries():
         nns.rejection_sample(model, random_seed=0, progressbar=False)
 
 
+def test_a_hopeless_network_of_few_rows_is_refused_as_early():
+    """Some hundred times too many tries: all ten million were made."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = nns.hierarchical_mlp(X, np.sin(X[:, 0]), hidden=(8,))
+    with pytest.raises(RuntimeError, match=r"accepted 0 of \d{3,5} tries: "):
+        nns.rejection_sample(model, 10, random_seed=1, progressbar=False)
+
+
 @pytest.mark.parametrize("bound", [0.0, 8.0])
 @pytest.mark.parametrize("n", [1, 4, 12])
 def test_what_a_tail_tells_is_not_less_than_what_there_is(n, bound):

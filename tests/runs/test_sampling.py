@@ -211,6 +211,20 @@ def test_what_is_lost_or_cut_off_is_named(copied):
     nns.resume(copied, **QUIET)
 
 
+@pytest.mark.parametrize("file", ["posterior/.zgroup", "sample_stats/.zattrs"])
+def test_room_for_more_draws_is_made_where_it_can_be(copied, file):
+    """Groups are opened for this only; nothing has grown then."""
+    (copied / file).write_bytes(b"{")
+    with pytest.raises(ValueError, match=r"/\.zgroup, or .*/\.zattrs, of the run in .* is lost or"):
+        nns.extend(copied, 5, **QUIET)
+    assert Store(str(copied)).draws == 20
+
+
+def test_a_store_is_a_place(kept):
+    with pytest.raises(ValueError, match=r"store must be a folder or a URL; got Model\."):
+        nns.resume(kept[0])
+
+
 def hold(store, held):
     with stores.writing(store):
         held.set()

@@ -53,19 +53,19 @@ def build(function):
 def test_joint_distribution(function):
     """A scale drawn given activations that are out of date, effects of another group."""
     model = build(function)
-    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=6000)
+    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)
 
 
 @pytest.mark.slow
 def test_planted_error_is_seen(monkeypatch):
     """The noise of the activations taken for smaller than it is."""
-    right = residual_scales.find_residual_scales
+    right = residual_scales.find_residual_scale
 
     def smaller(likelihood, *others):
         layer = replace(likelihood.layer, precision=3 * likelihood.layer.precision)
         return right(replace(likelihood, layer=layer), *others)
 
-    monkeypatch.setattr("pymc_nnsteps.joint.responses.find_residual_scales", smaller)
+    monkeypatch.setattr("pymc_nnsteps.joint.responses.find_residual_scale", smaller)
     model = build(random_intercept)
     with pytest.raises(AssertionError, match="z-scores beyond"):
-        assert_joint(nns.Gibbs(model=model), model, "targets", transitions=6000)
+        assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)

@@ -236,7 +236,7 @@ def no_determinants(monkeypatch):
     """The kernel without its only logarithm, that of the determinants' ratio."""
 
     def planted(name, **wrong):
-        exact = getattr(gaussian_kernels, name).py_func
+        exact = getattr(gaussian_kernels, name).__wrapped__
         return types.FunctionType(exact.__code__, vars(gaussian_kernels) | wrong)
 
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})

@@ -148,8 +148,14 @@ SAMPLED = (
     "regression",
     "hierarchical_network",
     "bow_tie_network",
+    "gates_and_pieces",
+    "effects_beside_a_network",
+    "closed_gates_above",
+    "gates_by_chance",
 )
-"""Of the zoo: rows with pre-activations, NUTS beside Gibbs, decisions, HMC beside scales, gates."""
+"""Of the zoo: rows with pre-activations, NUTS beside Gibbs, decisions, HMC beside scales, gates,
+both kinks and gates, effects of groups, layers of gates.
+"""
 
 
 @pytest.mark.slow

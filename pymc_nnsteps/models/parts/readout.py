@@ -20,6 +20,9 @@ Pezzetti, Favaro and Peluchetti, *Function-Space MCMC for Bayesian Wide Neural N
 Section 2; Hron et al., *Wide Bayesian Neural Networks Have a Simple Weight Posterior* (2022).
 """
 
+from copy import copy
+from typing import override
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -28,26 +31,35 @@ from pytensor import config
 from pytensor.compile.mode import optdb
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import GraphRewriter, dfs_rewriter, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import TensorConstant, TensorVariable
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.type import TensorType
 
+from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
-__all__ = ["by_columns", "by_rows"]
+__all__ = ["by_columns", "by_rows", "keep_given_targets"]
 
 MARGINAL = "marginal_of_readout"
 """Name of operations that draw targets with the readout integrated over its prior."""
 
+INSTEAD = "or build the network with reparametrize=False, whose variables have the same names."
+
 refused = CheckAndRaise(
     ValueError,
     "y cannot be drawn from the posterior of wide_mlp with a reparametrised readout, over whose "
-    'prior it is drawn; use nns.predict with kind="response", or build the network with '
-    "reparametrize=False, whose variables have the same names.",
+    f'prior it is drawn; use nns.predict with kind="response", {INSTEAD}',
+)
+
+refused_function = CheckAndRaise(
+    ValueError,
+    "f and the readout of wide_mlp with a reparametrised readout are those given the data that the "
+    f"model has now, which need not be those of the posterior; use nns.predict, {INSTEAD}",
 )
 
 
@@ -154,6 +166,11 @@ def by_columns(
     return _solve_transposed(root, whitened).T
 
 
+def keep_given_targets(phi: TensorVariable) -> None:
+    """Have nothing computed from draws of ``phi`` with other targets by forward sampling."""
+    phi.tag.is_given_targets = True
+
+
 def _design(features: TensorVariable, bias_var: float) -> TensorVariable:
     """The matrix ``Psi``."""
     if bias_var == 0:
@@ -202,26 +219,52 @@ def _dims(targets: TensorVariable) -> tuple[str, ...]:
     return ("output", "obs")[-targets.ndim :]
 
 
-def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Refuse draws given weights of hidden layers that are passed to the function.
+def _is_posterior_predictive() -> bool:
+    return bool(locals_of("sample_posterior_predictive", "pymc.sampling.forward"))
 
-    Forward sampling draws them together with the targets if it is from the prior.
+
+def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Refuse draws in posterior predictive sampling, and given weights passed to the function.
+
+    Forward sampling draws these together with the targets if it is from the prior.
     """
     if node.op.name != MARGINAL:
         return None
     entering = set(ancestors(node.inputs))
-    is_given = any(
+    is_given = _is_posterior_predictive() or any(
         variable in entering
         and isinstance(variable.type, TensorType)
         and not isinstance(variable, SharedVariable)
         for variable in fgraph.inputs
     )
-    properties = {name: getattr(node.op, name) for name in node.op.__props__}
-    plain = type(node.op)(**{**properties, "name": type(node.op).name})
+    plain = copy(node.op)
+    del plain.name  # that of its class is not marked
     rng, drawn = plain.make_node(*node.inputs).outputs
     return [rng, refused(drawn, False) if is_given else drawn]
 
 
+class _RefuseGivenPhi(GraphRewriter):
+    """Refuse functions of stored draws of ``phi`` that posterior predictive sampling computes.
+
+    It computes them anew where they are not stored, or data have changed since.
+    """
+
+    @override
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        fgraph.attach_feature(ReplaceValidate())
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        given = [v for v in fgraph.inputs if getattr(v.tag, "is_given_targets", False)]
+        if given and _is_posterior_predictive():
+            never = pt.constant(False)
+            for output in fgraph.outputs:
+                if not set(given).isdisjoint(ancestors([output])) and output not in given:
+                    [nothing] = refused_function.make_node(output, never).outputs
+                    fgraph.replace(output, nothing, import_missing=True)
+
+
+optdb.register("refuse_given_phi", _RefuseGivenPhi(), "fast_run", "fast_compile", position=0.02)
 optdb.register(
     "refuse_given_weights",
     dfs_rewriter(node_rewriter([NormalRV, MvNormalRV])(_refuse_given_weights)),

@@ -6,8 +6,8 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.diagnostics import teacher
-from pymc_nnsteps.diagnostics.thermalization import compiled
+from pymc_nnsteps.lab import teacher
+from pymc_nnsteps.lab.thermalization import compiled
 from tests.cases import half
 from tests.statistics import assert_moments
 

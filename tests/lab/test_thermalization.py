@@ -121,6 +121,19 @@ def regression(X, y):
     return model
 
 
+def test_a_step_is_left_as_it_was(tmp_path):
+    """One whose options adapt themselves goes on with its own run."""
+    with pm.Model() as model:
+        w = pm.Normal("w", 0, 100)
+    step = pm.Slice([w], model=model)
+    starts = {"informed": {"w": np.array(0.0)}, "other": {"w": np.array(1.0)}}
+    given = {"step": step, "tune": 20, "model": model, "path": tmp_path / "run"}
+    for sweeps in (40, 50):
+        run = nns.thermalize(starts, {"w": w}, sweeps=sweeps, progressbar=False, **given)
+    assert run.records["sweep"][-1] == 50
+    assert step.w == 1
+
+
 @pytest.fixture(scope="module")
 def mixed():
     """Gibbs and PyMC's NUTS together."""
@@ -172,7 +185,7 @@ def test_goes_on_where_it_stopped(mixed, tmp_path, monkeypatch):
 
 
 def test_another_experiment_is_not_what_was_kept(tmp_path):
-    """Data, an expression of the same name, its constants, a step, its size, a start."""
+    """Data, an expression of the same name, its constants, a step, its options, a start."""
     with pm.Model() as model:
         w = pm.Normal("w", shape=2)
         pm.Normal("y", pm.Data("inputs", np.eye(2)) @ w, observed=np.ones(2))
@@ -190,7 +203,10 @@ def test_another_experiment_is_not_what_was_kept(tmp_path):
         return nns.thermalize(path=tmp_path / "run", **given | options)
 
     run()
+    changed = step(beta=0.5)
+    changed.steps = 2
     for message, options in {
+        r"step of w \(PCN.*steps=1.*, now PCN.*steps=2": {"step": changed},
         "test function f": {"functions": {"f": pm.math.abs(w[0])}},
         "constants of test function f": {"functions": {"f": w[0] + 1}},
         r"step of w \(PCN\(beta=0.5, .*, now PCN\(beta=0.4,": {"step": step(beta=0.4)},

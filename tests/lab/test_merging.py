@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_nnsteps.diagnostics.merging import LIMIT, merging, windows
+from pymc_nnsteps.lab.merging import LIMIT, merging, windows
 
 SWEEPS = np.arange(1, 4097)
 

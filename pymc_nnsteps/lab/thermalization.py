@@ -23,12 +23,12 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.diagnostics.merging import merging
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.lab.merging import merging
 from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
     RunFile,
@@ -214,16 +214,16 @@ def thermalize(
     _require_starts(model, starts, reference)
     evaluate = compiled(model, functions)
     steps = _steps(model, step)
+    settings = {"tune": tune, "random_seed": random_seed, **steps_in_words(steps)}
     leg = _Leg(steps, steps.sampling_state, tune, sweeps)
     # Numba compiles at a first call, whose time is not a chain's.
     leg.advanced(_Chain(starts[reference]), np.random.SeedSequence(0), 0, 1)
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
     progress = create_simple_progress(progressbar=progressbar)
     with nullcontext() if path is None else writing(path):
-        settings = {"tune": tune, "random_seed": random_seed}
         record = None
         if path is not None:
-            record = _record(path, model, steps, starts, functions, evaluate, settings)
+            record = _record(path, model, starts, functions, evaluate, settings)
         run = (record and record.read()) or _Run([_Chain(point) for point in starts.values()])
         saved = time.monotonic()
         try:
@@ -247,6 +247,8 @@ def thermalize(
                 raise
             how = "with path= a run can go on" if record is None else "the same call goes on"
             _log.info("Interrupted after %d of %d sweeps; %s.", run.done, sweeps, how)
+        finally:
+            steps.sampling_state = leg.fresh
         if record:
             record.write(run)
     return Thermalization(_as_dataset(run, list(functions), list(starts), sweeps), reference)
@@ -409,7 +411,6 @@ def _require_finite(
 def _record(
     path: str | Path,
     model: pm.Model,
-    step: Step,
     starts: Mapping[str, PointType],
     functions: Mapping[str, TensorVariable],
     evaluate: Callable[[PointType], list[NDArray[Any]]],
@@ -426,7 +427,6 @@ def _record(
         "starts": in_words(list(starts)),
         "test functions": in_words(list(functions)),
         **{f"start {name}": in_words(point) for name, point in points.items()},
-        **steps_in_words(step),
         **constants_of(model, dict(zip(labels, parts, strict=True))),
     }
     return RunFile(Path(path), Fingerprint.of(model, words, numbers(model, labels, evaluate)))
