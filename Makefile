@@ -2,6 +2,7 @@
 # make test          install into .venv, then lint, types, unit tests and doctests
 # make test-quick    two minutes of tests, some of every room
 # make test-slow     the tests that take minutes
+# make dist          the sdist and the wheel, in dist/, tried in an environment of its own
 # make docs          the pages of docs/, in docs/_build/html
 # make notebooks     run examples/notebooks and store what they show
 # make benchmarks    time per sweep beside plain NumPy
@@ -35,7 +36,7 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py \
 	tests/variational/test_reading.py
 
-.PHONY: quickstart test test-quick test-slow docs notebooks benchmarks lint
+.PHONY: quickstart test test-quick test-slow dist docs notebooks benchmarks lint
 
 quickstart: .venv/examples.stamp
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python examples/quickstart.py
@@ -48,6 +49,14 @@ test-quick: .venv/test.stamp
 
 test-slow: .venv/test.stamp
 	$(PYTEST) -m slow
+
+dist: .venv/release.stamp
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m venv dist/venv
+	dist/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd dist && $(ONE_THREAD) venv/bin/python -P ../tests/installed.py
+	rm -rf dist/venv
 
 docs: .venv/docs.stamp
 	$(ONE_THREAD) $(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html

@@ -29,7 +29,7 @@ extensions = [
     "sphinx_design",
     "sphinx-mathjax-offline",  # formulas without a network
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "paper"]
 templates_path = ["_templates"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]

@@ -8,7 +8,9 @@ from pymc.step_methods import STEP_METHODS
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.diagnostics import (
     diagnose,
+    plot_calibration,
     plot_functions,
+    plot_network,
     plot_partial_dependence,
     plot_predictions,
     plot_rhat_over_time,
@@ -71,7 +73,9 @@ __all__ = [
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plot_calibration",
     "plot_functions",
+    "plot_network",
     "plot_partial_dependence",
     "plot_predictions",
     "plot_rhat_over_time",

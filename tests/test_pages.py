@@ -29,9 +29,10 @@ SECTIONS = {
 @pytest.mark.parametrize(
     "section", [slow(section) if section.startswith(LONG) else section for section in SECTIONS]
 )
-def test_section_runs_by_itself(section, monkeypatch, capsys):
+def test_section_runs_by_itself(section, monkeypatch, capsys, tmp_path):
     """A name of another section, an option that is no more, a table that is not up to date."""
     sample = pm.sample
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pm, "sample", lambda **options: sample(**options | SHORT))
     run(*SECTIONS[section], capsys)
 

@@ -7,6 +7,8 @@ module              its subject
 ``blocks``          R-hat over time
 ``relevance``       how much each input matters, by the scales that were learnt
 ``plots``           plots of chains over networks
+``network``         a network as a graph
+``calibration``     whether predictions have the spread that they claim
 ``dependence``      plots of how a network depends on its inputs
 ``draws``           functions of a model's variables, at stored draws
 ``table``           how results are printed
@@ -16,8 +18,10 @@ ArviZ is imported by the functions that use it: it would make up most of the pac
 """
 
 from pymc_nnsteps.diagnostics.blocks import rhat_over_time
+from pymc_nnsteps.diagnostics.calibration import plot_calibration
 from pymc_nnsteps.diagnostics.convergence import diagnose
 from pymc_nnsteps.diagnostics.dependence import plot_partial_dependence
+from pymc_nnsteps.diagnostics.network import plot_network
 from pymc_nnsteps.diagnostics.plots import (
     plot_functions,
     plot_predictions,
@@ -27,7 +31,9 @@ from pymc_nnsteps.diagnostics.relevance import relevance
 
 __all__ = [
     "diagnose",
+    "plot_calibration",
     "plot_functions",
+    "plot_network",
     "plot_partial_dependence",
     "plot_predictions",
     "plot_rhat_over_time",

@@ -8,7 +8,7 @@ from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
-from pymc_nnsteps.joint.plan import Explanation, Options, plan
+from pymc_nnsteps.joint.plan import Explanation, Options, Plan, plan
 from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.joint.scan import Scan
 from pymc_nnsteps.steps.assignment import beside_gibbs
@@ -63,9 +63,28 @@ def explain(
     pm.sample gives slope, bend to NUTS: others are for networks with latent layers or learnt scales
     """
     model = model_or_context(model)
-    options = Options(scan, collapse, interweave, passes)
-    require_fitting_data(model)
-    recognised, reasons = recognise(model)
-    explanation = plan(model, recognised, options, shapes_of(model), reasons).explanation
+    explanation = planned(model, Options(scan, collapse, interweave, passes)).explanation
     beside = ((describe(rv), step, why) for rv, step, why in beside_gibbs(model))
     return replace(explanation, beside=tuple(beside))
+
+
+def planned(model: pm.Model, options: Options) -> Plan:
+    """The sweep over all variables of a model that have a conditional.
+
+    Parameters
+    ----------
+    model : pm.Model
+    options : Options
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ValueError
+        As for :func:`explain`.
+    """
+    require_fitting_data(model)
+    recognised, reasons = recognise(model)
+    return plan(model, recognised, options, shapes_of(model), reasons)

@@ -89,12 +89,29 @@ def test_predictive_bands(kind):
     assert list(model.coords["obs"]) == list(range(12))
 
 
-@pytest.mark.parametrize("name", ["intermediate_noise_mlp", "hierarchical_mlp", "bow_tie"])
+@pytest.mark.parametrize(
+    "name", ["intermediate_noise_mlp", "hierarchical_mlp", "bow_tie", "wide_mlp"]
+)
 def test_predictive_bands_of_networks(name):
     model = NETWORKS[name]()
     plot = nns.plot_predictions(prior(model, 2, 10), model=model, backend="none")
     assert "ci_band" in plot.viz.children
     np.testing.assert_array_equal(model["inputs"].get_value(), X)
+
+
+def test_predictive_bands_need_weights_and_noise_alone():
+    """Scales of weights that the bands are conditional on anyway, asked for or drawn afresh."""
+    model = NETWORKS["bow_tie"]()
+    draws = prior(model, 2, 10)
+    needed = ["W1", "b1", "eta_sq1", "W2", "b2", "eta_sq2"]
+    bands = [
+        nns.plot_predictions(stored, model=model, random_seed=1).viz["ci_band"]["inputs[0]"]
+        for stored in (draws, draws[needed])
+    ]
+    [[all_stored], [few]] = [band.item().get_paths() for band in bands]
+    np.testing.assert_array_equal(all_stored.vertices, few.vertices)
+    with pytest.raises(ValueError, match=r"idata lacks .*eta_sq2"):
+        nns.plot_predictions(draws[needed[:-1]], model=model)
 
 
 def test_predictions_that_cannot_be_shown():

@@ -63,8 +63,20 @@ refused_function = CheckAndRaise(
 )
 
 
+class _MarginalNormalRV(NormalRV):
+    def rng_fn(
+        self,
+        rng: np.random.Generator,
+        mean: np.ndarray,
+        sigma: np.ndarray,
+        size: tuple[int, ...] | None,
+    ) -> np.ndarray:
+        """Draws in Python, which PyTensor looks up by the operation's name."""
+        return np.asarray(rng.normal(mean, sigma, size))
+
+
 class _MarginalNormal(pm.Normal):
-    rv_op = NormalRV(name=MARGINAL)
+    rv_op = _MarginalNormalRV(name=MARGINAL)
 
 
 class _MarginalMvNormal(pm.MvNormal):

@@ -1,0 +1,119 @@
+"""Whether predictions have the spread that they claim: probability integral transforms of rows.
+
+Where the predictive distribution of a row is right, its target is at a uniform place in it.
+"""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.diagnostics.plots import draw_large
+from pymc_nnsteps.graphs.names import distribution
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.prediction.forward import observed_of
+from pymc_nnsteps.prediction.new_inputs import input_container, predict
+
+Kind = Literal["pit", "coverage"]
+
+
+def plot_calibration(
+    idata: Any,
+    X: ArrayLike | pd.DataFrame,
+    y: ArrayLike | pd.DataFrame,
+    *,
+    kind: Kind = "pit",
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+    num_samples: int | None = None,
+    random_seed: Any = None,
+    backend: str = "matplotlib",
+    **options: Any,
+) -> Any:
+    r"""Plot whether held-out targets are where predictions say, with all noise drawn afresh.
+
+    The place :math:`u_i = P(y_i^* \le y_i \mid x_i)` of a target in its predictive distribution
+    is uniform where this distribution is right. The line is the distribution function of
+    :math:`u` less that of uniform numbers, or, for coverage, the share of targets in central
+    intervals less the intervals' probability: intervals that are too short are below zero.
+    Marked points are those that speak most against uniformity, where it is refused.
+
+    Parameters
+    ----------
+    idata : DataTree or Dataset
+        Result of ``pm.sample``, or its posterior.
+    X : array_like or table, shape (n_obs, n_features)
+        Inputs that the network was not fitted to: of those that it was, targets are nearer.
+    y : array_like, shape (n_obs,) or (n_obs, n_outputs)
+        Their real targets; those that are NaN are left out.
+    kind : {"pit", "coverage"}
+        Places of targets, or coverage of central intervals.
+    model, inputs, num_samples, random_seed
+        As for :func:`~pymc_nnsteps.predict`.
+    backend : str
+    **options
+        Of ``arviz_plots.plot_ecdf_pit``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If ``kind`` is neither, if targets are not real or have another shape than predictions, or
+        as for :func:`~pymc_nnsteps.predict`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> with nns.intermediate_noise_mlp(X[:30], X[:30, 0], hidden=(3,)) as model:
+    ...     idata = pm.sample(
+    ...         50, tune=50, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> plot = nns.plot_calibration(
+    ...     idata, X[30:], X[30:, 0], model=model, random_seed=1, backend="none"
+    ... )
+    >>> "ecdf_lines" in plot.viz.children
+    True
+    """
+    import arviz_plots
+
+    require_choice("kind", kind, get_args(Kind))
+    model = model_or_context(model)
+    observed = observed_of(model, input_container("X", model, inputs))
+    if not observed.dtype.startswith("float"):
+        raise ValueError(
+            f"plot_calibration shows real targets; {observed.name} is {distribution(observed)}: "
+            "see arviz_plots.plot_ppc_pava."
+        )
+    drawn = predict(
+        idata,
+        X,
+        model=model,
+        inputs=inputs,
+        kind="response",
+        num_samples=num_samples,
+        random_seed=(rng := np.random.default_rng(random_seed)),
+    )
+    targets = np.asarray(y, dtype=float)
+    if targets.shape not in (drawn.shape[2:], drawn.shape[2:-1] if drawn.shape[-1] == 1 else ()):
+        raise ValueError(f"y must have shape {drawn.shape[2:]}; got {targets.shape}.")
+    seen = ~np.isnan(targets.ravel())
+    values = drawn.values.reshape((-1, targets.size))[:, seen]
+    below = (values < targets.ravel()[seen]).sum(axis=0)
+    # Uniform among draws of the same law, and never 0 or 1, which a test of uniformity refuses.
+    places = (below + rng.random(below.shape)) / (len(values) + 1)
+    tree = xr.DataTree.from_dict({"places": xr.Dataset({str(observed.name): ("target", places)})})
+    visuals = {"xlabel": {"text": "interval, %" if kind == "coverage" else "place of the target"}}
+    options["visuals"] = visuals | options.get("visuals", {})
+    draw_large(options, backend, 1)
+    return arviz_plots.plot_ecdf_pit(
+        tree, group="places", sample_dims=["target"], coverage=kind == "coverage", **options
+    )

@@ -1,0 +1,97 @@
+"""The picture of calibration tells honest spreads from others."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_nnsteps as nns
+from tests.diagnostics.networks import X, Y, prior
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+def line(noise, n_rows=400):
+    """A line with noise of sd 1 in the model and another in the data, and draws of its slope."""
+    rng = np.random.default_rng(3)
+    with pm.Model() as model:
+        x = pm.Data("inputs", X)
+        pm.Normal("y", x @ pm.Normal("w", shape=2), 1.0, observed=Y)
+    draws = xr.Dataset({"w": (("chain", "draw", "w_dim_0"), np.full((2, 500, 2), 2.0))})
+    rows = rng.normal(size=(n_rows, 2))
+    return model, draws, rows, 2 * rows.sum(axis=1) + noise * rng.normal(size=n_rows)
+
+
+def excess(noise, **options):
+    """The line that is shown: places and differences."""
+    model, draws, rows, y = line(noise)
+    plot = nns.plot_calibration(draws, rows, y, model=model, random_seed=1, **options)
+    shown = plot.viz["ecdf_lines"]["y"].item()
+    return np.asarray(shown.get_xdata()), np.asarray(shown.get_ydata())
+
+
+def marked(plot):
+    """How many points are marked."""
+    points = plot.viz["suspicious_points"]["y"].item().get_offsets()
+    return np.isfinite(np.ma.filled(points, np.nan)).all(axis=1).sum()
+
+
+def test_honest_predictions():
+    """Responses without noise, whose places are all 0 or 1."""
+    _, difference = excess(1.0)
+    assert np.abs(difference).max() < 1.63 / np.sqrt(400) + 0.01  # Kolmogorov's 99 %
+
+
+def test_places_among_few_draws():
+    """Targets beyond all draws, at 0 or 1, and those in the middle, of which ArviZ makes p = 0."""
+    model, draws, rows, y = line(1.0)
+    few = draws.isel(draw=slice(5))
+    for kind in ("pit", "coverage"):
+        plot = nns.plot_calibration(few, rows, y, kind=kind, model=model, random_seed=1)
+        assert marked(plot) == 0
+    model, draws, rows, y = line(2.0)
+    few = draws.isel(draw=slice(5))
+    assert marked(nns.plot_calibration(few, rows, y, model=model, random_seed=1)) > 0
+
+
+def test_places_of_targets():
+    """The sign of the difference: targets of twice the spread are at both ends."""
+    at, difference = excess(2.0)
+    low = difference[np.argmin(np.abs(at - 0.1))]
+    expected = 0.2611 - 0.1  # P(2 z < -1.2816)
+    assert abs(low - expected) < 4 * np.sqrt(0.26 * 0.74 / 400)
+
+
+@pytest.mark.parametrize(("noise", "sign"), [(2.0, -1), (0.5, 1)])
+def test_coverage_of_intervals(noise, sign):
+    """Intervals that are too short hold less than they say, and the other way round."""
+    at, difference = excess(noise, kind="coverage")
+    half = difference[np.argmin(np.abs(at - 50 if at.max() > 1.5 else at - 0.5))]
+    inside = {2.0: 0.2641, 0.5: 0.8226}[noise]  # P(|noise z| < 0.6745)
+    assert np.sign(half) == sign
+    assert abs(half - (inside - 0.5)) < 4 * np.sqrt(0.25 / 400)
+
+
+def test_missing_targets_and_several_outputs():
+    model = nns.hierarchical_mlp(X, np.column_stack([Y, Y]), hidden=(3,))
+    y = np.column_stack([Y, np.where(Y > 0.5, np.nan, Y)])
+    plot = nns.plot_calibration(prior(model, 2, 20), X, y, model=model, backend="none")
+    assert "ecdf_lines" in plot.viz.children
+
+
+def test_what_cannot_be_shown():
+    model, draws, rows, y = line(1.0, 5)
+    with pytest.raises(ValueError, match='kind must be one of "pit", "coverage"'):
+        nns.plot_calibration(draws, rows, y, kind="loo", model=model)
+    with pytest.raises(ValueError, match=r"y must have shape \(5, 1\); got \(4,\)"):
+        nns.plot_calibration(draws, rows, y[:4], model=model)
+    probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")
+    with pytest.raises(ValueError, match="shows real targets; y is Bern"):
+        nns.plot_calibration(prior(probit, 2, 4), X, Y > 0.5, model=probit)
