@@ -12,6 +12,7 @@ module              its subject
 ``blocks``          the arrays of a Gaussian block
 ``gaussian_draws``  the draws of a Gaussian block
 ``effects``         effects of groups, with all else that is linear
+``elimination``     effects of groups, by the structure of their groups
 ``multivariate``    Gaussian vectors with covariance matrices
 ``series``          Gaussian random walks and autoregressions
 ``wishart``         precision matrices with a Wishart prior

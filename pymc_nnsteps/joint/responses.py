@@ -9,8 +9,9 @@ intercept, effects of groups, coefficients) that enter it linearly:
     y_n \mid u_n \sim N(d_n \cdot \beta + v \cdot u_n, 1 / w_n + v^T \Sigma v).
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
-and with the larger variance; v has draws of its own (:mod:`.outgoing_weights`), and scales have
-theirs (:mod:`.residual_scales`). All of them stand just before the draw of the activations.
+and with the larger variance; v has draws of its own (:mod:`.outgoing_weights`), and so has a
+scale (:mod:`.residual_scales`). All of them stand just before the draw of the activations. The
+bias alone is left to the draw that it has with v: to draw it without X as well gains nothing.
 """
 
 from collections.abc import Mapping, Sequence

@@ -80,9 +80,10 @@ class Gibbs(Step):
         (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
         all units, at a cost that grows with the cube of the layer's number of weights. "auto"
         does so up to 1500 weights where they are not moved row by row, which mixes as well for
-        less (``interweave``). Unless False, the scales of a layer's noise and of its response, and
-        biases and effects of groups beside it, are drawn so as well, besides their draws given
-        the activations. All choices leave the posterior invariant.
+        less (``interweave``). Unless False, the learnt scale of a layer's noise, or else
+        of its response, is drawn so as well in place of its draw given the activations, and
+        effects of groups beside the layer are, besides theirs. All choices leave the posterior
+        invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, its activations integrated out: what makes networks with little noise

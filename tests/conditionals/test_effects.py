@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import effects
+from pymc_nnsteps.conditionals import effects, elimination
 from pymc_nnsteps.conditionals.recognition import find_conditionals
 from tests.conditionals.graphs import (
     assert_exact_gaussian,
@@ -130,9 +130,9 @@ PLANTS = {
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant, monkeypatch):
     function, right, wrong = PLANTS[plant]
-    source = inspect.getsource(effects.Eliminated)
+    source = inspect.getsource(elimination.Eliminated)
     assert source.count(right) == 1
-    namespace = dict(vars(effects))
+    namespace = dict(vars(elimination))
     exec(source.replace(right, wrong), namespace)
     monkeypatch.setattr(effects, "Eliminated", namespace["Eliminated"])
     model, found = joined(function)

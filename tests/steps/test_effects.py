@@ -53,7 +53,7 @@ def build(function):
 def test_joint_distribution(function):
     """A scale drawn given activations that are out of date, effects of another group."""
     model = build(function)
-    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=6000)
+    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)
 
 
 @pytest.mark.slow
@@ -68,4 +68,4 @@ def test_planted_error_is_seen(monkeypatch):
     monkeypatch.setattr("pymc_nnsteps.joint.responses.find_residual_scale", smaller)
     model = build(random_intercept)
     with pytest.raises(AssertionError, match="z-scores beyond"):
-        assert_joint(nns.Gibbs(model=model), model, "targets", transitions=6000)
+        assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)
