@@ -96,7 +96,7 @@ __all__ = [
     "without_latents",
 ]
 
-for step in (HMC, Gibbs):
+for step in (HMC, PCNL, Gibbs):
     if step not in STEP_METHODS:
         # Of steps that are equally competent PyMC takes the first: for gates, there are others.
         STEP_METHODS.insert(1, step)

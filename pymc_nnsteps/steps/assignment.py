@@ -22,6 +22,7 @@ from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.networks import needs_gibbs, networks_of, once_per_model
+from pymc_nnsteps.steps.wide_networks import WIDE_REASON
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
@@ -37,9 +38,10 @@ def set_auto_assign(enabled: bool) -> None:
     networks: latent layers, which NUTS cannot sample or samples badly, and the scales of their
     weights and noise. :class:`~pymc_nnsteps.HMC` moves the weights of networks whose hidden layers
     are functions, if their scales are drawn by Gibbs and all other variables are such weights, of
-    a network that it can read. Other models are left alone, calls with a ``nuts_sampler`` of
-    another package too; so are the weights if arguments for NUTS are passed (``target_accept=``,
-    ``nuts={...}``) or another backend than Numba's.
+    a network that it can read. :class:`~pymc_nnsteps.PCNL` moves the hidden weights of a
+    :func:`~pymc_nnsteps.wide_mlp` that is wide enough. Other models are left alone, calls with a
+    ``nuts_sampler`` of another package too; so are the weights if arguments for NUTS are passed
+    (``target_accept=``, ``nuts={...}``) or another backend than Numba's.
 
     Parameters
     ----------
@@ -69,14 +71,18 @@ def takes(rv: TensorVariable) -> bool:
     return model is not None and rv in model.free_RVs and _gibbs_takes(model, rv)
 
 
+def is_wide(rv: TensorVariable) -> bool:
+    """Whether PCNL takes a variable that no step has been given for."""
+    model = _model_to_sample()
+    return model is not None and rv in networks_of(model).wide and not _nuts_is_asked_for()
+
+
 def moves(rv: TensorVariable) -> bool:
     """Whether HMC takes a variable that no step has been given for."""
     model = _model_to_sample()
     if model is None or rv not in networks_of(model).functional or needs_gibbs(model, rv):
         return False
-    if _asks_for_nuts(
-        locals_of("sample", SAMPLER) or locals_of(assign.__name__, assign.__module__)
-    ):
+    if _nuts_is_asked_for():
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
@@ -133,6 +139,8 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
             continue
         elif needs_gibbs(model, rv):
             step, why = _of_pymc(rv), "Gibbs has no conditional for it"
+        elif rv in networks.wide:
+            step, why = "PCNL", WIDE_REASON
         elif rv not in weights:
             step, why = (
                 _of_pymc(rv),
@@ -172,6 +180,13 @@ def _why_not_moved(model: pm.Model, left: Sequence[TensorVariable]) -> str | Non
     except NotConjugate as reason:
         return str(reason)
     return None
+
+
+def _nuts_is_asked_for() -> bool:
+    """Whether the call that assigns steps has arguments for NUTS."""
+    return _asks_for_nuts(
+        locals_of("sample", SAMPLER) or locals_of(assign.__name__, assign.__module__)
+    )
 
 
 def _asks_for_nuts(call: Mapping[str, Any]) -> bool:

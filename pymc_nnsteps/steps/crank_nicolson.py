@@ -17,12 +17,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
+from pymc.step_methods.compound import Competence
 from pymc.util import RandomGenerator
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import has_prior
+from pymc_nnsteps.steps.assignment import is_wide
 from pymc_nnsteps.steps.coordinates import Coordinates, whitened
 from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
 from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
@@ -274,6 +276,11 @@ class PCNL(MetropolisHastings):
             initial_point=initial_point,
             compile_kwargs=compile_kwargs,
         )
+
+    @staticmethod
+    def competence(var: TensorVariable, has_grad: bool) -> Competence:
+        """IDEAL for the hidden weights of a wide network, and for nothing else."""
+        return Competence.IDEAL if has_grad and is_wide(var) else Competence.INCOMPATIBLE
 
 
 def gaussian_block(

@@ -25,7 +25,7 @@ def explain(
     """Show what :class:`~pymc_nnsteps.Gibbs` draws of a model, how, and what it cannot draw.
 
     Below the table: which of the variables ``pm.sample`` does not give to it by itself, but to
-    :class:`~pymc_nnsteps.HMC` or to NUTS, and why.
+    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or to NUTS, and why.
 
     Parameters
     ----------

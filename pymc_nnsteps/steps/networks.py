@@ -8,19 +8,16 @@ These are the variables for which NUTS is wrong or poor:
   one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
   inputs: precisions of weights, biases and observations, and what controls them, at every level;
-- beside such scales, the missing targets of the network.
+- beside such scales, the missing targets of the network;
+- of a wide network whose readout is whitened by the data, what the likelihood does not depend on.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import pymc as pm
-from pytensor.graph.basic import Apply
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.conditionals.conditional import Conditional
@@ -30,10 +27,11 @@ from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
 from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
 from pymc_nnsteps.conditionals.scales import PRIORS
 from pymc_nnsteps.conditionals.table import laws_of
-from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
+from pymc_nnsteps.steps.layers import has_hidden_layer, unconstrained
+from pymc_nnsteps.steps.wide_networks import wide_network
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,13 @@ class Networks:
         Variables that NUTS draws wrongly or poorly.
     functional : frozenset of TensorVariable
         Variables of networks whose hidden layers are functions, and what these stand beside.
+    wide : frozenset of TensorVariable
+        Hidden weights of a wide network whose readout is whitened by the data.
     """
 
     of_gibbs: frozenset[TensorVariable]
     functional: frozenset[TensorVariable]
+    wide: frozenset[TensorVariable]
 
 
 def once_per_model[R](read: Callable[[pm.Model], R]) -> Callable[[pm.Model], R]:
@@ -72,7 +73,8 @@ def networks_of(model: pm.Model) -> Networks:
     latent, functional = _latent_networks(model), _functional_networks(model)
     scales = _scales_of(model, latent | functional)
     of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
-    return Networks(frozenset(of_gibbs), frozenset(functional))
+    wide = wide_network(model)
+    return Networks(frozenset(of_gibbs | wide.readout), frozenset(functional), wide.hidden)
 
 
 def needs_gibbs(model: pm.Model, rv: TensorVariable) -> bool:
@@ -161,7 +163,7 @@ def _functional_networks(model: pm.Model) -> set[TensorVariable]:
     variables: set[TensorVariable] = set()
     for output in model.basic_RVs:
         given = parameters(output)
-        if _has_hidden_layer(given, model.basic_RVs, _unconstrained(model)):
+        if has_hidden_layer(given, model.basic_RVs, unconstrained(model)):
             variables |= {output} | stated_in(given, model.basic_RVs)
     return variables
 
@@ -169,58 +171,6 @@ def _functional_networks(model: pm.Model) -> set[TensorVariable]:
 def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
     """Outputs that are not observed."""
     return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
-
-
-def _has_hidden_layer(
-    expressions: Collection[TensorVariable],
-    barriers: Collection[TensorVariable],
-    weights: Collection[TensorVariable],
-) -> bool:
-    """Whether weights multiply a matrix that is a function of a product with weights, not affine.
-
-    Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
-    """
-    products = _products(expressions, barriers)
-    inner = {
-        product.outputs[0]
-        for product in products
-        if not stated_in(product.inputs, barriers).isdisjoint(weights)
-    }
-    for product in products:
-        for layer, others in (product.inputs, product.inputs[::-1]):
-            known = stated_in([layer], barriers)
-            new = stated_in([others], barriers).difference(known)
-            if not new.isdisjoint(weights) and _is_bent(layer, inner, barriers):
-                return True
-    return False
-
-
-def _is_bent(layer: Any, products: Collection[Any], barriers: Collection[TensorVariable]) -> bool:
-    """Whether a layer is a function of products that is not known to be affine."""
-    try:
-        affine(layer, products, barriers)
-    except NotConjugate:
-        return True
-    return False
-
-
-def _products(
-    expressions: Collection[TensorVariable], barriers: Collection[TensorVariable]
-) -> list[Apply]:
-    """Matrix products in expressions, not behind ``barriers``."""
-    nodes = [v.owner for v in ancestors(expressions, barriers) if v.owner is not None]
-    return [node for node in nodes if isinstance(getattr(node.op, "core_op", node.op), Dot)]
-
-
-def _unconstrained(model: pm.Model) -> list[TensorVariable]:
-    """Free variables that may be weights."""
-    return [
-        rv
-        for rv in model.free_RVs
-        if isinstance(rv, TensorVariable)
-        and rv.dtype.startswith("float")
-        and model.rvs_to_transforms[rv] is None
-    ]
 
 
 def _scales_of(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:

@@ -113,3 +113,36 @@ def test_it_is_not_announced_where_it_was_asked_for(caplog):
     with caplog.at_level(logging.INFO, "pymc.nnsteps"), network(learnt_scales=False):
         pm.sample(1, tune=1, **QUIET)
     assert not [r for r in caplog.records if r.name == "pymc.nnsteps"]
+
+
+@pytest.mark.parametrize("hidden", [(256,), (3, 256)], ids=str)
+def test_wide_networks_are_moved_by_pcnl(hidden):
+    """A wide network that is left to NUTS, or of which `explain` says another thing."""
+    model = nns.wide_mlp(X, X[:, 0], hidden=hidden)
+    weights = {rv.name for rv in model.free_RVs} - {"phi"}
+    assert assigned(model, nns.PCNL) == weights
+    assert assigned(model) == {"phi"}
+    assert {name: step for name, step, _ in nns.explain(model).beside} == dict.fromkeys(
+        weights, "PCNL"
+    )
+    [why] = {why for *_, why in nns.explain(model).beside}
+    assert "256 readout columns or more" in why
+    with model:
+        given = nns.MALA(["b1"])
+    assert assigned(model, nns.PCNL, given) == weights - {"b1"}
+
+
+@pytest.mark.parametrize(
+    "others", [{"hidden": (64,)}, {"hidden": ()}, {"reparametrize": False}], ids=str
+)
+def test_other_networks_of_functions_are_left_to_nuts(others):
+    """PCNL where its proposals are small: in narrow networks, or a readout seen by the data."""
+    model = nns.wide_mlp(X, X[:, 0], **({"hidden": (256,)} | others))
+    assert assigned(model, nns.PCNL) == assigned(model) == set()
+
+
+def test_variables_beside_a_wide_network_leave_it_to_nuts():
+    """A prior of the weights that depends on another variable, or what PCNL cannot move."""
+    with nns.wide_mlp(X, X[:, 0], hidden=(256,)) as model:
+        pm.HalfNormal("apart")
+    assert assigned(model, nns.PCNL) == set()

@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.steps import wide_networks
 from tests.statistics import Z_LIMIT, assert_moments, batch_means_z_scores
 
 RNG = np.random.default_rng(5)
@@ -70,3 +71,29 @@ def test_phi_is_drawn_afresh():
     assert {"acceptance_probability", "proposal_size", "log_likelihood"} <= set(stats.data_vars)
     f = nns.predict(idata, X, model=model)
     np.testing.assert_allclose(f.values, idata["posterior"]["f"].values, rtol=1e-6, atol=1e-9)
+
+
+def test_plain_sampling_of_a_wide_network_is_exact(monkeypatch):
+    """A ratio of PCNL without one of its terms, or a readout that is not drawn from its prior."""
+    monkeypatch.setattr(wide_networks, "WIDE", 4)
+    model = nns.wide_mlp(X, Y, **SETTING)
+    assert {step for _, step, _ in nns.explain(model).beside} == {"PCNL"}
+    nns.verify(model, sweeps=4000, random_seed=1)
+
+
+def test_the_step_size_of_plain_sampling_is_tuned():
+    """A step of PCNL that begins and stays at one size."""
+    with nns.wide_mlp(X, Y, **SETTING | {"hidden": (256,)}):
+        idata = pm.sample(
+            200,
+            tune=300,
+            chains=1,
+            random_seed=0,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    stats = idata["sample_stats"]
+    assert np.ptp(stats["proposal_size"].values) == 0
+    assert stats["proposal_size"].values[0, 0] > 0.2
+    assert abs(stats["acceptance_probability"].values.mean() - 0.574) < 0.2

@@ -1,0 +1,66 @@
+"""Hidden layers that are functions of their inputs: products with weights behind products."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pymc as pm
+from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.math import Dot
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.affine import affine
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.search import stated_in
+
+
+def has_hidden_layer(
+    expressions: Collection[TensorVariable],
+    barriers: Collection[TensorVariable],
+    weights: Collection[TensorVariable],
+) -> bool:
+    """Whether weights multiply a matrix that is a function of a product with weights, not affine.
+
+    Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
+    """
+    products = _products(expressions, barriers)
+    inner = {
+        product.outputs[0]
+        for product in products
+        if not stated_in(product.inputs, barriers).isdisjoint(weights)
+    }
+    for product in products:
+        for layer, others in (product.inputs, product.inputs[::-1]):
+            known = stated_in([layer], barriers)
+            new = stated_in([others], barriers).difference(known)
+            if not new.isdisjoint(weights) and _is_bent(layer, inner, barriers):
+                return True
+    return False
+
+
+def _is_bent(layer: Any, products: Collection[Any], barriers: Collection[TensorVariable]) -> bool:
+    """Whether a layer is a function of products that is not known to be affine."""
+    try:
+        affine(layer, products, barriers)
+    except NotConjugate:
+        return True
+    return False
+
+
+def _products(
+    expressions: Collection[TensorVariable], barriers: Collection[TensorVariable]
+) -> list[Apply]:
+    """Matrix products in expressions, not behind ``barriers``."""
+    nodes = [v.owner for v in ancestors(expressions, barriers) if v.owner is not None]
+    return [node for node in nodes if isinstance(getattr(node.op, "core_op", node.op), Dot)]
+
+
+def unconstrained(model: pm.Model) -> list[TensorVariable]:
+    """Free variables that may be weights."""
+    return [
+        rv
+        for rv in model.free_RVs
+        if isinstance(rv, TensorVariable)
+        and rv.dtype.startswith("float")
+        and model.rvs_to_transforms[rv] is None
+    ]
