@@ -5,7 +5,7 @@ Which form is cheapest depends on what the labels share and on the sizes; all ha
 
 Where columns repeat each other as far as the noise can tell, P is what is left of much larger
 numbers. The pivots of its Cholesky factor show that, and the block is then drawn again from the
-same noise by a factorisation of what is seen itself (:func:`.kernels.gaussian.redraw_labels`).
+same noise by a factorisation of what is seen itself (:func:`.kernels.reflections.redraw_labels`).
 """
 
 from collections.abc import Sequence
@@ -283,7 +283,7 @@ def _unless_lost(
 
 
 def _cases(evidence: Sequence[Evidence], prior: BlockPrior) -> list[TensorVariable]:
-    """Design, weight, gain, response and index of :func:`.kernels.gaussian.redraw_labels`."""
+    """Design, weight, gain, response and index of :func:`.kernels.reflections.redraw_labels`."""
     found = [_by_case(seen, prior) for seen in evidence]
     if len(found) == 1:
         [(arrays, index)] = found

@@ -9,7 +9,7 @@ the one before, with whatever else is seen of each of them:
     y_l \mid a_l \sim N(C_l a_l, \text{diag}(w_l)^{-1})
 
 Posterior: a Gaussian chain, whose backward recursion is eq. (19) of Sheinkman and Wade with every
-expectation replaced by the present value (:func:`.kernels.gaussian.draw_chain`). Of a bow-tie
+expectation replaced by the present value (:func:`.kernels.chain.draw_chain`). Of a bow-tie
 network :math:`T_l` are the weights, :math:`g_l` the gates, and the gates of the layer above, by
 augmentation, another observation of the pre-activations.
 """

@@ -11,8 +11,18 @@ module               its subject
 ``elementwise``      functions of numbers, in loops that are built together (``loops.cpp``)
 ``compiling``        PyTensor's compilation to C, and by Numba
 ``barrier``          sums that take the place of a term
-``gaussian``         draws of Gaussian blocks and layers, and Metropolis-Hastings moves
-``ops``              these as PyTensor Ops
+``linear_algebra``   factorisations of small matrices, and whether they have lost digits
+``labels``           Gaussian blocks with a precision matrix per label
+``bands``            with a banded or tridiagonal precision matrix
+``windows``          whose entries are seen by one observation each
+``reflections``      drawn from what is seen itself, where precisions would lose digits
+``chain``            all layers of activations jointly
+``collapse``         weights and gates with the activations integrated out
+``interweaving``     rows of weights with their pre-activations, by Metropolis-Hastings
+``interwoven_gates`` rows of weights with their gates
+``outgoing_weights`` weights of an output with the activations integrated out
+``lattice``          the choice of a point of a lattice
+``ops``              kernels as PyTensor Ops
 ``trajectories``     trajectories of Hamiltonian Monte Carlo
 ``error_functions``  erf and erfc of whole arrays
 ===================  ===================================================================

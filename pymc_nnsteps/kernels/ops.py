@@ -1,6 +1,8 @@
-"""The kernels of :mod:`.gaussian` as PyTensor Ops."""
+"""Kernels of arrays as PyTensor Ops."""
 
+import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,19 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.type import tensor
 
-from pymc_nnsteps.kernels import gaussian as kernels
+from pymc_nnsteps.kernels import (
+    bands,
+    chain,
+    collapse,
+    interweaving,
+    interwoven_gates,
+    labels,
+    lattice,
+    linear_algebra,
+    outgoing_weights,
+    reflections,
+    windows,
+)
 from pymc_nnsteps.kernels.jit import Kernel, version
 from pymc_nnsteps.kernels.when_numba import when_numba
 
@@ -22,22 +36,25 @@ class KernelOp(Op):
 
     Parameters
     ----------
+    module : module
+        Where the kernel stands.
     name : str
-        Name of the kernel, a function of :mod:`.gaussian`.
+        Its name there.
     ndims : tuple of int
         Numbers of axes of its results, which have the type of its last argument.
     """
 
     __props__ = ("name", "ndims")
 
-    def __init__(self, name: str, ndims: tuple[int, ...]) -> None:
+    def __init__(self, module: ModuleType, name: str, ndims: tuple[int, ...]) -> None:
+        self.module = module.__name__
         self.name = name
         self.ndims = ndims
 
     @property
     def kernel(self) -> Kernel:
         """The compiled function."""
-        kernel: Kernel = getattr(kernels, self.name)
+        kernel: Kernel = getattr(sys.modules[self.module], self.name)
         return kernel
 
     def make_node(self, *inputs: Variable) -> Apply:
@@ -92,10 +109,10 @@ class UnlessLost(OpFromGraph):
         """Look at the pivots first."""
         block, matrix, factor, *_ = inputs
         if matrix.ndim == 2:
-            kept = kernels.keeps_digits(matrix, factor)
+            kept = linear_algebra.keeps_digits(matrix, factor)
         else:
             stacks = (array.reshape(-1, *array.shape[-2:]) for array in (matrix, factor))
-            kept = all(map(kernels.keeps_digits, *stacks))
+            kept = all(map(linear_algebra.keeps_digits, *stacks))
         if kept:
             outputs[0][0] = block
         else:
@@ -112,16 +129,16 @@ def _register() -> None:
     register_funcify_and_cache_key(KernelOp)(kernel)
 
 
-refuse_lost: Any = KernelOp("refuse_lost", (2,))
-choose_point: Any = KernelOp("choose_point", (1,))
-redraw_labels: Any = KernelOp("redraw_labels", (2,))
-draw_windows: Any = KernelOp("draw_windows", (2,))
-draw_banded: Any = KernelOp("draw_banded", (2, 2, 2))
-draw_labels: Any = KernelOp("draw_labels", (2,))
-draw_tridiagonal: Any = KernelOp("draw_tridiagonal", (2,))
-draw_collapsed_gates: Any = KernelOp("draw_collapsed_gates", (2,))
-collapsed_information: Any = KernelOp("collapsed_information", (2, 2))
-draw_chain: Any = KernelOp("draw_chain", (3,))
-move_rows: Any = KernelOp("move_rows", (2, 2, 1))
-draw_outgoing: Any = KernelOp("draw_outgoing", (1,))
-move_gated_rows: Any = KernelOp("move_gated_rows", (2, 2, 1))
+refuse_lost: Any = KernelOp(linear_algebra, "refuse_lost", (2,))
+choose_point: Any = KernelOp(lattice, "choose_point", (1,))
+redraw_labels: Any = KernelOp(reflections, "redraw_labels", (2,))
+draw_windows: Any = KernelOp(windows, "draw_windows", (2,))
+draw_banded: Any = KernelOp(bands, "draw_banded", (2, 2, 2))
+draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
+draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
+draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
+collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
+draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
+move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
+draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (1,))
+move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import match, series
-from pymc_nnsteps.kernels.gaussian import draw_tridiagonal
+from pymc_nnsteps.kernels.bands import draw_tridiagonal
 
 RNG = np.random.default_rng(8)
 

@@ -2,7 +2,7 @@
 
 import inspect
 
-from pymc_nnsteps.kernels import gaussian as kernels
+from pymc_nnsteps.kernels import interwoven_gates as kernels
 
 PLANTS = {
     "p for s": ("(p - s) * logit_factor[n]", "(p - p) * logit_factor[n]"),

@@ -334,7 +334,7 @@ def test_only_small_layers_by_default():
     found = {rv.name for c in sweep_of(wide) if c.integrates_out for rv in c.draws}
     assert found == {"gamma2", "W2", "b2", "eta_sq3"}
     found = {rv.name for c in sweep_of(wide, True) if c.integrates_out for rv in c.draws}
-    assert found == {"gamma1", "W1", "b1", "gamma2", "W2", "b2"}
+    assert found == {"gamma1", "W1", "b1", "gamma2", "W2", "b2", "eta_sq3"}
 
 
 @pytest.mark.parametrize("hidden", [slow((2,)), (2, 3)])

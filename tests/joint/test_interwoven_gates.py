@@ -26,7 +26,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.joint.interweaving import LONGEST_ROW
 from pymc_nnsteps.joint.interwoven_gates import InterwovenGates, match_interwoven_gates
-from pymc_nnsteps.kernels import gaussian as kernels
+from pymc_nnsteps.kernels import interwoven_gates as kernels
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.cases import half

@@ -21,7 +21,7 @@ from pymc_nnsteps.conditionals.recognition import find_conditionals
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.joint.interweaving import match_interweaving
 from pymc_nnsteps.joint.outgoing_weights import find_outgoing
-from pymc_nnsteps.kernels import gaussian as kernels
+from pymc_nnsteps.kernels import outgoing_weights as kernels
 from tests.conditionals.graphs import FAST, random_nodes, shapes_of
 from tests.joint.densities import built, density_of, random_point
 

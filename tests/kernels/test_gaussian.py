@@ -14,9 +14,8 @@ import pytest
 from pytensor.compile.mode import Mode
 from scipy import linalg, special, stats
 
-from pymc_nnsteps.kernels import gaussian as kernels
-from pymc_nnsteps.kernels import ops as ops
-from pymc_nnsteps.kernels.gaussian import CHUNK
+from pymc_nnsteps.kernels import bands, chain, collapse, labels, lattice, linear_algebra, ops
+from pymc_nnsteps.kernels.bands import CHUNK
 
 MODES = {"C": Mode(linker="py", optimizer="fast_compile"), "NUMBA": "NUMBA"}
 
@@ -77,13 +76,13 @@ def test_factor_and_solves(n):
     root = rng.normal(size=(n, n))
     matrix, vector, rows = root @ root.T + np.eye(n), rng.normal(size=n), rng.normal(size=(n, 3))
     found = matrix.copy()
-    assert kernels.factorise(found)
+    assert linear_algebra.factorise(found)
     factor = np.triu(found)
     np.testing.assert_allclose(factor.T @ factor, matrix, rtol=1e-12)
     for kernel, inverse, array in [
-        (kernels.solve, np.linalg.inv(factor), vector),
-        (kernels.solve_transposed, np.linalg.inv(factor.T), vector),
-        (kernels.solve_rows_transposed, np.linalg.inv(factor.T), rows),
+        (linear_algebra.solve, np.linalg.inv(factor), vector),
+        (linear_algebra.solve_transposed, np.linalg.inv(factor.T), vector),
+        (linear_algebra.solve_rows_transposed, np.linalg.inv(factor.T), rows),
     ]:
         solved = array.copy()
         kernel(found, solved)
@@ -95,7 +94,7 @@ def test_nan_is_told(place):
     """A NaN that passes the comparison with zero, or that is taken for a matrix without root."""
     matrix = np.eye(3)
     matrix[place] = np.nan
-    assert not kernels.factorise(matrix)
+    assert not linear_algebra.factorise(matrix)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_nan_is_told(place):
 )
 def test_no_root(matrix):
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
-        kernels.factorise(matrix.copy())
+        linear_algebra.factorise(matrix.copy())
 
 
 # --- a precision matrix per label ---------------------------------------------------------------
@@ -128,7 +127,7 @@ def draw_of_labels(p, noise, dtype="float64"):
         for array in (p["weight"], score, linear, p["prior"], p["mean"])
     ]
     arrays = [p["design"], *arrays, np.tile(noise, (len(linear), 1))]
-    drawn = kernels.draw_labels(*(array.astype(dtype) for array in arrays))
+    drawn = labels.draw_labels(*(array.astype(dtype) for array in arrays))
     assert drawn.dtype == dtype
     return drawn.reshape(len(linear), *noise.shape)
 
@@ -214,7 +213,7 @@ def test_whitened_design(m, d, variance, weight):
     """``B^T B`` is what the response says, by the covariance of activations and response."""
     p = collapsed_problem(m, 1, d, m, True, variance, weight)
     factor, whitened = np.empty((m, m)), np.empty((m, d))
-    kernels.whiten(p["design"], p["weight"][0], p["variance"], 0, factor, whitened)
+    collapse.whiten(p["design"], p["weight"][0], p["variance"], 0, factor, whitened)
     covariance = response_law(np.zeros(d), p["variance"], p["design"], p["weight"][0]).cov
     upper = np.triu(factor)
     scale = np.abs(covariance).max()
@@ -228,7 +227,7 @@ ARGUMENTS = ("logit", "slope", "gates", "design", "weight", "response", "varianc
 
 
 def draw_gates(p, uniform, dtype="float64"):
-    return kernels.draw_collapsed_gates(*(p[k].astype(dtype) for k in ARGUMENTS), uniform)
+    return collapse.draw_collapsed_gates(*(p[k].astype(dtype) for k in ARGUMENTS), uniform)
 
 
 def gate_probability(p, gates, n, j):
@@ -308,7 +307,7 @@ INFORMATION = ("inputs", "factor", "own", "design", "weight", "response", "varia
 
 
 def information_of(p, dtype="float64"):
-    return kernels.collapsed_information(*(p[name].astype(dtype) for name in INFORMATION))
+    return collapse.collapsed_information(*(p[name].astype(dtype) for name in INFORMATION))
 
 
 def weights_told(p, response):
@@ -460,7 +459,7 @@ def chain_arguments(p, noise, dtype="float64"):
 
 def draw_of_chain(p, noise, dtype="float64"):
     """Draws of all layers, one after another, shape (n_obs, rows, sum of widths)."""
-    drawn = kernels.draw_chain(*chain_arguments(p, noise, dtype))
+    drawn = chain.draw_chain(*chain_arguments(p, noise, dtype))
     assert drawn.dtype == dtype
     joined = np.hstack([out[:, :d] for out, d in zip(drawn, p["widths"], strict=True)])
     return joined.reshape(-1, *noise.shape)
@@ -582,8 +581,8 @@ def test_band_draws_what_the_whole_matrix_does(shape):
     design = C.reshape(-1, d)
     weight, prior = rng.gamma(2.0, size=len(design)), rng.gamma(2.0, size=d)
     mean, y = rng.normal(size=(1, d)), np.tile(rng.normal(size=len(design)), (d + 1, 1))
-    assert d > CHUNK > 2 * kernels.PANEL - 1
-    block, matrix, factor = kernels.draw_banded(
+    assert d > CHUNK > 2 * bands.PANEL - 1
+    block, matrix, factor = bands.draw_banded(
         design, weight, y, prior, mean, np.array(shape), units(d)
     )
     assert_same_law(law(block), posterior(mean[0], 1 / prior, design, 1 / weight, y[0]), 1e-10)
@@ -597,7 +596,7 @@ def test_band_draws_what_the_whole_matrix_does(shape):
 def test_no_factor_of_a_band_is_told():
     design = np.full((2, 80), 1e200)
     ones = np.ones(80)
-    *_, factor = kernels.draw_banded(
+    *_, factor = bands.draw_banded(
         design, ones[:2], np.ones((1, 2)), 0 * ones, ones[None], np.array([80]), ones[None]
     )
     assert np.isnan(factor).all()
@@ -612,7 +611,7 @@ def test_points_are_chosen_by_their_density():
     density = np.array([0.1, np.nan, 0.3, 1e-300, 0.6])
     log_density = 800 + np.log(density)
     levels = (np.arange(1000) + 0.5) / 1000
-    chosen = [kernels.choose_point(points, log_density, levels[[n]])[0] for n in range(1000)]
+    chosen = [lattice.choose_point(points, log_density, levels[[n]])[0] for n in range(1000)]
     np.testing.assert_array_equal(np.bincount(np.int64(chosen)), [100, 0, 300, 0, 600])
 
 
@@ -677,7 +676,7 @@ def test_ops(name, mode):
     transposed = [value.T.copy() for value in values]
     outputs = getattr(ops, name)(*(variable.T for variable in inputs))
     function = pytensor.function(inputs, outputs, mode=MODES[mode])
-    found, expected = function(*transposed), getattr(kernels, name)(*values)
+    found, expected = function(*transposed), getattr(ops, name).kernel(*values)
     pairs = (
         zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
     )
@@ -693,5 +692,5 @@ def test_ops_take_the_type_of_their_last_argument():
     assert drawn.dtype == "float32"
     found = pytensor.function([], drawn, mode=MODES["C"])()
     assert found.dtype == "float32"
-    expected = kernels.draw_labels(*arguments, noise)
+    expected = labels.draw_labels(*arguments, noise)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

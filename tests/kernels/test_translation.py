@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pymc_nnsteps
-from pymc_nnsteps.kernels import gaussian, translation
+from pymc_nnsteps.kernels import labels, linear_algebra, translation
 from pymc_nnsteps.kernels.jit import Kernel, jit
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
@@ -33,14 +33,14 @@ def test_both_compilers_do_the_same_arithmetic():
     design, weight = rng.normal(size=(9, 4)), rng.gamma(2.0, size=(3, 9))
     score, linear, noise = (rng.normal(size=(3, n)) for n in (9, 4, 4))
     given = design, weight, score, linear, np.ones((3, 4)), np.zeros((1, 1)), noise
-    found, expected = (f(*given) for f in (gaussian.draw_labels, gaussian.draw_labels.numba))
+    found, expected = (f(*given) for f in (labels.draw_labels, labels.draw_labels.numba))
     np.testing.assert_allclose(found, expected, rtol=1e-13)
     kernel = truncated_normal_kernel
     given = np.zeros(500), np.ones(1), np.full(1, 0.5), np.array([np.inf])
     draws = [f(np.random.default_rng(1), *given, np.empty(500)) for f in (kernel, kernel.numba)]
     np.testing.assert_array_equal(*draws)
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
-        gaussian.factorise(-np.eye(2))
+        linear_algebra.factorise(-np.eye(2))
 
 
 @jit

@@ -402,7 +402,7 @@ def test_reductions_in_the_default_mode():
 
 def test_registered_once(step):
     """Twice, or a step that is only for those who ask for it."""
-    assert STEP_METHODS.count(type(step)) == (type(step) in (nns.Gibbs, nns.HMC))
+    assert STEP_METHODS.count(type(step)) == (type(step) in (nns.Gibbs, nns.HMC, nns.PCNL))
 
 
 def test_competence_outside_of_sampling(step, model):

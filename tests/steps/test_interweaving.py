@@ -19,7 +19,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.conditionals import scales
 from pymc_nnsteps.joint import interweaving, plan
 from pymc_nnsteps.joint.interweaving import Interweaving
-from pymc_nnsteps.kernels import gaussian as gaussian_kernels
+from pymc_nnsteps.kernels import interweaving as kernels
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.cases import slow
@@ -236,12 +236,12 @@ def no_determinants(monkeypatch):
     """The kernel without its only logarithm, that of the determinants' ratio."""
 
     def planted(name, **wrong):
-        exact = getattr(gaussian_kernels, name).__wrapped__
-        return types.FunctionType(exact.__code__, vars(gaussian_kernels) | wrong)
+        exact = getattr(kernels, name).__wrapped__
+        return types.FunctionType(exact.__code__, vars(kernels) | wrong)
 
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
     weigh = planted("weigh_proposals", math=without)
-    monkeypatch.setattr(gaussian_kernels, "move_rows", planted("move_rows", weigh_proposals=weigh))
+    monkeypatch.setattr(kernels, "move_rows", planted("move_rows", weigh_proposals=weigh))
 
 
 def moves_after_the_fresh_draw(monkeypatch):

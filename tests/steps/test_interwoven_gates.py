@@ -11,7 +11,7 @@ import pytest
 from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels import gaussian as gaussian_kernels
+from pymc_nnsteps.kernels import interwoven_gates as kernels
 from pymc_nnsteps.steps import gibbs
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.joint.planted import planted
@@ -95,5 +95,5 @@ def test_joint_distribution(family):
 
 @pytest.mark.slow
 def test_joint_distribution_test_sees_a_planted_error(monkeypatch):
-    monkeypatch.setattr(gaussian_kernels, "move_gated_rows", planted("one way"))
+    monkeypatch.setattr(kernels, "move_gated_rows", planted("one way"))
     assert scores(tiny(), SHORT) > 1

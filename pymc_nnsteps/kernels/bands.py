@@ -1,0 +1,242 @@
+"""Gaussian blocks with a banded or a tridiagonal precision matrix."""
+
+import math
+
+import numpy as np
+
+from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.linear_algebra import (
+    TOO_PRECISE,
+    Array,
+    put,
+    solve_rows_transposed,
+    try_to_factorise,
+)
+from pymc_nnsteps.kernels.reflections import roots_of
+
+CHUNK = 128
+"""Rows whose products are held at a time."""
+
+PANEL = 64
+"""Columns of a band that are factorised at a time."""
+
+
+@jit
+def order_band(design: Array, lengths: Array) -> Array:
+    """Order of entries in which those that a row of the design sees lie close to each other.
+
+    Of the axes of the entries, those come first of which a row sees the smallest part.
+
+    Parameters
+    ----------
+    design : array, shape (m, d)
+    lengths : array of int
+        Of the axes, whose product is d.
+    """
+    (m, d), n_axes = design.shape, len(lengths)
+    place = np.empty((n_axes, d), np.int64)
+    within = d
+    for a in range(n_axes):
+        within //= lengths[a]
+        for j in range(d):
+            place[a, j] = j // within % lengths[a]
+    part = np.zeros(n_axes)
+    least, most = np.empty(n_axes, np.int64), np.empty(n_axes, np.int64)
+    for i in range(m):
+        least[:], most[:] = d, 0
+        for j in range(d):
+            if design[i, j] != 0.0:
+                for a in range(n_axes):
+                    least[a] = min(least[a], place[a, j])
+                    most[a] = max(most[a], place[a, j])
+        for a in range(n_axes):
+            part[a] = max(part[a], (most[a] - least[a]) / max(lengths[a] - 1, 1))
+    rank = np.zeros(d, np.int64)
+    for axis in np.argsort(part, kind="mergesort"):
+        for j in range(d):
+            rank[j] = rank[j] * lengths[axis] + place[axis, j]
+    return np.argsort(rank, kind="mergesort")
+
+
+@jit
+def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array, Array, int]:
+    """A design in units of its noise, with its rows in the order of the first entry they see.
+
+    Returns
+    -------
+    rows : array of int, shape (m,)
+        Their order.
+    first : array of int, shape (m,)
+        The first entry that each sees; d if it sees none.
+    sorted_design : array, shape (m, d)
+    bandwidth : int
+        Largest distance between two entries that a row sees.
+    """
+    m, d = design.shape
+    first, bandwidth, root = np.full(m, d), 0, roots_of(weight)
+    for i in range(m):
+        last = d
+        for j in range(d):
+            if design[i, order[j]] != 0.0:
+                first[i] = min(first[i], j)
+                last = j
+        bandwidth = max(bandwidth, last - int(first[i]))
+    rows = np.argsort(first, kind="mergesort")
+    sorted_design = np.empty_like(design)
+    for i in range(m):
+        for j in range(d):
+            seen = design[rows[i], order[j]]
+            sorted_design[i, j] = root[rows[i]] * seen if seen != 0.0 else 0.0
+    return rows, first[rows], sorted_design, bandwidth
+
+
+@jit
+def rows_that_see(first: Array, bandwidth: int, begin: int, end: int) -> tuple[int, int]:
+    """Range of the sorted rows outside which none sees an entry from ``begin`` to ``end``."""
+    return int(np.searchsorted(first, begin - bandwidth)), int(np.searchsorted(first, end))
+
+
+@jit
+def factorise_band(
+    design: Array, first: Array, bandwidth: int, prior: Array
+) -> tuple[Array, Array, Array]:
+    """Cholesky factor L of ``P = diag(prior) + C^T C``, a panel of columns at a time.
+
+    Returns
+    -------
+    matrix, factor : array, shape (d, d)
+        P below its diagonal, and L, which is NaN if there is none.
+    inverse : array, shape (d, PANEL)
+        Of the triangles on the diagonal of L, one below the other.
+    """
+    d = len(prior)
+    matrix, factor = np.zeros((d, d), design.dtype), np.zeros((d, d), design.dtype)
+    inverse = np.zeros((d, PANEL), design.dtype)
+    for begin in range(0, d, PANEL):
+        end = min(begin + PANEL, d)
+        width, back, reach = end - begin, max(begin - bandwidth, 0), min(end + bandwidth, d)
+        top, bottom = rows_that_see(first, bandwidth, begin, end)
+        seen = design[top:bottom, begin:reach].copy()
+        panel = np.dot(seen.T, seen[:, :width].copy())
+        for j in range(width):
+            panel[j, j] += prior[begin + j]
+        put(panel, matrix, begin, begin)
+        left = factor[begin:reach, back:begin].copy()
+        panel -= np.dot(left, left[:width].T)
+        triangle = panel[:width].T.copy()
+        if not try_to_factorise(triangle) > 0.0:
+            factor[:], inverse[:] = np.nan, np.nan
+            return matrix, factor, inverse
+        own = np.eye(width, dtype=design.dtype)
+        solve_rows_transposed(triangle, own)
+        put(own, inverse, begin, 0)
+        for j in range(width):
+            for i in range(j + 1):
+                factor[begin + j, begin + i] = triangle[i, j]
+        put(np.dot(panel[width:], own.T), factor, end, begin)
+    return matrix, factor, inverse
+
+
+@jit
+def draw_banded(
+    design: Array,
+    weight: Array,
+    response: Array,
+    prior: Array,
+    mean: Array,
+    lengths: Array,
+    noise: Array,
+) -> tuple[Array, Array, Array]:
+    """Draw ``N(P^{-1} h, P^{-1})``, ``P = diag(prior) + C^T diag(w) C``, the same for all labels.
+
+    What rows of the design do not see together stays zero in P and in its factor; entries are put
+    into an order in which the rest is a band along the diagonal.
+
+    Parameters
+    ----------
+    design : array, shape (m, d)
+    weight : array, shape (m,)
+    response : array, shape (labels, m)
+        ``h`` is ``C^T diag(w) response + prior mean``.
+    prior : array, shape (d,)
+    mean : array, shape (labels, d) or (1, d)
+    lengths : array of int
+        Of the axes of the block, whose product is d.
+    noise : array, shape (labels, d)
+        Standard normals.
+
+    Returns
+    -------
+    block : array, shape (labels, d)
+    matrix, factor : array, shape (d, d)
+        As of :func:`factorise_band`, in the order of the band.
+    """
+    (labels, d), m = noise.shape, len(design)
+    order = order_band(design, lengths)
+    rows, first, seen, bandwidth = sort_band(design, weight, order)
+    matrix, factor, inverse = factorise_band(seen, first, bandwidth, prior[order])
+    root, block = roots_of(weight)[rows].astype(noise.dtype), np.empty_like(noise)
+    own = prior[order]
+    for start in range(0, labels, CHUNK):
+        width = min(CHUNK, labels - start)
+        targets, out = np.empty((m, width), noise.dtype), np.empty((d, width), noise.dtype)
+        normal = np.empty_like(out)
+        for i in range(m):
+            for k in range(width):
+                targets[i, k] = root[i] * response[start + k, rows[i]]
+        for j in range(d):
+            for k in range(width):
+                out[j, k] = own[j] * mean[(start + k) % len(mean), order[j]]
+                normal[j, k] = noise[start + k, order[j]]
+        for begin in range(0, d, PANEL):
+            end, back = min(begin + PANEL, d), max(begin - bandwidth, 0)
+            top, bottom = rows_that_see(first, bandwidth, begin, end)
+            linear = out[begin:end]
+            linear += np.dot(seen[top:bottom, begin:end].copy().T, targets[top:bottom])
+            linear -= np.dot(factor[begin:end, back:begin].copy(), out[back:begin])
+            put(np.dot(inverse[begin:end, : end - begin].copy(), linear), linear, 0, 0)
+        out += normal
+        for begin in range((d - 1) // PANEL * PANEL, -1, -PANEL):
+            end = min(begin + PANEL, d)
+            reach = min(end + bandwidth, d)
+            half = out[begin:end]
+            half -= np.dot(factor[end:reach, begin:end].copy().T, out[end:reach])
+            put(np.dot(inverse[begin:end, : end - begin].copy().T, half), half, 0, 0)
+        for j in range(d):
+            for k in range(width):
+                block[start + k, order[j]] = out[j, k]
+    return block, matrix, factor
+
+
+@jit
+def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array) -> Array:
+    """Draw ``N(P^{-1} h, P^{-1})`` for a tridiagonal precision matrix P of each series.
+
+    Parameters
+    ----------
+    diagonal, above : array, shape (series, times)
+        Of P: ``above[:, t]`` stands beside ``diagonal[:, t]``; its last column is not used.
+    linear : array, shape (series, times)
+        ``h``.
+    noise : array, shape (series, times)
+        Standard normals.
+    """
+    n_times = noise.shape[1]
+    out = np.empty_like(noise)
+    pivot, ratio = np.empty((2, n_times))
+    for series in range(len(noise)):
+        left = half = 0.0
+        for t in range(n_times):
+            rest = diagonal[series, t] - left * left
+            if not rest > 0.0:
+                raise ValueError(TOO_PRECISE)
+            pivot[t] = math.sqrt(rest)
+            half = (linear[series, t] - left * half) / pivot[t]
+            out[series, t] = half + noise[series, t]
+            left = above[series, t] / pivot[t]
+            ratio[t] = left
+        later = 0.0
+        for t in range(n_times - 1, -1, -1):
+            later = (out[series, t] - ratio[t] * later) / pivot[t]
+            out[series, t] = later
+    return out

@@ -1,0 +1,158 @@
+"""Factorisations and products of small matrices, and when one has lost its digits."""
+
+import math
+
+import numpy as np
+
+from pymc_nnsteps.kernels.jit import jit
+
+Array = np.ndarray
+MOST_LOST = 1e-6
+"""Part of a precision below which it is not reached by subtraction."""
+
+ROUNDING = 64
+"""Part of a precision, in units of the rounding of one, below which nothing is known of it."""
+
+TOO_PRECISE = (
+    "a precision matrix is not positive definite in floating-point numbers: a noise is too small "
+    "beside the prior for them to hold the posterior; rescale, use a larger noise or a tighter "
+    "prior, or remove columns that repeat others"
+)
+
+
+@jit
+def copy(source: Array, target: Array) -> None:
+    """``target[:] = source`` of vectors.
+
+    Numba compiles the error of an assignment of arrays that do not fit for seconds.
+    """
+    for j in range(len(source)):
+        target[j] = source[j]
+
+
+@jit
+def put(source: Array, target: Array, first_row: int, first_column: int) -> None:
+    """Copy a matrix to a part of another one."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[first_row + i, first_column + j] = source[i, j]
+
+
+@jit
+def try_to_factorise(matrix: Array) -> float:
+    """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.
+
+    Returns the last pivot; if that is not positive there is nothing of use in the matrix.
+    """
+    n = len(matrix)
+    pivot = 1.0
+    for j in range(n):
+        pivot = float(matrix[j, j])
+        if not pivot > 0.0:
+            return pivot
+        root = math.sqrt(pivot)
+        matrix[j, j] = root
+        for k in range(j + 1, n):
+            matrix[j, k] /= root
+        for i in range(j + 1, n):
+            scale = matrix[j, i]
+            for k in range(i, n):
+                matrix[i, k] -= scale * matrix[j, k]
+    return pivot
+
+
+@jit
+def factorise(matrix: Array) -> bool:
+    """Overwrite the upper triangle with the Cholesky factor of a positive definite matrix.
+
+    Returns False, with nothing of use in the matrix, if it holds a NaN.
+    """
+    pivot = try_to_factorise(matrix)
+    if pivot <= 0.0:
+        raise np.linalg.LinAlgError(TOO_PRECISE)
+    return pivot > 0.0
+
+
+@jit
+def solve_transposed(factor: Array, vector: Array) -> None:
+    """Overwrite the vector with ``U^{-T} vector``."""
+    for j in range(len(vector)):
+        vector[j] /= factor[j, j]
+        for k in range(j + 1, len(vector)):
+            vector[k] -= factor[j, k] * vector[j]
+
+
+@jit
+def solve(factor: Array, vector: Array) -> None:
+    """Overwrite the vector with ``U^{-1} vector``."""
+    for j in range(len(vector) - 1, -1, -1):
+        total = vector[j]
+        for k in range(j + 1, len(vector)):
+            total -= factor[j, k] * vector[k]
+        vector[j] = total / factor[j, j]
+
+
+@jit
+def solve_rows_transposed(factor: Array, rows: Array) -> None:
+    """Overwrite a matrix with ``U^{-T} rows``."""
+    n, width = rows.shape
+    for j in range(n):
+        for i in range(width):
+            rows[j, i] /= factor[j, j]
+        for k in range(j + 1, n):
+            scale = factor[j, k]
+            for i in range(width):
+                rows[k, i] -= scale * rows[j, i]
+
+
+@jit
+def weighted_gram(design: Array, weight: Array) -> Array:
+    """``C^T diag(w) C``."""
+    scaled = np.empty(design.shape, design.dtype)
+    for i in range(design.shape[0]):
+        root = math.sqrt(weight[i])
+        for j in range(design.shape[1]):
+            scaled[i, j] = root * design[i, j]
+    return np.dot(scaled.T, scaled)
+
+
+@jit
+def keeps_digits(matrix: Array, factor: Array) -> bool:
+    """Whether no pivot of a Cholesky factor is what subtraction left of a much larger number."""
+    least = max(MOST_LOST, math.sqrt(np.finfo(matrix.dtype).eps))
+    kept = True
+    for j in range(len(matrix)):
+        kept = kept and least * matrix[j, j] <= factor[j, j] * factor[j, j] < math.inf
+    return kept
+
+
+@jit
+def is_rounding(diagonal: Array, roots: Array) -> bool:
+    """Whether a pivot of a factorisation is of the size of rounding; not if there is a NaN."""
+    least, found = ROUNDING * np.finfo(diagonal.dtype).eps, False
+    for j in range(len(diagonal)):
+        found = found or roots[j] * roots[j] < least * diagonal[j]
+    return found
+
+
+@jit
+def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
+    """A block, if its precision is known from a factorisation.
+
+    Parameters
+    ----------
+    diagonal : array, shape (d,)
+        Of the sum of what the precision matrix was formed of, or NaN.
+    roots : array, shape (d,)
+        Diagonal of the matrix's Cholesky factor, NaN if there is none.
+    block : array
+
+    Raises
+    ------
+    LinAlgError
+        If a pivot is of the size of rounding.
+    """
+    no_factor = np.isnan(roots).any() and not np.isnan(diagonal).any()
+    if no_factor or is_rounding(diagonal, roots):
+        raise np.linalg.LinAlgError(TOO_PRECISE)
+    return block.copy()

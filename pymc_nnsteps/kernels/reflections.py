@@ -1,0 +1,209 @@
+"""Gaussian blocks drawn by reflections of what is seen, where precisions would lose digits."""
+
+import math
+
+import numpy as np
+
+from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.linear_algebra import TOO_PRECISE, Array, copy, keeps_digits
+
+
+@jit
+def roots_of(precision: Array) -> Array:
+    """Square roots of precisions, which must not be negative or infinite."""
+    if np.isinf(precision).any() or (precision < 0.0).any():
+        raise np.linalg.LinAlgError(TOO_PRECISE)
+    return np.sqrt(precision.astype(np.float64))
+
+
+@jit
+def stack_seen(
+    design: Array, weight: Array, gain: Array, response: Array, rows: Array, targets: Array
+) -> None:
+    """Fill in what is seen, in units of its standard deviation.
+
+    Parameters
+    ----------
+    design : array, shape (n, d)
+    weight, gain : array, shape (n,) or (1,)
+        The design times the gain is seen with these precisions; zero: it is not seen.
+    response : array, shape (labels, n), or of length one on either axis
+    rows : array, shape (n, d)
+    targets : array, shape (n, labels)
+    """
+    root = roots_of(weight)
+    for i in range(len(rows)):
+        own = root[i % len(root)]
+        scale = own * gain[i % len(gain)]
+        for j in range(rows.shape[1]):
+            rows[i, j] = scale * design[i, j] if own != 0.0 else 0.0
+        for k in range(targets.shape[1]):
+            seen = response[k % len(response), i % response.shape[1]]
+            targets[i, k] = own * seen if own != 0.0 else 0.0
+
+
+@jit
+def stack_prior(prior: Array, mean: Array, rows: Array, targets: Array) -> None:
+    """Fill in the prior, in units of its standard deviation.
+
+    Parameters
+    ----------
+    prior : array, shape (d,)
+    mean : array, shape (labels, d), or of length one on either axis
+    rows : array, shape (d, d)
+    targets : array, shape (d, labels)
+    """
+    root = roots_of(prior)
+    rows[:] = 0.0
+    for j in range(len(root)):
+        rows[j, j] = root[j]
+        for k in range(targets.shape[1]):
+            targets[j, k] = root[j] * mean[k % len(mean), j % mean.shape[1]]
+
+
+@jit
+def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
+    r"""Draw ``N(P^{-1} A^T b, P^{-1})``, ``P = A^T A``, without forming either product.
+
+    With :math:`A = Q R` the draw is :math:`R^{-1} (Q^T b + \text{noise})`. Householder reflections
+    with pivoting of columns, and with the largest rows first, keep the digits of rows of very
+    different sizes (Cox and Higham, 1998).
+
+    Parameters
+    ----------
+    rows : array, shape (m, d)
+        ``A``.
+    targets : array, shape (m, labels)
+        ``b`` of each label.
+    noise : array, shape (labels, d)
+        Standard normals.
+
+    Returns
+    -------
+    array, shape (labels, d)
+        NaN if there is a NaN among the arguments.
+    """
+    m, d = rows.shape
+    labels = targets.shape[1]
+    sizes = np.empty(m)
+    for i in range(m):
+        sizes[i] = -np.abs(rows[i]).max()
+    order = np.argsort(sizes, kind="mergesort")
+    a, b = rows[order], targets[order]
+    columns = np.arange(d)
+    onto_a, onto_b = np.empty(d), np.empty(labels)
+    for j in range(d):
+        squares = np.zeros(d)
+        for i in range(j, m):
+            for k in range(j, d):
+                squares[k] += a[i, k] * a[i, k]
+        pivot = j + np.argmax(squares[j:])
+        columns[j], columns[pivot] = columns[pivot], columns[j]
+        for i in range(m):
+            a[i, j], a[i, pivot] = a[i, pivot], a[i, j]
+        diagonal = -math.copysign(math.sqrt(squares[pivot]), a[j, j])
+        a[j, j] -= diagonal
+        onto_a[:], onto_b[:] = 0.0, 0.0
+        for i in range(j, m):
+            for k in range(j + 1, d):
+                onto_a[k] += a[i, j] * a[i, k]
+            for k in range(labels):
+                onto_b[k] += a[i, j] * b[i, k]
+        for i in range(j, m):
+            scale = a[i, j] / (diagonal * a[j, j])
+            for k in range(j + 1, d):
+                a[i, k] += scale * onto_a[k]
+            for k in range(labels):
+                b[i, k] += scale * onto_b[k]
+        sizes[j] = diagonal
+    out = np.empty(noise.shape)
+    for k in range(labels):
+        for j in range(d - 1, -1, -1):
+            total = b[j, k] + noise[k, j]
+            for i in range(j + 1, d):
+                total -= a[j, i] * out[k, columns[i]]
+            out[k, columns[j]] = total / sizes[j]
+    if not np.isfinite(out).all():
+        if not (np.isnan(rows).any() or np.isnan(targets).any() or np.isnan(noise).any()):
+            raise np.linalg.LinAlgError(TOO_PRECISE)
+        out[:] = np.nan
+    return out
+
+
+@jit
+def cases_of(label: int, labels: int, index: Array) -> Array:
+    """Those whose label, of so many, is the given one; if the index is empty, the label itself."""
+    if len(index) == 0:
+        return np.full(1, label)
+    cases, count = np.empty(len(index), np.int64), 0
+    for case in range(len(index)):
+        if index[case] % labels == label:
+            cases[count] = case
+            count += 1
+    return cases[:count].copy()
+
+
+@jit
+def redraw_labels(
+    block: Array,
+    matrix: Array,
+    factor: Array,
+    design: Array,
+    weight: Array,
+    gain: Array,
+    response: Array,
+    index: Array,
+    prior: Array,
+    mean: Array,
+    noise: Array,
+) -> Array:
+    """Draw a block again where the factorisation that it was drawn by has lost digits.
+
+    All arrays may be of length one on their first axis, but for the block, index and noise.
+
+    Parameters
+    ----------
+    block : array, shape (labels, d)
+        Returned where no digits have been lost.
+    matrix, factor : array, shape (labels, k, k)
+        What was factorised, and its Cholesky factor, which is NaN if there is none.
+    design : array, shape (cases, n, d)
+    weight, gain, response : array, shape (cases, n)
+        As of :func:`stack_rows`.
+    index : array of int, shape (cases,) or (0,)
+        The label of each case. If it is empty, the cases are the labels.
+    prior, mean : array, shape (labels, d)
+    noise : array, shape (labels, d)
+        Standard normals.
+    """
+    (labels, d), n = noise.shape, design.shape[1]
+    out, redrawn = np.ascontiguousarray(block), False
+    if max(len(matrix), len(design), len(weight), len(gain), len(prior), len(index)) <= 1:
+        if not keeps_digits(matrix[0], factor[0]):
+            rows, targets = np.empty((n + d, d)), np.empty((n + d, labels))
+            stack_seen(design[0], weight[0], gain[0], response, rows[:n], targets[:n])
+            stack_prior(prior[0], mean, rows[n:], targets[n:])
+            out = draw_by_reflections(rows, targets, noise).astype(noise.dtype)
+        return out
+    for label in range(labels):
+        at = label % len(matrix)
+        if keeps_digits(matrix[at], factor[at]):
+            continue
+        if not redrawn:
+            out, redrawn = out.copy(), True
+        cases = cases_of(label, labels, index)
+        last, own = n * len(cases), label % len(mean)
+        rows, targets = np.empty((last + d, d)), np.empty((last + d, 1))
+        for i, case in enumerate(cases):
+            seen = case % len(response)
+            stack_seen(
+                design[case % len(design)],
+                weight[case % len(weight)],
+                gain[case % len(gain)],
+                response[seen : seen + 1],
+                rows[i * n : (i + 1) * n],
+                targets[i * n : (i + 1) * n],
+            )
+        stack_prior(prior[label % len(prior)], mean[own : own + 1], rows[last:], targets[last:])
+        copy(draw_by_reflections(rows, targets, noise[label : label + 1])[0], out[label])
+    return out
