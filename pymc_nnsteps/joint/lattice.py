@@ -28,7 +28,7 @@ POINTS = 128
 def lattice_step(
     rng: Variable,
     log_density: Callable[[TensorVariable], TensorVariable],
-    widest: float,
+    widest: float | TensorVariable,
 ) -> tuple[Variable, TensorVariable]:
     """Move along a line that begins at zero, and say where to.
 
@@ -37,7 +37,7 @@ def lattice_step(
     rng : random generator variable
     log_density : callable
         Log density at each entry of a vector of shifts, up to a constant; finite at zero.
-    widest : float
+    widest : float or scalar variable
         The largest spacing, about the least standard deviation that the density is expected to
         have.
     """

@@ -77,10 +77,11 @@ class ResidualScale(Conditional):
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         [rv] = self.draws
-        children = [seen.child for seen in self.likelihood.fresh.observations]
-        n_seen = sum(math.prod(shapes[child]) for child in children)
-        n_seen += sum(math.prod(shapes[seen.child]) for seen in self.elsewhere)
-        rng, shift = lattice_step(rng, self.log_density, 2 / math.sqrt(n_seen))
+        n_seen = self.likelihood.residual.size
+        for seen in self.elsewhere:
+            n_seen += seen.value.size
+        widest = 2 / pt.sqrt(n_seen.astype("float64"))
+        rng, shift = lattice_step(rng, self.log_density, widest)
         return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
