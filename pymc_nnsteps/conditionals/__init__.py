@@ -7,12 +7,12 @@ faster mixing.
 ==================  ====================================================================
 module              its subject
 ==================  ====================================================================
-``conditional``     what a conditional is
+``conditional``     the contract of a conditional
 ``gaussian``        Gaussian prior, Gaussian children with affine means
 ``blocks``          the arrays of a Gaussian block
 ``gaussian_draws``  the draws of a Gaussian block
-``effects``         effects of groups, with all else that is linear
-``elimination``     effects of groups, by the structure of their groups
+``effects``         effects of groups and all other linear terms
+``elimination``     effects of groups, eliminated group by group
 ``multivariate``    Gaussian vectors with covariance matrices
 ``series``          Gaussian random walks and autoregressions
 ``wishart``         precision matrices with a Wishart prior
@@ -23,11 +23,11 @@ module              its subject
 ``scales``          precisions, variances and what controls them
 ``trials``          probabilities with a Beta prior
 ``shares``          shares of classes with a Dirichlet prior
-``entries``         entries of a variable that a child sees, and sums over them
-``table``           the table that each law is entered in by its own module
+``entries``         the entries of a variable that a child sees, and sums over them
+``table``           the table of laws; each module enters its own
 ``recognition``     match, find_conditionals
-``densities``       densities of the random draws that laws end with
-``verification``    whether the laws are those of a model
+``densities``       densities of the final random draws of laws
+``verification``    comparison of laws with a model's own density
 ==================  ====================================================================
 """
 

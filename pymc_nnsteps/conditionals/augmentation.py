@@ -7,13 +7,14 @@ Model, for a Bernoulli child :math:`y_i` with logit :math:`\psi_i`:
     p(y_i \mid \psi_i) = \frac{e^{y_i \psi_i}}{1 + e^{\psi_i}}
     = \tfrac12 e^{(y_i - 1/2)\psi_i} \int e^{-\omega \psi_i^2/2} \, PG(\omega \mid 1, 0) \, d\omega
 
-Given :math:`\omega_i \sim PG(1, \psi_i)`, drawn at the present logit and forgotten after the draw,
-this is what a Normal observation of :math:`\psi_i` at :math:`(y_i - \tfrac12)/\omega_i` with
-precision :math:`\omega_i` would say (Polson, Scott and Windle, 2013). So a Bernoulli child is one
-more Gaussian child of a block: Bayesian logistic regression, and weights or activations behind
-binary gates (Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*).
-A Binomial child of :math:`n_i` trials is the product of as many: :math:`y_i - n_i/2` takes the
-place of :math:`y_i - \tfrac12`, and :math:`\omega_i \sim PG(n_i, \psi_i)`.
+Draw :math:`\omega_i \sim PG(1, \psi_i)` at the present logit and forget it after the draw. Given
+:math:`\omega_i`, the likelihood equals that of a Normal observation of :math:`\psi_i` at
+:math:`(y_i - \tfrac12)/\omega_i` with precision :math:`\omega_i` (Polson, Scott and Windle, 2013).
+So a Bernoulli child is one more Gaussian child of a block: Bayesian logistic regression, and
+weights or activations behind binary gates (Sheinkman and Wade, *Variational Bayesian Bow tie Neural
+Networks with Shrinkage*).
+A Binomial child of :math:`n_i` trials is a product of :math:`n_i` Bernoulli likelihoods:
+:math:`y_i - n_i/2` replaces :math:`y_i - \tfrac12`, and :math:`\omega_i \sim PG(n_i, \psi_i)`.
 """
 
 from dataclasses import dataclass
@@ -34,9 +35,9 @@ from pymc_nnsteps.random import polya_gamma
 
 @dataclass(frozen=True)
 class BinaryObservation(Child):
-    """A Bernoulli or Binomial child with this logit, and ``half = y - trials / 2``.
+    """Bernoulli or Binomial child: its logit and ``half = y - trials / 2``.
 
-    ``trials`` is None for one.
+    ``trials`` is None for a Bernoulli child.
     """
 
     half: TensorVariable
@@ -48,7 +49,7 @@ class BinaryObservation(Child):
         return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape), self.trials)
 
     def given(self, omega: TensorVariable) -> Observation:
-        """The Gaussian observation that this is, given its Polya-Gamma variables."""
+        """Equivalent Gaussian observation, given the Polya-Gamma variables."""
         offset = None if self.offset is None else self.offset.astype(omega.dtype)
         response = self.half / omega
         if self.trials is not None:
@@ -57,9 +58,9 @@ class BinaryObservation(Child):
 
 
 def logit_of(rv: TensorVariable) -> TensorVariable | None:
-    """Logit of a Bernoulli or Binomial variable whose probability is stated as the sigmoid of one.
+    """Logit of a Bernoulli or Binomial variable whose probability is written as a sigmoid.
 
-    The probability may have been indexed, reshaped or repeated since.
+    The sigmoid may be indexed, reshaped or repeated.
     """
     if not is_a(rv, BernoulliRV, BinomialRV):
         return None
@@ -82,7 +83,7 @@ def _logit(probability: TensorVariable) -> TensorVariable | None:
 
 
 def augmented(rng: Variable, seen: Child) -> tuple[Variable, Observation]:
-    """The Gaussian observation that a child is, given precisions drawn here if it needs any."""
+    """Gaussian observation equivalent to a child; draws Polya-Gamma precisions if it needs any."""
     if isinstance(seen, BinaryObservation):
         rng, omega = seen.draw_precision(rng)
         return rng, seen.given(omega)
@@ -91,7 +92,7 @@ def augmented(rng: Variable, seen: Child) -> tuple[Variable, Observation]:
 
 
 def with_any_precision(seen: Child) -> Observation:
-    """The Gaussian observation that a child is, given precisions that are of no matter."""
+    """Gaussian observation equivalent to a child, with arbitrary precisions."""
     if isinstance(seen, BinaryObservation):
         return seen.given(pt.ones_like(seen.half))
     assert isinstance(seen, Observation)

@@ -1,9 +1,9 @@
 """Arrays of a Gaussian block: its axes (labels, dense), its prior, its children's evidence.
 
 *Labels* are the axes that every child carries along entry by entry: given the rest, entries of
-the block at different labels are independent. *Dense* axes (flattened, size d) are the ones that
-some child sums over. Arrays here have one axis per label axis first, of length one where they do
-not vary with the label.
+the block at different labels are independent. *Dense* axes (flattened, size d) are those that
+some child sums over. The first axes of an array are the label axes; they have length one where
+the array does not vary with the label.
 """
 
 import math
@@ -27,7 +27,7 @@ from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 
 @dataclass(frozen=True)
 class Layout:
-    """A variable of the block and its axes in the order (labels, dense)."""
+    """Variable of the block and its axes in the order (labels, dense)."""
 
     rv: TensorVariable
     labels: tuple[int, ...]
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Member(Layout):
-    """A variable of a Gaussian block, with its prior."""
+    """Variable of a Gaussian block, with its prior."""
 
     mean: TensorVariable
     precision: TensorVariable
@@ -54,7 +54,7 @@ def dense_size(members: Sequence[Layout], shapes: Mapping[TensorVariable, tuple[
 
 @dataclass(frozen=True)
 class Child:
-    """What the draw of a block knows of a child: its mean or logit, ``offset + sum of terms``."""
+    """Child of a block, with its mean or logit: ``offset + sum of terms``."""
 
     child: TensorVariable
     offset: TensorVariable | None
@@ -62,7 +62,7 @@ class Child:
 
     @property
     def label_axes(self) -> list[int]:
-        """Axes of the child that carry an axis of the block's first variable, in child order."""
+        """Axes of the child, in its order, that carry an axis of the block's first variable."""
         return [axis for axis, link in enumerate(self.terms[0].links) if link is not None]
 
     @property
@@ -77,7 +77,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Observation(Child):
-    """A Gaussian child: ``value = offset + sum of terms + noise``, with the noise's precision."""
+    """Gaussian child: ``value = offset + sum of terms + noise``, with the noise's precision."""
 
     value: TensorVariable
     precision: TensorVariable
@@ -103,7 +103,7 @@ class BlockPrior:
 
     @property
     def shape(self) -> tuple[Length, ...]:
-        """True shape of the block."""
+        """Full shape of the block."""
         return (*self.label_lengths, self.precision.shape[-1])
 
     def shared_precision(self) -> TensorVariable:
@@ -113,13 +113,14 @@ class BlockPrior:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one child says of the block: ``response ~ N(factor design v, 1 / weight)``.
+    """Likelihood of one child at each label: ``response ~ N(factor design v, 1 / weight)``.
 
-    At each label; axes: design (labels, n, d), response, weight and factor (labels, n). No factor
-    is one. ``index`` holds, for a label axis at which the child picks entries of the block, the
-    entries and the block's length. ``parts`` are the columns of the design that belong to each
-    variable: products of them spare an array of all (patches, and a column of ones). ``picked``
-    holds, where a label has one row that is one of a few, these (n, d) and which it is.
+    The design has axes (labels, n, d); response, weight and factor have axes (labels, n). The
+    factor None stands for one. Where a child picks entries of the block along a label axis,
+    ``index`` holds these entries and the block's length. ``parts`` are the columns of the design
+    for each variable; products with the parts avoid forming the whole design (patches, and a
+    column of ones). Where each label has one row, out of a few, ``picked`` holds these rows (n, d)
+    and the row of each label.
     """
 
     design: TensorVariable
@@ -152,7 +153,7 @@ class Evidence:
 
     @property
     def weighted_by_label(self) -> bool:
-        """Whether the rows have weights of their own at each label."""
+        """Whether the weights of the rows vary with the label."""
         weight, n = self.design_weight, self.n_label_axes
         return varies(weight, [n]) and varies(weight, range(n))
 
@@ -163,7 +164,7 @@ class Evidence:
 
     @property
     def whole_design(self) -> TensorVariable:
-        """Design with the factor in it."""
+        """Design times the factor."""
         return self.design if self.factor is None else self.design * self.factor[..., None]
 
     @property
@@ -202,10 +203,10 @@ class Evidence:
         return self._gather(weight * self._against_design(self.response))
 
     def rows(self, *, in_part: bool) -> "Rows | None":
-        """What the child says through a design that all labels share.
+        """Likelihood of the child through a design that all labels share.
 
-        None if there is no such design, or if the child picks labels and may not: ``in_part`` says
-        whether it may. Nothing is said then of those that it does not pick.
+        None if there is no such design, or if the child picks labels without ``in_part``. With
+        ``in_part``, labels that the child does not pick get weight zero.
         """
         design, weight = self.shared_design, self.design_weight
         score = self.response_weight * self.response
@@ -218,7 +219,7 @@ class Evidence:
         return None if design is None else Rows(design, self._gather(weight), self._gather(score))
 
     def _put(self, array: TensorVariable) -> TensorVariable:
-        """Sum what is said of rows that are picked, (labels, 1), into all rows of all labels."""
+        """Add values of picked rows, (labels, 1), into an array of all rows of all labels."""
         assert self.picked is not None
         [(labels, length)] = (index for index in self.index if index is not None)
         zeros = pt.zeros((length, self.picked.source.shape[0]), dtype=array.dtype)
@@ -236,7 +237,7 @@ class Evidence:
         return products[0] if len(products) == 1 else pt.concatenate(products, axis=-1)
 
     def _gather(self, array: TensorVariable) -> TensorVariable:
-        """Sum what the child's labels say into the block's labels."""
+        """Add up values by the child's labels at the block's labels."""
         for axis, index in enumerate(self.index):
             if index is not None:
                 entries, length = index
@@ -249,9 +250,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Rows:
-    """What children say through designs that all labels share.
+    """Likelihood of children through designs that all labels share.
 
-    Axes: design (n, d), weight and score, ``weight response``, (labels, n).
+    The design has axes (n, d); weight and score, ``weight response``, have axes (labels, n).
     """
 
     design: TensorVariable
@@ -260,10 +261,10 @@ class Rows:
 
 
 def rows_of(evidence: Sequence[Evidence], *, in_part: bool = False) -> Rows | None:
-    """Stack what children say; those with the same design share its rows.
+    """Stack the likelihoods of children; those with the same design share its rows.
 
-    None if a design varies with the label, if a child picks labels and may not (``in_part``), or if
-    there are none.
+    None if a design varies with the label, if a child picks labels without ``in_part``, or if
+    there are no children.
     """
     found: list[Rows] = []
     for seen in evidence:
@@ -313,12 +314,12 @@ def block_of(members: Sequence[Layout]) -> TensorVariable:
 
 
 def with_labels(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
-    """An array of a block with an axis of labels: one label where the block has none."""
+    """Array of a block with an axis of labels, of length one where the block has no labels."""
     return array if prior.label_lengths else array[None]
 
 
 def _flat(member: Layout, parameter: TensorVariable) -> TensorVariable:
-    """An array that varies with a variable's axes, with axes (labels, d)."""
+    """Parameter of a variable, with axes (labels, d)."""
     n = len(member.labels)
     ordered = align(parameter, member.rv.ndim).dimshuffle(*member.labels, *member.dense)
     full = expand(ordered, {n + i: member.lengths[a] for i, a in enumerate(member.dense)})
@@ -335,10 +336,10 @@ class _ChildAxes:
 
 
 def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
-    """Arrange what one child says by labels.
+    """Arrange the likelihood of one child by labels, in the block's dtype.
 
     Axes of the child along which the design does not vary are averaged first: the mean,
-    weighted by the precisions, is sufficient. All that is said has the block's dtype.
+    weighted by the precisions, is a sufficient statistic.
     """
     dtype = _dtype(members, seen)
     axes = _child_axes(members[0], seen)
@@ -370,7 +371,7 @@ def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
 
 
 def _dtype(members: Sequence[Layout], seen: Observation) -> str:
-    """Precision of a block; of discrete variables, that of the child."""
+    """Dtype of a block of floats; the child's dtype for a block of discrete variables."""
     floating = [member.rv.dtype for member in members if member.rv.dtype.startswith("float")]
     return str(upcast(*floating)) if floating else str(seen.precision.dtype)
 
@@ -387,7 +388,7 @@ def _child_axes(first: Layout, seen: Observation) -> _ChildAxes:
 
 
 def _lengths_of_rows(seen: Observation, axes: _ChildAxes) -> dict[int, Length]:
-    """Lengths of the axes of rows, by their position behind the labels."""
+    """Lengths of the axes of rows, by position after the labels."""
     lengths_of_rows: dict[int, Length] = {}
     stated = stated_lengths(seen.child)
     for position, axis in enumerate(axes.rows, len(axes.labels)):
@@ -417,7 +418,7 @@ def _averaged(seen: Observation, axes: _ChildAxes) -> tuple[TensorVariable, Tens
 def _design(
     member: Layout, term: Term, axes: _ChildAxes, lengths_of_rows: dict[int, Length]
 ) -> TensorVariable:
-    """The part of the design that belongs to a variable of the block, (labels, n, entries)."""
+    """Columns of the design for a variable of the block, shape (labels, n, entries)."""
     n, n_rows, n_dense = len(axes.labels), len(axes.rows), len(member.dense)
     dense = tuple(term.out_ndim + axis for axis in member.dense)
     entries = [member.lengths[axis] for axis in member.dense]
@@ -445,7 +446,7 @@ def _lies_before(array: TensorVariable, first: Sequence[int], others: Sequence[i
 
 
 def _picked_rows(members: Sequence[Layout], terms: Sequence[Term], dtype: str) -> Picked | None:
-    """The rows of a design (n, d) of which a child picks one at each label, and which ones."""
+    """Rows (n, d) of a design from which a child picks one at each label, and the picked ones."""
     [(member, term), *others] = zip(members, terms, strict=True)
     if others or term.picked is None:
         return None
@@ -459,7 +460,7 @@ def _picked_rows(members: Sequence[Layout], terms: Sequence[Term], dtype: str) -
 def _picked_labels(
     first: Layout, seen: Observation, axis: int
 ) -> tuple[TensorVariable, Length] | None:
-    """The entries of the block that a child picks at a label axis, and the block's length."""
+    """Entries of the block that a child picks along a label axis, and the block's length."""
     link = seen.terms[0].links[axis]
     assert link is not None
     length = first.lengths[link.axis]
@@ -467,7 +468,7 @@ def _picked_labels(
 
 
 def common_factor(terms: Sequence[Term]) -> tuple[TensorVariable | None, Sequence[Term]]:
-    """The factor that all terms share, and the terms without it."""
+    """Common factor of all terms, and the terms without it."""
     [factor, *others] = [term.factor for term in terms]
     if factor is not None and all(
         other is not None and equal_computations([other], [factor]) for other in others

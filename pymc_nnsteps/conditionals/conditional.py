@@ -1,4 +1,4 @@
-"""What a conditional is: the contract between recognisers and the Gibbs step.
+"""Conditionals: the contract between recognisers and the Gibbs step.
 
 A conditional draws one or several free random variables of a model from their joint full
 conditional, as a PyTensor graph in terms of the model's other random variables. The Gibbs step
@@ -32,14 +32,13 @@ class Draw:
     Attributes
     ----------
     rng : Variable
-        The advanced generator.
+        The generator after the draw.
     values : mapping
         New values of the random variables that are drawn.
     acceptance : TensorVariable, optional
-        Mean probabilities of acceptance of Metropolis-Hastings moves, one for each number that
-        is adapted.
+        Mean acceptance probabilities of Metropolis-Hastings moves, one for each adapted number.
     auxiliary : mapping
-        Values of variables that are not the model's, for the draws that follow in the sweep.
+        Values of auxiliary variables outside the model, for the draws that follow in the sweep.
     """
 
     rng: Variable
@@ -56,14 +55,13 @@ class Conditional(ABC):
     draws : tuple of TensorVariable
         The random variables that a draw gives new values.
     integrates_out : tuple of TensorVariable
-        Random variables that the draw does not condition on although they stand between the
-        drawn ones and their children: they must be drawn afresh before anything else is given
-        them.
+        Random variables between the drawn ones and their children that the draw does not
+        condition on. They must be drawn afresh before another draw conditions on them.
     tuning : TensorVariable, optional
-        Parameters of Metropolis-Hastings moves that are adapted, a vector of numbers in [0, 1)
-        that are smaller for bolder proposals.
+        Adapted parameters of Metropolis-Hastings moves, a vector of numbers in [0, 1). Smaller
+        numbers give bolder proposals.
     waits : bool
-        Whether such moves begin only when the chain has come near the posterior by other draws.
+        Whether these moves begin only after other draws have brought the chain near the posterior.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -88,55 +86,55 @@ class Conditional(ABC):
         ----------
         rng : random generator variable
         shapes : mapping from random variable to tuple of int
-            Shapes at the time of compilation: they choose between forms of the same draw and
-            never enter its law.
+            Shapes at the time of compilation. They choose between forms of the same draw and
+            do not change its law.
         """
 
 
 class Additive(Conditional):
-    """A conditional whose law the children enter by sums over their entries.
+    """A conditional whose law depends on the children through sums over their entries.
 
-    What some children say can be computed apart from what others say, and from the draw: where
-    the rows are, if these are in shards (:mod:`pymc_nnsteps.sharded.shards`).
+    The sums of some children can be computed apart from those of others and from the draw: if
+    rows are in shards (:mod:`pymc_nnsteps.sharded.shards`), where the rows are.
     """
 
     @abstractmethod
     def link(self, child: TensorVariable, axis: int) -> Link | None:
-        """How an axis of a child carries what is drawn along, entry by entry; None: it does not."""
+        """How an axis of a child carries the drawn entries along; None if it does not."""
 
     @abstractmethod
     def sums(
         self, rng: Variable, children: Collection[TensorVariable]
     ) -> tuple[Variable, tuple[TensorVariable, ...]]:
-        """What some of the children, at least one, say.
+        """Sums over the entries of one or several of the children.
 
         Parameters
         ----------
         rng : random generator variable
-            For auxiliary variables of the children.
+            Generator for auxiliary variables of the children.
         children : collection of TensorVariable
 
         Returns
         -------
         rng : random generator variable
         sums : tuple of TensorVariable
-            To be added to the same of other children.
+            Sums to be added to those of other children.
         """
 
     @abstractmethod
     def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
-        """One draw, given what all children say in sum."""
+        """One draw, given the sums of all children."""
 
 
 def require_free(model: pm.Model, rv: TensorVariable) -> None:
-    """Check that the full conditional of ``rv`` is made of its prior and its children only.
+    """Check that the full conditional of ``rv`` is the product of its prior and its children.
 
     Raises
     ------
     NotConjugate
-        If it is not free, if a potential or the transform of a child depends on it, if it or a
-        child depends on data that are drawn anew in each evaluation of the model, or if a child
-        has not the shape of its data.
+        If the variable is not free, if a potential or the transform of a child depends on it, if
+        the variable or a child depends on data drawn anew in each evaluation of the model, or if
+        the shapes of a child and its data differ.
     """
     if rv not in model.free_RVs:
         raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
@@ -159,7 +157,7 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
 
 
 def require_support(model: pm.Model, rv: TensorVariable, support: Support) -> None:
-    """Check that a free variable may have all values of the support that it is drawn from.
+    """Check that a free variable may take every value of the support of its draw.
 
     Raises
     ------
@@ -179,14 +177,14 @@ def require_given(
     given: Iterable[TensorVariable],
     rvs: Collection[TensorVariable],
 ) -> None:
-    """Check that parameters of a child do not depend on what is drawn.
+    """Check that parameters of a child do not depend on the drawn variables.
 
     Parameters
     ----------
     model : pm.Model
     child : TensorVariable
     role : str
-        What the parameters are, such as ``"the scale"``.
+        Name of the parameters in messages, such as ``"the scale"``.
     given : iterable of TensorVariable
     rvs : collection of TensorVariable
 
@@ -212,7 +210,7 @@ def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, T
     Raises
     ------
     NotConjugate
-        If the prior is not Normal, is transformed, or if a potential depends on the variable.
+        If the prior is not Normal, is transformed, or a potential depends on the variable.
     """
     if not is_a(rv, NormalRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
@@ -223,10 +221,10 @@ def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, T
 
 
 def precision_of(rv: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    """``1 / sigma^2`` in the precision of ``rv`` (PyTensor stores literals in float32)."""
+    """``1 / sigma^2`` in the dtype of ``rv`` (PyTensor stores literals in float32)."""
     return pt.reciprocal(pt.sqr(sigma.astype(rv.dtype)))
 
 
 def value_of(model: pm.Model, rv: TensorVariable) -> TensorVariable:
-    """Observed data of an observed variable; a free variable stands for its own value."""
+    """Data of an observed variable; a free variable itself."""
     return model.rvs_to_values[rv] if rv in model.observed_RVs else rv

@@ -1,7 +1,7 @@
-"""Densities of the random draws that laws end with, each with points at which to look at it.
+"""Densities of the final random draws of laws, each with points at which to evaluate it.
 
-``DENSITIES`` holds them by the Op that draws: a law whose draw ends with another Op adds it in
-its own module. They are compared with a model's log density by :mod:`.verification`.
+``DENSITIES`` holds them by the Op that draws. A law whose draw ends with another Op adds its
+density in its own module. :mod:`.verification` compares them with a model's log density.
 """
 
 from collections.abc import Callable
@@ -28,16 +28,16 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Density:
-    """A law of an array.
+    """Law of an array.
 
     Attributes
     ----------
     log_density : callable
-        Of an array; up to a constant that depends on the parameters alone, unless draws of its
-        Op are held while others are drawn.
+        Log density of an array, up to a constant that depends on the parameters alone. It is
+        normalised if draws of the Op may be auxiliary.
     sample : callable
-        ``sample(rng, scale)``: a point, for a larger scale farther from the bulk; at a scale of
-        one perhaps one outside the support.
+        ``sample(rng, scale)``: a point, farther from the bulk for a larger scale. At a scale of
+        one it may lie outside the support.
     """
 
     log_density: Callable[[Array], float]
@@ -47,7 +47,7 @@ class Density:
 def generalized_inverse_gaussian(
     shape: tuple[int, ...], nu: Array, delta2: Array, lambda2: Array
 ) -> Density:
-    """Normalised where ``delta2`` or ``lambda2`` is zero, or neither is anywhere."""
+    """Log density, normalised where ``delta2`` or ``lambda2`` is zero or both are positive."""
 
     def log_density(x: Array) -> float:
         kernel = (nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2
@@ -64,7 +64,7 @@ def truncated_generalized_inverse_gaussian(
     lower: Array,
     upper: Array,
 ) -> Density:
-    """Between finite bounds."""
+    """Generalised inverse Gaussian between finite bounds."""
 
     def log_density(x: Array) -> float:
         return float(np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2))
@@ -92,12 +92,12 @@ def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
 
 
 def polya_gamma(shape: tuple[int, ...], z: Array) -> Density:
-    """PG(1, z) up to a factor that depends on its value alone."""
+    """PG(1, z), up to a factor that depends on the value alone."""
     return polya_gamma_sum(shape, z, np.ones(1))
 
 
 def polya_gamma_sum(shape: tuple[int, ...], z: Array, n: Array) -> Density:
-    """PG(n, z) up to a factor that depends on its value and n alone."""
+    """PG(n, z), up to a factor that depends on the value and n alone."""
 
     def log_density(x: Array) -> float:
         log_cosh = np.logaddexp(z / 2, -z / 2)
@@ -149,7 +149,7 @@ def piecewise_normal(
     slopes: Array,
     intercepts: Array,
 ) -> Density:
-    """A normal seen through a piecewise-linear activation."""
+    """Normal seen through a piecewise-linear activation."""
 
     def log_density(z: Array) -> float:
         k = np.searchsorted(knots, z)
@@ -162,7 +162,7 @@ def piecewise_normal(
 def truncated_normal(
     shape: tuple[int, ...], mu: Array, sigma: Array, lower: Array, upper: Array
 ) -> Density:
-    """A normal beyond one bound; at a scale of one, one entry on its other side."""
+    """Normal beyond one bound; at a scale of one, one entry lies on the wrong side."""
     mu, sigma, lower, upper = (np.broadcast_to(p, shape) for p in (mu, sigma, lower, upper))
     inside = np.where(np.isfinite(lower), 1.0, -1.0)
     bound = np.where(np.isfinite(lower), lower, upper)
@@ -184,7 +184,7 @@ def truncated_normal(
 def argmax_utilities(
     shape: tuple[int, ...], mu: Array, sigma: Array, labels: Array, current: Array
 ) -> Density:
-    """Normals whose largest is known; at a scale of one, of other labels perhaps."""
+    """Normals whose argmax is known; at a scale of one, the argmax may be another."""
     rows = np.arange(len(mu))
     largest = labels.astype(int)
 
@@ -217,7 +217,7 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }
-"""``DENSITIES[type(op)](shape, *parameters)``, by Op."""
+"""Densities by Op: ``DENSITIES[type(op)](shape, *parameters)``."""
 
 
 def density(op: Any, shape: tuple[int, ...], parameters: tuple[Array, ...]) -> Density:

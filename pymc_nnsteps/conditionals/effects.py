@@ -1,4 +1,4 @@
-r"""All that enters a response linearly, drawn jointly, where groups have effects of their own.
+r"""Joint draw of effects of groups and all other terms that enter a response linearly.
 
 Model, for effects :math:`a` (intercepts and slopes) of groups :math:`g(n)`, of one or several
 kinds of groups, and coefficients :math:`\beta` (of inputs, of activations, an intercept):
@@ -9,9 +9,9 @@ kinds of groups, and coefficients :math:`\beta` (of inputs, of activations, an i
     y_n \sim N(z_n \cdot a_{g(n)} + x_n \cdot \beta + o_n, 1 / w_n)
 
 with diagonal :math:`\Lambda`.
-Of several kinds of groups (crossed, nested) the one with the most is eliminated
-(:mod:`.elimination`): its effects are independent given the rest. The others stand among the
-coefficients. Logistic children join in by their Polya-Gamma variables (:mod:`.augmentation`).
+With several kinds of groups (crossed, nested), the kind with the most groups is eliminated
+(:mod:`.elimination`): its effects are independent given the rest. The other kinds count as
+coefficients. Logistic children enter by their Polya-Gamma variables (:mod:`.augmentation`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,12 +47,12 @@ from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 MOST_COEFFICIENTS = 1000
-"""Number of entries up to which those that are not eliminated are drawn jointly."""
+"""Largest number of entries, apart from eliminated ones, that are drawn jointly."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A child, and how it sees each variable."""
+    """Child, and how it sees each variable."""
 
     child: Child
     parts: tuple[Part, ...]
@@ -60,12 +60,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Effects(Conditional):
-    """Joint full conditional of effects of groups and of what else enters their children linearly.
+    """Joint full conditional of effects of groups and all other linear terms of their children.
 
     Attributes
     ----------
     members : tuple of Member
-        The variables. Groups that are eliminated are labels.
+        The variables. The labels of an eliminated variable are its groups.
     seen : tuple of Seen
     """
 
@@ -112,7 +112,7 @@ class Effects(Conditional):
         dense: Sequence[int],
         rest: Sequence[int],
     ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-        """Precision, its linear part, and the diagonal of what the precision was formed of."""
+        """Precision, linear part, and diagonal of the terms from which the precision was formed."""
         prior = prior_of(self._some(rest))
         whole, linear = unconditional(said, rest, prior)
         if eliminated is None:
@@ -146,7 +146,7 @@ class Effects(Conditional):
 
 
 def row_axis(child: TensorVariable) -> int:
-    """The only axis of a child that is not of length one.
+    """The only axis of a child whose length is not one.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def row_axis(child: TensorVariable) -> int:
 
 
 def _part(child: TensorVariable, rv: TensorVariable, term: Term) -> tuple[Part, int | None]:
-    """How the rows of a child see a variable, and which of its axes are the groups."""
+    """How the rows of a child see a variable, and which axes of the variable are the groups."""
     row = row_axis(child)
     term = cut_links(term, [axis for axis in range(child.ndim) if axis != row], rv).whole()
     link = term.links[row]
@@ -229,7 +229,7 @@ def _eliminated(
     seen: Sequence[Seen],
     shapes: Shapes,
 ) -> list[TensorVariable]:
-    """Variables of the most groups, of which all children pick the same entries."""
+    """Variables with the most groups whose entries all children pick by the same index."""
     grouped = {rv: shapes[rv][axis] for rv in rvs if (axis := axes[rv]) is not None}
     if not grouped:
         return []
@@ -249,14 +249,14 @@ def _eliminated(
 def join_effects(
     model: pm.Model, blocks: Sequence[Conditional], shapes: Shapes
 ) -> list[tuple[Effects, list[Gaussian]]]:
-    """Join effects of groups with what else enters their children linearly.
+    """Join effects of groups with all other linear terms of their children.
 
-    Variables that other draws integrate out are left to themselves.
+    Variables that other draws integrate out are not joined.
 
     Returns
     -------
     list of (Effects, list of Gaussian)
-        Each with the blocks that it takes the place of.
+        Each joint conditional with the blocks that it replaces.
     """
     found: list[tuple[Effects, list[Gaussian]]] = []
     latent = {rv for block in blocks for rv in block.integrates_out}
@@ -281,7 +281,7 @@ def join_effects(
 def largest(
     model: pm.Model, groups: Iterable[Sequence[TensorVariable]], shapes: Shapes
 ) -> Effects | None:
-    """Join variables, group by group, as far as they enter the same children linearly."""
+    """Join as many groups of variables as enter the same children linearly."""
     effects = None
     for rvs in groups:
         drawn = () if effects is None else effects.draws

@@ -8,8 +8,8 @@ Model, as in :mod:`.effects`, for effects :math:`a` of groups :math:`g(n)` and c
     a, \beta \sim N(\mu_0, \Lambda^{-1}), \qquad
     y_n \sim N(z_n \cdot a_{g(n)} + x_n \cdot \beta + o_n, 1 / w_n)
 
-with diagonal :math:`\Lambda`. The precision matrix of both has a block for each group, no entry
-between two groups of a kind, and the coefficients seen by all:
+with diagonal :math:`\Lambda`. The joint precision matrix has a block :math:`A_g` for each group,
+zeros between two groups of a kind, and a border for the coefficients:
 
 .. math::
 
@@ -25,15 +25,15 @@ With :math:`A = L L^T` block by block and :math:`H = L^{-1} B`, for standard nor
     \beta &\sim N(S^{-1} (h_\beta - H^T L^{-1} h_a), S^{-1}), \qquad S = D - H^T H, \\
     a &= L^{-T} (L^{-1} h_a - H \beta + \xi).
 
-The difference S loses digits where noise is small, and is formed as a sum of squares where all rows
-see a coefficient: with :math:`M = A^{-1} B`,
+The difference S loses digits where noise is small. Where all rows see a coefficient, S is formed as
+a sum of squares: with :math:`M = A^{-1} B`,
 
 .. math:: S = \Lambda_\beta + \sum_n w_n (x_n - M_{g(n)}^T z_n) (x_n - M_{g(n)}^T z_n)^T
           + \sum_g M_g^T \Lambda_g M_g,
 
-its linear part alike from what the effects leave at :math:`\beta = 0`.
-All sums are over rows, of which each adds to its own group: no matrix has an axis of rows and one
-of groups.
+and its linear part likewise, from the residual of the effects at :math:`\beta = 0`.
+All sums are over rows, and each row adds to its own group: no matrix has both an axis of rows and
+an axis of groups.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -62,7 +62,7 @@ class Part:
     design : TensorVariable, shape (n or 1, k)
         Coefficients of the entries that a row sees.
     index : TensorVariable, shape (n,), optional
-        The group of each row; None: each row sees all k entries there are.
+        Group of each row; None if each row sees all k entries.
     groups : Length
     """
 
@@ -73,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Said:
-    """What a child says: ``response = design entries + noise`` with precision ``weight``."""
+    """Likelihood of a child: ``response = design entries + noise`` with precision ``weight``."""
 
     response: TensorVariable
     weight: TensorVariable
@@ -110,7 +110,7 @@ class Said:
         return self._by_group(product, first.index, first.groups)
 
     def linear(self, i: int) -> TensorVariable:
-        """Information times what is seen, of all entries of a variable."""
+        """Weighted sums of responses, for all entries of a variable."""
         part = self.parts[i]
         if part.index is None:
             return self.dot(self._rows(part), self.response)
@@ -120,12 +120,12 @@ class Said:
     def within(
         self, groups: Sequence[int], dense: Sequence[int], means: TensorVariable
     ) -> TensorVariable:
-        """Rows of variables without what their groups explain of them, (n, d)."""
+        """Rows of variables minus the part that the groups explain, shape (n, d)."""
         rows = pt.concatenate([self._rows(self.parts[i]) for i in dense], axis=1)
         return rows - self.of_groups(groups, means)
 
     def of_groups(self, groups: Sequence[int], entries: TensorVariable) -> TensorVariable:
-        """What rows see of effects (groups, k, ...), with axes (n, ...)."""
+        """Contribution of effects (groups, k, ...) to each row, shape (n, ...)."""
         index = self.parts[groups[0]].index
         assert index is not None
         design = pt.concatenate([self._rows(self.parts[i]) for i in groups], axis=1)
@@ -177,7 +177,7 @@ class Factor:
                 self._entries[i, j] = pt.sqrt(left) if i == j else left / self._entries[j, j]
 
     def solve_lower(self, right: TensorVariable) -> TensorVariable:
-        """``L^{-1} right``, right of shape (groups, k) or (groups, k, d)."""
+        """``L^{-1} right`` for ``right`` of shape (groups, k) or (groups, k, d)."""
         solved: list[TensorVariable] = []
         for i in range(self._k):
             known = [self._entry(i, m, right) * solved[m] for m in range(i)]
@@ -197,15 +197,15 @@ class Factor:
 
 
 class Eliminated:
-    """Effects of groups, given which groups are independent.
+    """Effects of groups, independent between groups given the rest.
 
     Parameters
     ----------
     said : sequence of Said
     positions : sequence of int
-        Of the variables among all.
+        Positions of the effects among all variables.
     members : sequence of Member
-        These variables.
+        The effects.
     shapes : mapping from random variable to tuple of int
     """
 
@@ -233,7 +233,7 @@ class Eliminated:
     def complement(
         self, rest: Sequence[int], prior: BlockPrior
     ) -> tuple[TensorVariable, TensorVariable]:
-        """``S`` and its linear part, by differences from what it is without the groups."""
+        """``S`` and its linear part, as differences."""
         flat = flatten(self._coupling(rest), 0, 2)
         precision, score = unconditional(self._said, rest, prior)
         return (
@@ -244,7 +244,7 @@ class Eliminated:
     def complement_by_rows(
         self, dense: Sequence[int], prior: BlockPrior
     ) -> tuple[TensorVariable, TensorVariable]:
-        """The same of variables that all rows see, as sums of squares, which loses no digits."""
+        """``S`` and its linear part as sums of squares, where all rows see: no digits are lost."""
         means = self._factor.solve_upper(self._coupling(dense))
         own = self._prior.precision
         start = self._factor.solve_upper(self._half)
@@ -272,7 +272,7 @@ class Eliminated:
 def unconditional(
     said: Sequence[Said], positions: Sequence[int], prior: BlockPrior
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Precision and linear part of variables given all others."""
+    """Precision and linear part of variables, given all others."""
     precision = _blocks(said, positions, positions, lambda s, i, j: s.gram(i, j))
     return precision + pt.diag(prior.precision), linear_of(prior, _linear(said, positions))
 

@@ -1,4 +1,4 @@
-"""Which entries of a variable a parameter of a child consists of, and sums over these."""
+"""Entries of a variable that make up a parameter of a child, and sums over them."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -21,7 +21,7 @@ def carried(
     barriers: Collection[TensorVariable],
     target: TensorVariable,
 ) -> Monomial:
-    """Read an expression as a power of ``rv``, with the axes of a target that it broadcasts to.
+    """Read an expression as a power of ``rv``, with the axes of a target to which it broadcasts.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def selected(
     barriers: Collection[TensorVariable],
     target: TensorVariable,
 ) -> Monomial:
-    """Read an expression as entries of ``rv`` and nothing else.
+    """Read an expression that consists of entries of ``rv`` only.
 
     Raises
     ------
@@ -53,12 +53,12 @@ def selected(
 def summed(
     array: TensorVariable, form: Monomial, rv: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
-    """Sum of an array over all entries that share an entry of ``rv``, with the axes of that.
+    """Sum of an array over all entries that share an entry of ``rv``, with the axes of ``rv``.
 
     Parameters
     ----------
     array : TensorVariable
-        Broadcasts to the target; entries that do not depend on ``rv`` are left out.
+        Array that broadcasts to the target; entries that do not depend on ``rv`` are left out.
     form : Monomial
         How ``rv`` enters the target's entries.
     rv, target : TensorVariable

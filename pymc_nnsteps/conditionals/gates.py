@@ -84,11 +84,11 @@ HARD = (
     scalar.RoundHalfToEven,
     scalar.RoundHalfAwayFromZero,
 )
-"""Scalar operations with steps, apart from those whose results are no floats."""
+"""Scalar operations with steps and float results."""
 
 
 def _decided_by(model: pm.Model, probability: TensorVariable) -> TensorVariable | None:
-    """A continuous free variable of which a probability is a function with steps."""
+    """Continuous free variable that a probability depends on through a function with steps."""
     for z in model.free_RVs:
         if z.dtype.startswith("float"):
             for variable in dependents(probability, {z}, model.basic_RVs) - {z}:

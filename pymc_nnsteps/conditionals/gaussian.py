@@ -17,16 +17,16 @@ with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
 This one conditional draws weights, biases (as a column of the weights or alone) and
 post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
 coefficients, group effects and latent factors of ordinary models. Bernoulli and Binomial
-children with an affine logit join in by the augmentation of :mod:`.augmentation`.
+children with an affine logit enter by :mod:`.augmentation`.
 
-The structure read by :mod:`.affine` is used, not multiplied out. Axes of :math:`v` that every
-child carries along entry by entry are *labels* (units of a layer, samples, groups): given the
-rest, labels are independent. The other axes are *dense* and share a precision matrix. If the
-design, the noise and the prior do not vary with the label, one factorisation serves all labels.
-If the block has more entries per label than there are observations of it, the observations are
-factorised instead of the entries (Matheron's rule; a scalar observation needs no factorisation).
-If no two observations see the same entry, as in average pooling, nothing is factorised. If each
-sees a part of a large block of several axes, as in a convolution, the factor is a band.
+The draw uses the structure read by :mod:`.affine`. Axes of :math:`v` that every child carries
+along entry by entry are *labels* (units of a layer, samples, groups): given the rest, labels are
+independent. The other axes are *dense* and share a precision matrix. If the design, the noise and
+the prior do not vary with the label, one factorisation serves all labels. If a label has more
+entries than observations, the draw factorises the observations instead of the entries (Matheron's
+rule; a scalar observation needs no factorisation). If no two observations see the same entry, as
+in average pooling, nothing is factorised. If each observation sees a part of a large block of
+several axes, as in a convolution, the factor is a band matrix.
 """
 
 import math
@@ -92,10 +92,10 @@ from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, draws_at_random, parameters
 
 OBSERVED = {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}
-"""Kinds of children that see a Gaussian variable by their mean or logit."""
+"""Ops of children that see a Gaussian variable by their mean or logit."""
 
 LEAST_BANDED = 256
-"""Entries of a block from which on a band is factorised faster than the whole matrix."""
+"""Least number of entries for which a band is factorised faster than the whole matrix."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Gaussian(Additive):
     def _evidence(
         self, rng: Variable, observations: Sequence[Child]
     ) -> tuple[Variable, list[Evidence]]:
-        """What children say, those with a logit by auxiliary variables that are drawn here."""
+        """Likelihoods of children; draws the auxiliary variables of those with a logit."""
         evidence = []
         for observation in observations:
             rng, seen = augmented(rng, observation)
@@ -198,9 +198,9 @@ class Gaussian(Additive):
         return n < dense_size(self.members, shapes)
 
     def _sees_parts(self, evidence: Sequence[Evidence], shapes: Shapes) -> bool:
-        """Whether an observation may see a part of a large block, by coefficients that are drawn.
+        """Whether an observation may see a part of a large block, by random coefficients.
 
-        Others are factorised once per chain.
+        Blocks with fixed coefficients are factorised once per chain.
         """
         [member, *others] = self.members
         if others or len(member.dense) < 2 or len(evidence) != 1 or not evidence[0].shared:
@@ -217,7 +217,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     ----------
     model : pm.Model
     rvs : sequence of TensorVariable
-        One variable; or several that share their children and the axes that these carry along.
+        Variables with the same children and the same axes carried along by them.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
 
 
 def decides(child: TensorVariable) -> bool:
-    """Whether a child may be a function of utilities: a class, or a side of a threshold."""
+    """Whether a child may be a decision by utilities: a class, or a side of a threshold."""
     if is_a(child, BernoulliRV):
         return logit_of(child) is None
     return is_a(child, CategoricalRV)
@@ -270,7 +270,7 @@ def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
 
 
 def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Child:
-    """Read how a child sees variables: by its mean (of its logarithm), or by its logit.
+    """Read how a child sees variables: by its mean, the mean of its logarithm, or its logit.
 
     Raises
     ------
@@ -314,7 +314,7 @@ def _read_affine(
 
 
 def cut_axes(seen: Child, rv: TensorVariable, dense: Sequence[int]) -> Child:
-    """What a child sees of a variable, with axes that it carries along as dense ones."""
+    """How a child sees a variable, with some of the axes carried along made dense."""
     [term] = seen.terms
     for out_axis, link in enumerate(term.links):
         if link is not None and link.axis in dense:
@@ -340,7 +340,7 @@ def _common_labels(
 
 
 def _carried_together(seen: Child, names: str) -> list[tuple[int, ...]]:
-    """For each axis of the child that carries the block along, the axes of its variables."""
+    """Axes of the block's variables, for each axis of the child that carries the block along."""
     labels = []
     for links in zip(*(term.links for term in seen.terms), strict=True):
         known = [link for link in links if link is not None]

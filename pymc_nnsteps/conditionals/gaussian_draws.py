@@ -1,11 +1,11 @@
 """Draws of a Gaussian block from its prior and its children's evidence, in seven forms.
 
-Which form is cheapest depends on what the labels share and on the sizes; all have the same law,
-``N(P^{-1} h, P^{-1})`` at each label (:mod:`.gaussian`).
+All forms have the same law, ``N(P^{-1} h, P^{-1})`` at each label (:mod:`.gaussian`). Sizes, and
+the arrays that labels share, decide which form is cheapest.
 
-Where columns repeat each other as far as the noise can tell, P is what is left of much larger
-numbers. The pivots of its Cholesky factor show that, and the block is then drawn again from the
-same noise by a factorisation of what is seen itself (:func:`.kernels.reflections.redraw_labels`).
+Where columns of a design are almost collinear, P loses digits to cancellation. The pivots of its
+Cholesky factor show the loss. The block is then drawn again from the same noise by a factorisation
+of the design itself (:func:`.kernels.reflections.redraw_labels`).
 """
 
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ Drawn = tuple[Variable, TensorVariable]
 
 @dataclass(frozen=True)
 class Total:
-    """What children say of a block, in sum: the precision and the linear part that they add.
+    """Precision and linear part that children add to a block.
 
-    Axes: information (labels, d, d), or (labels, d) for a block whose entries are independent;
-    linear (labels, d). What is said by rows elsewhere can be added.
+    The information has axes (labels, d, d), or (labels, d) for a block whose entries are
+    independent; the linear part has axes (labels, d). Totals of other rows can be added.
     """
 
     information: TensorVariable
@@ -56,7 +56,7 @@ class Total:
 
 
 def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
-    """Sum what children, of which there are some, say of a block.
+    """Sum the likelihoods of one or more children of a block.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
 
 
 def draw_elementwise(rng: Variable, prior: BlockPrior, total: Total | None) -> Drawn:
-    """Draw a block whose entries are independent (d = 1), from its prior if nothing is said."""
+    """Draw a block whose entries are independent (d = 1), from its prior without children."""
     precision = prior.precision if total is None else prior.precision + total.information
     linear = linear_of(prior, None if total is None else total.linear)
     rng, noise = _noise(rng, prior)
@@ -93,7 +93,7 @@ def draw_shared(
 ) -> Drawn:
     """Draw a block whose labels share one precision matrix, with one factorisation.
 
-    With many labels the inverse factor is formed once and applied by matrix products.
+    With many labels, the inverse factor is formed once and applied by matrix products.
     """
     n = len(prior.label_lengths)
     information = total.information.dimshuffle(n, n + 1)
@@ -132,7 +132,7 @@ def draw_batched(
 def draw_by_label(
     rng: Variable, prior: BlockPrior, evidence: Sequence[Evidence], rows: Rows
 ) -> Drawn:
-    """Draw a block whose labels weigh the rows of shared designs each in its own way."""
+    """Draw a block whose labels share the designs, with weights of rows per label."""
     n = len(prior.label_lengths)
     rng, noise = _noise(rng, prior)
     every_row = {n: rows.design.shape[0]}
@@ -149,7 +149,7 @@ def draw_by_label(
 
 
 def draw_by_windows(rng: Variable, prior: BlockPrior, seen: Evidence, windows: Windows) -> Drawn:
-    """Draw a block of which no two observations see the same entry, in time linear in its size."""
+    """Draw a block whose observations see no common entries, in time linear in its size."""
     n = len(prior.label_lengths)
     rng, noise = _noise(rng, prior)
     block = draw_windows(
@@ -167,9 +167,9 @@ def draw_by_windows(rng: Variable, prior: BlockPrior, seen: Evidence, windows: W
 def draw_by_band(
     rng: Variable, prior: BlockPrior, seen: Evidence, lengths: Sequence[Length]
 ) -> Drawn:
-    """Draw a block of which an observation sees a part, as of a convolution, with one factor.
+    """Draw a block whose observations each see a part, as in a convolution, by a band factor.
 
-    The lengths are those of the block's dense axes.
+    ``lengths`` are the lengths of the block's dense axes.
     """
     n = len(prior.label_lengths)
     rng, noise = _noise(rng, prior)
@@ -231,8 +231,7 @@ def draw_from_factor(
     linear, noise : TensorVariable, shape (..., d) or (..., d, n)
         ``h``, in columns where there are several, and standard normals.
     b_ndim : 1 or 2, optional
-        Whether the last axis, or the last two, are those of one system. By default two, if there
-        are two.
+        Number of last axes that belong to one system. The default is two where there are two.
     """
     half = solve_triangular(factor, linear, lower=True, b_ndim=b_ndim) + noise
     block: TensorVariable = solve_triangular(factor.mT, half, lower=False, b_ndim=b_ndim)
@@ -247,9 +246,9 @@ def _unless_lost(
     evidence: Sequence[Evidence],
     noise: TensorVariable,
 ) -> TensorVariable:
-    """A block, drawn again from the same noise where a factor has lost digits.
+    """The block, drawn again from the same noise where the factor has lost digits.
 
-    Where only sums of the evidence are at hand, it is refused if all of them are lost.
+    Without evidence, where only sums are known, a block whose digits are all lost is refused.
     """
     n = len(prior.label_lengths)
     if not evidence:
@@ -302,7 +301,7 @@ def _cases(evidence: Sequence[Evidence], prior: BlockPrior) -> list[TensorVariab
 def _by_case(
     seen: Evidence, prior: BlockPrior
 ) -> tuple[list[TensorVariable], TensorVariable | None]:
-    """What a child says, with its labels in one axis, and the block's label of each of them."""
+    """Likelihood of a child with its labels in one axis, and the block's label of each."""
     n = seen.n_label_axes
     lengths = {
         axis: length if picked is None else picked[0].shape[0]
@@ -327,7 +326,7 @@ def _by_case(
 def _row_by_row(
     arrays: Sequence[TensorVariable], index: TensorVariable | None, prior: BlockPrior
 ) -> list[TensorVariable]:
-    """The arrays of :func:`_by_case` with one row in each case, and its label."""
+    """Arrays of :func:`_by_case` with one row per case, and the label of each case."""
     labels = pt.arange(reduce(lambda a, b: a * b, prior.label_lengths, 1))
     index = labels if index is None else index
     full = [expand(array, {0: index.shape[0]}) for array in _with_every_row(arrays)]
@@ -336,7 +335,7 @@ def _row_by_row(
 
 
 def _with_every_row(arrays: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """A design (cases, n, d), and arrays (cases, n) that go with it, all with their n rows."""
+    """Design (cases, n, d) and arrays (cases, n), expanded to n rows."""
     return [expand(array, {1: arrays[0].shape[1]}) for array in arrays]
 
 
@@ -345,7 +344,7 @@ def _mean(prior: BlockPrior) -> TensorVariable:
 
 
 def linear_of(prior: BlockPrior, said: TensorVariable | None) -> TensorVariable:
-    """``h``, with axes (labels, d), from what children add to it."""
+    """``h``, with axes (labels, d), from the linear part of the children."""
     if prior.mean is None:
         return pt.zeros_like(prior.precision) if said is None else said
     own = prior.precision * prior.mean
@@ -357,7 +356,7 @@ def _noise(rng: Variable, prior: BlockPrior) -> Drawn:
 
 
 def _in_one_axis(array: TensorVariable, prior: BlockPrior) -> TensorVariable:
-    """An array (labels, d) with its labels in one axis, of length one if it is the same for all."""
+    """Array (labels, d) with its labels in one axis, of length one if all labels share it."""
     n = len(prior.label_lengths)
     spread = n > 1 and varies(array, range(n))
     return flatten(_expand_labels(array, prior) if spread else array, 0, n)

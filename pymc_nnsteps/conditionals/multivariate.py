@@ -15,10 +15,10 @@ with any covariance matrices, given or drawn. Posterior:
     h = \Lambda \mu_0 + \sum_c C_c^T Q_c (y_c - o_c).
 
 All entries of :math:`v` are drawn at once, at a cost that grows with the cube of their number;
-:mod:`.gaussian` draws what has no covariance matrix. Where :math:`v` holds several vectors of a
-MvNormal prior (correlated effects of groups, given their Cholesky factor) and each child sees them
-one at a time, by its mean or its logit, they are independent and drawn each with a matrix of its
-own.
+:mod:`.gaussian` draws variables without covariance matrices. If :math:`v` holds several vectors of
+a MvNormal prior (correlated effects of groups, given their Cholesky factor) and each entry of a
+child sees one vector, by its mean or its logit, the vectors are independent given the rest. Each is
+then drawn with its own matrix.
 """
 
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ GAUSSIAN = (NormalRV, MvNormalRV)
 
 @dataclass(frozen=True)
 class Seen:
-    """A child ``value ~ N(design v + offset)``: the design has axes (child, entries of v)."""
+    """Child ``value ~ N(design v + offset)``; the design has axes (child, entries of v)."""
 
     child: TensorVariable
     residual: TensorVariable
@@ -72,7 +72,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class GaussianVector(Conditional):
-    """Full conditional of all entries of a variable among multivariate normal ones."""
+    """Full conditional of all entries of a Gaussian variable with covariance matrices around it."""
 
     draws: tuple[TensorVariable, ...]
     seen: tuple[Seen, ...]
@@ -131,7 +131,7 @@ def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
 
 
 def _product(rv: TensorVariable, left: TensorVariable, right: TensorVariable) -> TensorVariable:
-    """``left^T Q right`` for the precision Q of a Gaussian variable, whose axes both have first."""
+    """``left^T Q right`` for the precision Q of a variable whose axes come first in both."""
     if is_a(rv, NormalRV):
         weight = precision_of(rv, parameters(rv)[1])
         weighted = right * weight[..., None] if weight.ndim else right * weight
@@ -150,7 +150,7 @@ def precision_matrix(rv: TensorVariable) -> TensorVariable:
 
 
 def inverted(matrix: TensorVariable) -> TensorVariable | None:
-    """What a matrix is the inverse of, if it is stated so."""
+    """The matrix whose inverse is written in the graph, if it is."""
     node = matrix.owner
     if node is None:
         return None
@@ -165,7 +165,7 @@ def inverted(matrix: TensorVariable) -> TensorVariable | None:
 
 
 def location(rv: TensorVariable) -> TensorVariable:
-    """Mean of a Gaussian variable, before PyMC repeats it to the length of the covariance."""
+    """Mean of a Gaussian variable before PyMC repeats it to the length of the covariance."""
     return _unfilled(parameters(rv)[0])
 
 
@@ -188,7 +188,7 @@ def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
 
 @recognises(GAUSSIAN, {*GAUSSIAN, *OBSERVED}, when=_has_a_covariance)
 def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | GaussianVectors:
-    """Recognise a Gaussian variable among multivariate normal ones.
+    """Recognise a Gaussian variable whose prior or child has a covariance matrix.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | 
 
 
 def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | None:
-    """What children see of several vectors, if each entry of a child sees one vector."""
+    """How children see several vectors, if each entry of a child sees one vector."""
     if rv.ndim < 2 or not is_a(rv, MvNormalRV):
         return None
     labels, last = set(range(rv.ndim - 1)), rv.ndim - 1

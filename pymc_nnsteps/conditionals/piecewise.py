@@ -14,10 +14,10 @@ Posterior, a mixture of truncated normals (Piccioli et al., eq. 10 and Appendix 
     p(z \mid x) \propto \sum_k 1[t_k < z < t_{k+1}]\, N(z \mid F, \Delta_Z)\,
     N(x \mid s_k z + c_k, \Delta_X).
 
-Where the activation is applied to :math:`u = a z + b`, entry by entry, :math:`u` is drawn so,
-with mean :math:`a F + b` and variance :math:`a^2 \Delta_Z`. Entries of :math:`x` that see the same
-entry of :math:`z` are what one of their weighted mean says, with the sum of their precisions;
-what no entry sees comes from its prior.
+Where the activation is applied to :math:`u = a z + b`, entry by entry, :math:`u` is drawn in this
+way, with mean :math:`a F + b` and variance :math:`a^2 \Delta_Z`. Entries of :math:`x` that see the
+same entry of :math:`z` are replaced by their weighted mean, with the sum of their precisions.
+Entries of :math:`z` that no entry of :math:`x` sees are drawn from the prior.
 """
 
 from dataclasses import dataclass
@@ -144,7 +144,7 @@ def _gathered(
     x: TensorVariable,
     z: TensorVariable,
 ) -> tuple[TensorVariable, TensorVariable, Argument | None]:
-    """What is seen of each entry of ``z``, with which scale, and what the function applies to."""
+    """Observation of each entry of ``z``, its scale, and the argument of the activation."""
     assert form.places is not None
 
     def spread(array: TensorVariable) -> TensorVariable:
@@ -185,7 +185,7 @@ def read_activation(model: pm.Model, z: TensorVariable, x: TensorVariable) -> Pi
 def entries_like(
     model: pm.Model, array: TensorVariable, source: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
-    """Give an array with the axes of ``source`` those of ``target``: axes of length one differ.
+    """Move an array from the axes of ``source`` to those of ``target``; axes of length one differ.
 
     Raises
     ------

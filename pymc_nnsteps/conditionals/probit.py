@@ -48,7 +48,7 @@ from pymc_nnsteps.random import argmax_utilities, truncated_normal
 
 @dataclass(frozen=True)
 class Threshold(Conditional):
-    """Full conditional of utilities of which a Bernoulli child tells the side of a threshold."""
+    """Full conditional of utilities whose side of a threshold is the Bernoulli child."""
 
     draws: tuple[TensorVariable, ...]
     above: TensorVariable
@@ -73,7 +73,7 @@ class Threshold(Conditional):
 
 @dataclass(frozen=True)
 class LargestUtility(Conditional):
-    """Full conditional of utilities of which a Categorical child tells the largest."""
+    """Full conditional of utilities whose argmax is the Categorical child."""
 
     draws: tuple[TensorVariable, ...]
     labels: TensorVariable
@@ -204,7 +204,7 @@ def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | 
 
 
 Side = tuple[TensorVariable, TensorVariable, list[int]]
-"""An operand, what it was before it got axes of length one, and the axes it had."""
+"""An operand, the expression before axes of length one were added, and its axes."""
 
 
 def _strip(expression: TensorVariable) -> TensorVariable:

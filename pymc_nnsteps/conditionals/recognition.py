@@ -1,4 +1,4 @@
-"""Which conditional a variable has, by the table of laws, and blocks."""
+"""Recognition of the conditional of a variable, by the table of laws, and of blocks."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     Raises
     ------
     NotConjugate
-        With the variable, the child that stands in the way, and the reason.
+        The message names the variable, the child that prevents a conditional, and the reason.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
 
 
 def _first(recognisers: Sequence[Recogniser], model: pm.Model, rv: TensorVariable) -> Conditional:
-    """What the first recogniser that does not decline makes of a variable."""
+    """The conditional from the first recogniser that does not decline."""
     reasons: list[str] = []
     for recogniser in recognisers:
         try:
@@ -71,7 +71,7 @@ def _unknown(model: pm.Model, rv: TensorVariable) -> str:
 def recognise(
     model: pm.Model,
 ) -> tuple[list[TensorVariable], dict[TensorVariable, str]]:
-    """Free variables that have a conditional of a known form, and why the others have none."""
+    """Conditionals of free variables, and the reasons why the others have none."""
     recognised: list[TensorVariable] = []
     reasons: dict[TensorVariable, str] = {}
     for rv in model.free_RVs:
@@ -93,7 +93,7 @@ def find_conditionals(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Co
     Raises
     ------
     NotConjugate
-        For the first variable that has none.
+        If a variable has none; the message is that of the first.
     """
     conditionals: list[Conditional] = []
     for rv in (rv for rv in model.free_RVs if rv in rvs):
@@ -110,7 +110,7 @@ def find_conditionals(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Co
 def _join(
     model: pm.Model, conditionals: Sequence[Conditional], found: Gaussian
 ) -> tuple[int, Gaussian] | None:
-    """Position and replacement of an earlier block that ``found`` can be drawn with."""
+    """Position of an earlier block that ``found`` can be joined with, and the joint block."""
     seen = [observation.child for observation in found.observations]
     for position, other in enumerate(conditionals):
         shares_children = isinstance(other, Gaussian) and seen == [

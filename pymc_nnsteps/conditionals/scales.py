@@ -1,4 +1,4 @@
-r"""Scales: precisions, variances and what controls them.
+r"""Scales: precisions, variances and their hyperparameters.
 
 Model, for a positive variable :math:`v` with a prior of the generalised inverse Gaussian family
 (Gamma, inverse Gamma and exponential included) and each child :math:`z_c`:
@@ -21,8 +21,8 @@ prior: between the bounds) with
     \delta^2 + 2 \sum_{m_c p_c = 1} t_{ci} a_{ci}^{-m_c}, \qquad
     \lambda^2 + 2 \sum_{m_c p_c = -1} t_{ci} a_{ci}^{-m_c}.
 
-A Student-t child is a Normal one whose precision :math:`s^{-2}` is multiplied by a precision of
-its own, :math:`\lambda_{ci} \sim \text{Gamma}(\alpha/2, \alpha/2)`. The latter is drawn first,
+A Student-t child is a Normal child whose precision :math:`s^{-2}` is multiplied by its own
+:math:`\lambda_{ci} \sim \text{Gamma}(\alpha/2, \alpha/2)`. :math:`\lambda_{ci}` is drawn first,
 given :math:`v`, and forgotten afterwards:
 
 .. math::
@@ -31,8 +31,8 @@ given :math:`v`, and forgotten afterwards:
                                         \tfrac12(\alpha + (z - \mu)^2/s^2)\right), \qquad
     t = \lambda_{ci} (z - \mu)^2/2.
 
-Priors of standard deviations that are half Student-t, half-Cauchy or exponential are mixtures,
-whose auxiliary variable :math:`a` is drawn first and forgotten as well (Wand et al., *Mean field
+Half Student-t, half-Cauchy and exponential priors of standard deviations are mixtures. Their
+auxiliary variable :math:`a` is drawn first and forgotten as well (Wand et al., *Mean field
 variational Bayes for elaborate distributions*, 2011; Andrews and Mallows, 1974):
 
 .. math::
@@ -43,14 +43,14 @@ variational Bayes for elaborate distributions*, 2011; Andrews and Mallows, 1974)
     v \mid a \sim N^+(0, a), \; a \sim \text{Exp}\left(\tfrac{\lambda^2}{2}\right)
     \;\Rightarrow\; v \sim \text{Exp}(\lambda).
 
-Where all children are exactly at their means, as weights are that start at zero, a prior may leave
-no such law: that of a half-Normal standard deviation would be :math:`v^{-n} e^{-v^2/2}`, which has
-no integral. If draws of other variables will change this, :math:`v` keeps its value until then: an
-event without probability but at the start, so that the posterior is left invariant.
+Where all children equal their means exactly, as weights that start at zero do, the posterior may
+be improper: for a half-Normal standard deviation it would be :math:`v^{-n} e^{-v^2/2}`, which has
+no integral. If draws of other variables will change the children, :math:`v` keeps its value until
+then. After the start this event has probability zero, so the posterior is left invariant.
 
 These are Neal's conditionals of precisions (*Neural Network Models Implemented in the Flexible
-Bayesian Modelling Software*, eqs 27-31), drawn exactly for all shapes, and those of global and
-local scales of shrinkage priors.
+Bayesian Modelling Software*, eqs 27-31), drawn exactly for all shapes, and the conditionals of
+global and local scales of shrinkage priors.
 """
 
 import math
@@ -132,12 +132,12 @@ PRIORS: dict[type, Callable[..., Exponents]] = {
     InvGammaRV: lambda shape, scale: _exponents(-shape, delta2=2 * scale),
     GeneralizedInverseGaussianRV: _exponents,
 }
-"""Exponents of the priors that are recognised, from the parameters of their Ops."""
+"""Exponents of the recognised priors, as functions of the parameters of their Ops."""
 
 SQUARES: dict[type, Callable[..., Exponents]] = {
     HalfNormalRV: lambda loc, sigma: _exponents(0.5, lambda2=pt.reciprocal(pt.sqr(sigma))),
 }
-"""Exponents of the squares of variables that are no such ones themselves."""
+"""Exponents of the squares of variables, where only the square is generalised inverse Gaussian."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +196,9 @@ class Role:
         ``k`` and ``t`` as functions of the child's value and its parameters.
     mixing : callable, optional
         Exponents of the full conditional of the child's own precision, which multiplies ``t``,
-        as a function of the same.
+        as a function of the child's value and its parameters.
     shape : int, optional
-        Position of a parameter, which has to be a known constant, that ``m`` is instead.
+        Position of a parameter that replaces ``m``; it has to be a known constant.
     """
 
     scale: int
@@ -237,7 +237,7 @@ CHILDREN: dict[type, Role] = {
     WeibullBetaRV: Role(1, 1, lambda z, shape, s: shape, lambda z, shape, s: z**shape, shape=0),
     InvGammaRV: Role(1, -1, lambda z, shape, s: -shape, lambda z, shape, s: 1 / z),
 }
-"""What a scale can be the scale of; of a Poisson variable it is the mean."""
+"""Roles of scales by the Op of the child; the scale of a Poisson variable is its mean."""
 
 
 @dataclass(frozen=True)
@@ -250,9 +250,9 @@ class Scaled:
     form: Monomial
 
     def evidence(self, rng: Variable, rv: TensorVariable, root: int) -> tuple[Variable, Exponents]:
-        """What the child adds to the exponents, with the axes of ``rv``; draws its precision.
+        """Add to the exponents of ``rv**root``, with the axes of ``rv``.
 
-        The exponents are those of ``rv**root``.
+        The child's own precision is drawn first.
         """
         given = [parameter.astype(rv.dtype) for parameter in parameters(self.child)]
         rate = self.form.exponent * self.role.power
@@ -270,7 +270,7 @@ class Scaled:
 
 
 def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorVariable:
-    """A coefficient with the output's axes only: those of the variable have length one."""
+    """Coefficient with the output's axes only; the variable's axes have length one."""
     return coefficient.dimshuffle(*range(coefficient.ndim - rv.ndim))
 
 
@@ -281,17 +281,17 @@ class Scale(Additive):
     Attributes
     ----------
     root : int
-        The power of the variable that is generalised inverse Gaussian.
+        Power of the variable that is generalised inverse Gaussian.
     prior : Exponents
-        Of that power; of a mixture, what its prior adds to what is seen beside the mixture.
+        Exponents of the prior of that power; for a mixture, those beside the mixture.
     scaled : tuple of Scaled
     mixture : Mixture, optional
-        What the prior is a mixture of.
+        Mixture that is the prior.
     bounds : tuple of two TensorVariable, optional
-        Of the variable.
+        Bounds of the variable.
     keeps : bool
-        Whether the variable keeps its value where it has no law, as where all children are zero:
-        they, or their means, are drawn as well.
+        Whether the variable keeps its value where its law is improper, as where all children are
+        zero. The children or their means have to be drawn as well.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -361,7 +361,7 @@ class Scale(Additive):
         return Draw(rng, {rv: typed_like(rv, value)})
 
     def _has_no_law(self, total: Exponents) -> TensorVariable:
-        """Where the density has no integral: at zero, or at infinity."""
+        """Whether the density has no integral, at zero or at infinity."""
         at_zero = pt.eq(total.delta2, 0) & pt.le(total.nu, 0)
         if self.bounds is not None:
             return at_zero & pt.eq(self.bounds[0], 0)
@@ -419,7 +419,7 @@ def _bounds(rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
 
 
 def _may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) -> bool:
-    """Whether other draws change a child of a variable, or what it is around."""
+    """Whether other draws change a child of a variable or the child's location."""
     others = set(model.free_RVs) - {rv}
     return any(
         seen.child in others
@@ -433,7 +433,7 @@ def _may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) -
 
 
 def _root(op: type, scaled: Sequence[Scaled]) -> int:
-    """The power of a variable that its children ask for, if its prior has a law for that."""
+    """Power of a variable that its children require, if the prior has a law for it."""
     known = [1] if op in PRIORS or op in BOUNDED else []
     known += [2] if op in STANDARD_DEVIATIONS else []
     asked = [abs(seen.form.exponent * seen.role.power) for seen in scaled]

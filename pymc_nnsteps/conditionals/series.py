@@ -6,8 +6,8 @@ Model, for a series :math:`v_1, \dots, v_T` (a GaussianRandomWalk has :math:`\rh
 
     v_1 \sim N(c_1, 1/e_1), \qquad v_t \mid v_{t-1} \sim N(c_t + \rho v_{t-1}, 1/e_t)
 
-with children each of whose entries sees the series at one time: Normal and LogNormal ones by
-their mean, Bernoulli and Binomial ones by their logit (:mod:`.augmentation`). Posterior:
+Each entry of a child sees the series at one time: Normal and LogNormal children by their mean,
+Bernoulli and Binomial children by their logit (:mod:`.augmentation`). Posterior:
 :math:`N(P^{-1} h, P^{-1})` with a tridiagonal
 
 .. math::
@@ -15,8 +15,8 @@ their mean, Bernoulli and Binomial ones by their logit (:mod:`.augmentation`). P
     P_{tt} = e_t + \rho^2 e_{t+1} + a_t, \quad P_{t, t+1} = -\rho\, e_{t+1}, \quad
     h_t = e_t c_t - \rho\, e_{t+1} c_{t+1} + b_t
 
-where :math:`a_t` and :math:`b_t` are what the children say of :math:`v_t`. A draw takes a time
-that grows with T, and moves the series as one block.
+where :math:`a_t` and :math:`b_t` are the precision and the linear part that children add to
+:math:`v_t`. A draw takes time linear in T and moves the series as one block.
 """
 
 from dataclasses import dataclass
@@ -52,10 +52,10 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 
 @dataclass(frozen=True)
 class Start:
-    r"""Means and precisions, with axes that broadcast to the series', time last.
+    r"""Means and precisions of a series, with axes that broadcast to the series' axes, time last.
 
-    ``first`` is of the first value, ``later`` of the steps to the others; ``slope`` is
-    :math:`\rho`, with an axis of length one for the time.
+    ``first`` belongs to the first value, ``later`` to the steps that follow; ``slope`` is
+    :math:`\rho`, with a time axis of length one.
     """
 
     first: tuple[TensorVariable, TensorVariable]
@@ -131,7 +131,7 @@ def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:
 
 
 def _walk(rv: TensorVariable) -> Start:
-    """The innovations, whose first axis is the time."""
+    """Innovations of a random walk, with the time axis first."""
     if rv.owner.op.ndim_supp != 1:
         raise NotConjugate("each of its values is a vector")
     laws = []

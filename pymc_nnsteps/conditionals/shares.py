@@ -44,7 +44,7 @@ from pymc_nnsteps.graphs.values import typed_like
 
 @dataclass(frozen=True)
 class Classes:
-    """How often each class is seen, with an axis of classes last, and whose shares decide it."""
+    """Counts of each class, with the axis of classes last, and the shares behind them."""
 
     counts: TensorVariable
     form: Monomial

@@ -1,7 +1,7 @@
-"""The table of laws: which recognisers to ask about a variable, by its prior and its children.
+"""The table of laws: the recognisers of a variable, by its prior and its children.
 
-A law is entered where it is defined, by :func:`recognises` above its recogniser; every module of
-this room is imported with the package. So one new file adds a law.
+The decorator :func:`recognises` enters a recogniser in the table. The package imports every module
+of this room, so one new file adds a law.
 """
 
 from collections.abc import Callable, Collection
@@ -22,18 +22,18 @@ Condition = Callable[[pm.Model, TensorVariable], bool]
 
 @dataclass(frozen=True)
 class Law:
-    """A line of the table.
+    """Line of the table.
 
     Attributes
     ----------
     priors : collection of type
         Ops of the variable's own distribution.
     children : collection of type
-        Ops of the children that it knows.
+        Ops of the children that the law knows.
     recogniser : callable
         ``recogniser(model, rv)`` gives the conditional or raises NotConjugate.
     when : callable, optional
-        ``when(model, rv)``: what else has to hold for the law to be asked.
+        ``when(model, rv)``: a further condition for asking the law.
     """
 
     priors: Collection[type]
@@ -42,16 +42,16 @@ class Law:
     when: Condition | None = None
 
     def is_for(self, model: pm.Model, rv: TensorVariable) -> bool:
-        """Whether it is for variables with this prior, in this model."""
+        """Whether the law is for variables with this prior, in this model."""
         return kind_of(rv) in self.priors and (self.when is None or self.when(model, rv))
 
     def knows_children(self, model: pm.Model, rv: TensorVariable) -> bool:
-        """Whether it knows a child of a variable, or the variable has none."""
+        """Whether the law knows a child of the variable, or the variable has no children."""
         kinds = {kind_of(child) for child in children(model, rv)}
         return not kinds or not kinds.isdisjoint(self.children)
 
     def recognise(self, model: pm.Model, rv: TensorVariable) -> Conditional:
-        """The conditional of a variable, of whose children the law knows all.
+        """Conditional of a variable all of whose children the law knows.
 
         Raises
         ------
@@ -70,16 +70,16 @@ _TABLE: list[Law] = []
 def recognises[R: Recogniser](
     priors: Collection[type], children: Collection[type], when: Condition | None = None
 ) -> Callable[[R], R]:
-    """Enter the recogniser that is decorated into the table.
+    """Enter the decorated recogniser in the table.
 
-    Of several that recognise the same variable the one that was entered first wins; modules are
-    imported in the order of their names, and after those that they import.
+    If several recognise the same variable, the first entered wins. Modules are imported in the
+    order of their names, after the modules that they import.
 
     Parameters
     ----------
     priors, children, when
-        As of :class:`Law`. A collection that grows later, such as the keys of a dictionary that
-        other modules may add to, is read as it is when the table is asked.
+        Attributes of :class:`Law`. A collection may grow later, as the keys of a dictionary do: it
+        is read when the table is asked.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def recognises[R: Recogniser](
 
 
 def laws_of(model: pm.Model, rv: TensorVariable) -> list[Law]:
-    """Laws that are to be asked about a variable, in their order.
+    """Laws to ask about a variable, in their order.
 
-    Where none is for its children, the first for its prior, which says what is wrong.
+    If no law knows its children, the first law for its prior, which gives the reason.
     """
     of_prior = [law for law in _TABLE if law.is_for(model, rv)]
     return [law for law in of_prior if law.knows_children(model, rv)] or of_prior[:1]

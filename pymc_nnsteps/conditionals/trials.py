@@ -8,8 +8,8 @@ trials until the first):
 
     p \sim \text{Beta}(a, b), \qquad P(y_c \mid p) \propto p^{s_c} (1 - p)^{f_c}
 
-Posterior: :math:`\text{Beta}(a + \sum_c s_c, b + \sum_c f_c)`. A child may have :math:`1 - p` for
-its probability, which exchanges the two.
+Posterior: :math:`\text{Beta}(a + \sum_c s_c, b + \sum_c f_c)`. If the probability of a child is
+:math:`1 - p`, its :math:`s_c` and :math:`f_c` are exchanged.
 """
 
 from collections.abc import Callable
@@ -58,12 +58,12 @@ TRIALS: dict[type, Counts] = {
     NegBinomialRV: lambda y, n: (n, y),
     GeometricRV: lambda y: (pt.ones_like(y), y - 1),
 }
-"""Successes and failures, from a child's value and the parameters that precede its probability."""
+"""Successes and failures, as functions of a child's value and its parameters but the last."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A child whose probability consists of entries of the variable, or of one minus these."""
+    """Child whose probability consists of entries of the variable, or of one minus them."""
 
     value: TensorVariable
     successes: TensorVariable
@@ -73,7 +73,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Probability(Conditional):
-    """Full conditional of a probability of trials."""
+    """Full conditional of a probability of success."""
 
     draws: tuple[TensorVariable, ...]
     trials: tuple[Trial, ...]
@@ -98,7 +98,7 @@ class Probability(Conditional):
 
 @recognises({BetaRV}, TRIALS.keys())
 def match_probability(model: pm.Model, rv: TensorVariable) -> Probability:
-    """Recognise a Beta variable that is a probability of its children.
+    """Recognise a Beta variable that is the probability of its children.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Trial:
 
 
 def _complement_of(probability: TensorVariable) -> TensorVariable | None:
-    """What a probability is one minus, if it is stated so."""
+    """The ``p`` of a probability that is written as ``1 - p``, if it is."""
     node = unwrapped(probability).owner
     if node is None:
         return None

@@ -1,16 +1,16 @@
-r"""Whether the laws that are drawn from are those of a model: read off the draws themselves.
+r"""Comparison of the laws of draws, read off the draws themselves, with a model's own density.
 
-A draw is a chain of random nodes. The last of them, or all standard normals at its end, tell the
-law; what is drawn before (Polya-Gamma variables, precisions of Student-t cases) is auxiliary.
+A draw is a chain of random nodes. The last node, or all standard normals at the end, determine the
+law; earlier nodes (Polya-Gamma variables, precisions of Student-t cases) are auxiliary.
 With auxiliaries :math:`a`, drawn from :math:`q(a \mid v)`, and a final draw from
 :math:`r(v' \mid a)`, the full conditional :math:`p` is left invariant if
 
 .. math:: \log p(v) + \log q(a \mid v) - \log r(v \mid a) = \text{const in } v
 
-for any :math:`a`. That is evaluated at random points, from the bulk of the law to far away, with
-:math:`p` the product of the model's own densities of the variable and its children. The drawn
-variables' own values are NaN where the parameters of :math:`r` are computed: a law that uses
-them shows.
+for any :math:`a`. This difference is evaluated at random points, from the bulk of the law to far
+away; :math:`p` is the product of the model's own densities of the variable and its children. The
+parameters of :math:`r` are computed with NaN for the drawn variables, so a law that uses their
+values is detected.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,17 +46,17 @@ from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
 
 SCALES = (0.3, 1.0, 1.0, 3.0, 30.0, 1e3)
-"""Distances from the bulk of a law, in units of its own, at which densities are compared."""
+"""Distances from the bulk of a law, in units of its scale, at which densities are compared."""
 
 RTOL, RTOL_SINGLE = 1e-7, 1e-3
-"""What of a difference of log densities may be lost to rounding, in double and single precision."""
+"""Relative tolerance of differences of log densities, in double and single precision."""
 
 LEAST_LOG = float(np.log(np.finfo("float64").tiny))
-"""Log density below which a model's own may be that of zero: of a probability that underflows."""
+"""Log density below which the model's own may be that of zero, as a probability underflows."""
 
 QUICK = Mode(linker="py", optimizer="fast_compile")
 STABLE = QUICK.including("stabilize", "specialize")
-"""For log densities of decisions that are all but certain."""
+"""Compilation mode for log densities of decisions that are almost certain."""
 
 Point = Mapping[str, NDArray[Any]]
 
@@ -69,13 +69,13 @@ def compare_laws(
     Returns
     -------
     list of (str, str, float)
-        Variables that are drawn together, their law, and the largest difference of two
-        differences of log densities, relative to what rounding may amount to.
+        Variables that are drawn together, their law, and the largest discrepancy between
+        differences of log densities, relative to the rounding error.
 
     Raises
     ------
     AssertionError
-        As :func:`compare` does.
+        Under the conditions of :func:`compare`.
     """
     rows = []
     with without_blas_notice():
@@ -91,7 +91,7 @@ def compare_laws(
 
 
 def _random_point(model: pm.Model, rng: np.random.Generator) -> Point:
-    """A point near the initial one, of finite density if that has one."""
+    """Random point near the initial one; its density is finite where that of the initial one is."""
     start = model.initial_point(random_seed=int(rng.integers(2**31)))
     moved = {
         name: value + 0.3 * rng.normal(size=np.shape(value)).astype(value.dtype)
@@ -120,14 +120,14 @@ def compare(
     Returns
     -------
     difference : float
-        The largest difference of two differences of log densities, relative to what is allowed.
+        Largest discrepancy between differences of log densities, relative to the tolerance.
     point : mapping from name to array
-        The same point with values of the law's support for what is drawn.
+        The point, with values of the drawn variables in the law's support.
 
     Raises
     ------
     AssertionError
-        With the variables and a child that the law misreads.
+        If the laws differ; the message names the variables and a child that the law misreads.
     """
     try:
         return _compare(model, conditional, point, rng, rtol)
@@ -172,13 +172,13 @@ def _compare(
 
 
 def _epsilon(model: pm.Model) -> float:
-    """Rounding of the least precise variable."""
+    """Machine epsilon of the least precise variable."""
     dtypes = {value.dtype for value in model.rvs_to_values.values()}
     return float(np.finfo("float32" if "float32" in dtypes else "float64").eps)
 
 
 def _misread(model: pm.Model, conditional: Conditional, point: Point, rtol: float | None) -> str:
-    """Which child a law misreads: the first that it has wrong when there is no other."""
+    """First child that a law misreads when the other children are removed."""
     direct = _children_of(model, conditional.draws)
     if not direct:
         return "it has no children: its prior is misread"
@@ -197,7 +197,7 @@ def _misread(model: pm.Model, conditional: Conditional, point: Point, rtol: floa
 
 
 def _without(model: pm.Model, others: Sequence[TensorVariable]) -> pm.Model:
-    """A view of a model without some of its variables."""
+    """View of a model without some of its variables."""
     view: pm.Model = object.__new__(pm.Model)
     view.__dict__.update(model.__dict__)
     view.free_RVs = [rv for rv in model.free_RVs if rv not in others]
@@ -211,20 +211,20 @@ def _children_of(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorV
 
 @dataclass
 class Claim:
-    """What a draw claims at a point, with its auxiliary variables held.
+    """Law of a draw at a point, with its auxiliary variables held fixed.
 
     Attributes
     ----------
     law : Density
-        Of what is drawn last.
+        Law of the array that is drawn last.
     log_jacobian : callable
-        Of the values that are drawn, as a function of what is drawn last.
+        Log Jacobian of the drawn values, as a function of the last array.
     values : callable
-        Of the drawn variables, as functions of what is drawn last.
+        Values of the drawn variables, as functions of the last array.
     log_auxiliary : callable
         Log density of the auxiliary variables at a point.
     log_density : callable
-        The model's, of the drawn variables and their children, at a point: one number for each.
+        The model's log densities of the drawn variables and their children at a point.
     place : callable
         The point with other values of the drawn variables.
     """
@@ -238,15 +238,15 @@ class Claim:
     magnitude: float = 1.0
 
     def sample(self, rng: np.random.Generator, scale: float) -> Array:
-        """What is drawn last, at a distance from its bulk."""
+        """Sample the last array, at a distance from the bulk of its law."""
         return self.law.sample(rng, scale)
 
     def point_at(self, last: Array) -> Point:
-        """The point where this is drawn last."""
+        """Point with the drawn values that follow from the last array."""
         return self.place(self.values(last))
 
     def both(self, last: Array) -> tuple[float, float]:
-        """Log densities of the model, with the auxiliaries, and of the law."""
+        """Log density of the model with the auxiliary variables, and log density of the law."""
         point = self.point_at(last)
         parts = [float(np.sum(part)) for part in self.log_density(point)]
         self.magnitude = max(self.magnitude, *(abs(part) for part in parts if np.isfinite(part)))
@@ -257,7 +257,7 @@ class Claim:
     def of(
         cls, model: pm.Model, conditional: Conditional, point: Point, rng: np.random.Generator
     ) -> "Claim":
-        """Read a draw."""
+        """Read the law off a draw."""
         shapes = shapes_of(model, point)
         chain = _Chain.of(model, conditional, shapes)
         held = chain.hold(point, rng)
@@ -286,7 +286,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class _Chain:
-    """The random nodes of a draw, as a graph of the model's value variables."""
+    """Random nodes of a draw, as a graph of the model's value variables."""
 
     model: pm.Model
     rng: Variable
@@ -319,7 +319,7 @@ class _Chain:
     def compiled(
         self, outputs: Sequence[Variable], *others: Variable, mode: Mode = QUICK
     ) -> Callable[..., list[Array]]:
-        """Expressions as a function of a point, and of other variables."""
+        """Compile expressions as a function of a point and of other variables."""
         names = list(self.model.value_vars)
         function = pytensor.function(
             [*names, *others], list(outputs), mode=mode, on_unused_input="ignore"
@@ -332,16 +332,16 @@ class _Chain:
         return evaluate
 
     def given(self, replace: Mapping[Any, Any]) -> list[Any]:
-        """What is drawn, with random variables replaced."""
+        """Drawn values, with variables replaced."""
         return list(graph_replace(self.values, dict(replace), strict=False))
 
     def sizes(self, point: Point) -> list[tuple[int, ...]]:
-        """Shapes of what is drawn last."""
+        """Shapes of the arrays that are drawn last."""
         drawn = [node.outputs[1] for node in self.final]
         return [part.shape for part in self.compiled(drawn, self.rng)(point, _generator())]
 
     def hold(self, point: Point, rng: np.random.Generator) -> list[Array]:
-        """Values of the auxiliary variables: a draw of them."""
+        """Draw the auxiliary variables."""
         if not self.auxiliary:
             return []
         drawn = [node.outputs[1] for node in self.auxiliary]
@@ -360,7 +360,7 @@ def _stated(node: Apply) -> list[Any]:
 def _placing(
     model: pm.Model, rvs: Sequence[TensorVariable], chain: _Chain, point: Point
 ) -> Callable[[list[Array]], Point]:
-    """Natural values of variables put in a point, transformed as the model transforms them."""
+    """Function that puts natural values of variables in a point, with the model's transforms."""
     naturals = [rv.type() for rv in rvs]
     current = natural_values(model)
     placed = []
@@ -386,7 +386,7 @@ Final = tuple[Density, Callable[[Array], list[Array]], Callable[[Array], float]]
 def _final(
     chain: _Chain, conditional: Conditional, point: Point, known: Mapping[Any, Any]
 ) -> Final:
-    """The law of what is drawn last, and the drawn values as functions of it."""
+    """Law of the last array, and the drawn values as functions of it."""
     blind = dict(point)
     for rv in conditional.draws:
         name = chain.model.rvs_to_values[rv].name
@@ -419,7 +419,7 @@ def _final(
 
 
 def _slope(value: Any, raw: Any) -> Variable:
-    """Derivatives of entries by what each is a function of."""
+    """Derivative of each entry of ``value`` with respect to its entry of ``raw``."""
     slope: Any = pt.grad(value.sum(), raw)
     return slope
 
@@ -430,7 +430,7 @@ def _typed(variable: Any, value: Array) -> Array:
 
 
 def _is_view(value: Variable, raw: Variable) -> bool:
-    """Whether a value is the raw one in another shape."""
+    """Whether a value is the raw value in another shape."""
     while value is not raw and value.owner is not None:
         if type(value.owner.op).__name__ not in ("Reshape", "SpecifyShape", "DimShuffle", "ViewOp"):
             return False
@@ -445,7 +445,7 @@ def _require_numbers(arrays: Sequence[Array]) -> None:
 
 
 def _normals(chain: _Chain, point: Point, blind: Point, known: Mapping[Any, Any]) -> Final:
-    """An affine function of standard normals: mean and factor, by zero and unit vectors."""
+    """Law of an affine function of standard normals; zero and unit vectors give mean and factor."""
     ends_with: list[Any] = [node.outputs[1] for node in chain.final]
     noises = [normal.type() for normal in ends_with]
     replace = {**known, **dict(zip(ends_with, noises, strict=True))}
@@ -489,7 +489,7 @@ def _normals(chain: _Chain, point: Point, blind: Point, known: Mapping[Any, Any]
 
 
 def _coins(chain: _Chain, node: Apply, blind: Point, known: Mapping[Any, Any]) -> Final:
-    """Bernoulli draws: uniform numbers below a probability with a logit."""
+    """Law of Bernoulli draws: uniform numbers below a probability with a logit."""
     level: Any = node.outputs[1]
     [probability] = {
         v.owner.inputs[1]

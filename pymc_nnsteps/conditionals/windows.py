@@ -1,4 +1,4 @@
-"""Observations of which no two see the same entry of a block: means over windows side by side."""
+"""Observations that see disjoint entries of a block: means over windows side by side."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from pymc_nnsteps.graphs.values import array_constant
 
 @dataclass(frozen=True)
 class Windows:
-    """What each of d entries is seen by, and how.
+    """Observation and coefficient of each of d entries.
 
     Attributes
     ----------
     index : ndarray of int, shape (d,)
-        The observation that sees an entry; -1 where there is none.
+        Observation that sees an entry; -1 where there is none.
     coefficient : ndarray, shape (d,)
-        With which it enters.
+        Coefficient of the entry.
     """
 
     index: NDArray[np.int64]
@@ -26,10 +26,10 @@ class Windows:
 
 
 def windows_of(seen: Evidence) -> Windows | None:
-    """Read a design that all labels share as windows, if it is constant and they do not overlap.
+    """Read a constant design that all labels share as windows, if these do not overlap.
 
-    None too for a single observation, which needs no factorisation anyway. A design of constants
-    is evaluated: it is to be looked at only where it may be one of windows.
+    A single observation gives None, as it needs no factorisation. The design is evaluated, so
+    call this only where it may consist of windows.
     """
     n = seen.n_label_axes
     design = seen.whole_design.dimshuffle(n, n + 1)

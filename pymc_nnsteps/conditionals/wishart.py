@@ -49,7 +49,7 @@ from pymc_nnsteps.graphs.values import typed_like
 
 @dataclass(frozen=True)
 class PrecisionMatrix(Conditional):
-    """Full conditional of a precision matrix; what is seen are vectors less their means."""
+    """Full conditional of a precision matrix; the observations are vectors minus their means."""
 
     draws: tuple[TensorVariable, ...]
     residuals: tuple[TensorVariable, ...]
