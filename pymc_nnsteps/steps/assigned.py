@@ -1,4 +1,4 @@
-"""Steps for all variables of a model, and where chains begin: as ``pm.sample`` chooses them."""
+"""Steps for all variables of a model and starting points of chains, as in ``pm.sample``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,10 +30,10 @@ def assign(
     compile_kwargs: Mapping[str, Any] | None,
     kwargs: Mapping[str, Any],
 ) -> tuple[Step, int, Sequence[PointType]]:
-    """One step for all variables, the number of draws that tune it, and where chains begin.
+    """Return one step for all variables, its number of tuning draws and the starting points.
 
-    Arguments have the names that :func:`pymc.sample` gives them, by which
-    :mod:`~pymc_nnsteps.steps.assignment` knows what was asked for.
+    Arguments have their names in :func:`pymc.sample`: :mod:`~pymc_nnsteps.steps.assignment` reads
+    them by these names.
 
     Raises
     ------

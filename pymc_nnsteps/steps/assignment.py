@@ -28,7 +28,7 @@ _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
 
 SAMPLER = "pymc.sampling.mcmc"
-"""Module of the functions whose calls are looked at."""
+"""PyMC's module whose calls are inspected for arguments of the user."""
 
 
 def set_auto_assign(enabled: bool) -> None:
@@ -116,7 +116,7 @@ def _is_readable(model: pm.Model) -> bool:
 
 
 def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
-    """What :func:`pymc.sample`, called for the model alone, does not give to Gibbs.
+    """List the variables that :func:`pymc.sample` gives to other steps than Gibbs by default.
 
     Parameters
     ----------
@@ -125,8 +125,8 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     Returns
     -------
     list of (TensorVariable, str, str)
-        Free variables, in the model's order, the step that each is given to, and why. Log
-        densities are taken to have gradients by continuous variables.
+        Free variables in the model's order, the step that each is given to, and the reason. Log
+        densities are assumed to be differentiable in continuous variables.
     """
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
@@ -155,20 +155,20 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
 
 
 def _integrated_out(model: pm.Model, weights: Collection[TensorVariable]) -> str:
-    """Which weights HMC integrates out."""
+    """Clause that names the weights that HMC integrates out."""
     rvs = [rv for rv in model.free_RVs if rv in weights]
     block = block_to_collapse(model, rvs, "auto", shapes_of(model, model.initial_point()))
     return "" if block is None else f"; {', '.join(map(describe, block.draws))} integrated out"
 
 
 def _of_pymc(rv: TensorVariable) -> str:
-    """The step that PyMC takes, for a density with a gradient if the variable is continuous."""
+    """Step that PyMC assigns, if the density has gradients in continuous variables."""
     has_grad = rv.dtype in continuous_types
     return str(max(STEP_METHODS, key=lambda step: step._competence(rv, has_grad)).__name__)
 
 
 def _why_not_moved(model: pm.Model, left: Sequence[TensorVariable]) -> str | None:
-    """Why HMC takes no weights of networks, of the variables that no step has been given for."""
+    """Reason why HMC takes no network weights among the variables without a step."""
     weights = [rv for rv in left if not needs_gibbs(model, rv)]
     strange = [describe(rv) for rv in weights if rv not in networks_of(model).functional]
     if strange:
@@ -207,7 +207,7 @@ def _gibbs_takes(model: pm.Model, rv: TensorVariable) -> bool:
 
 
 def _model_to_sample() -> pm.Model | None:
-    """The model whose variables steps are assigned to, if those of this package can be."""
+    """Model that steps are being assigned to, if this package may assign some."""
     other = locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc")
     model = None if other or not _enabled else _sampled_model()
     return None if model is None or not _is_readable(model) else model
@@ -225,8 +225,8 @@ def announce() -> None:
 def _sampled_model() -> pm.Model | None:
     """Model that PyMC assigns steps for.
 
-    PyMC asks for a competence without saying for which model: it is a local variable of the
-    caller, and need not be the model of the context (``pm.sample(model=model)``).
+    PyMC does not pass the model when it asks for a competence. It is a local variable of the caller
+    and may differ from the model of the context (``pm.sample(model=model)``).
     """
     caller = locals_of("assign_step_methods", SAMPLER)
     if caller:

@@ -1,8 +1,8 @@
-"""A compiled function of what changes in a chain, with the rest computed beforehand.
+"""Compiled functions of the variables of a chain, with all else computed beforehand.
 
-What depends on data and constants only (Gram matrices, Cholesky factors, stacked designs) is
-taken out of the function, computed once, kept in shared variables, and computed again when the
-data have been exchanged.
+Parts that depend on data and constants only (Gram matrices, Cholesky factors, stacked designs) are
+taken out of the function and kept in shared variables. They are computed once, and again after data
+have been exchanged.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,12 +26,12 @@ from pymc_nnsteps.kernels.compiling import without_blas_notice, without_traces
 
 
 class OfData:
-    """What depends on a model's data only, computed when these have been exchanged.
+    """Quantities that depend on a model's data only, recomputed when data have been exchanged.
 
     Parameters
     ----------
     data : sequence of SharedVariable
-        What is looked at to see whether data have been exchanged.
+        Data whose exchange is detected.
     parts : sequence of Variable
         Graphs of shared variables.
 
@@ -70,12 +70,12 @@ class OfData:
 
 
 class Compiled:
-    """A compiled function of values that change in a chain.
+    """Compiled function of the values that change in a chain.
 
     Parameters
     ----------
     inputs : sequence of Variable or pytensor.In
-        Arguments, which must be of the right type: nothing is converted.
+        Arguments of exactly these types: nothing is converted.
     outputs : sequence of Variable
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
@@ -139,7 +139,7 @@ def take_out_invariants(
     outputs : list of Variable
         The graph with shared variables (still empty) in the place of these parts.
     invariants : dict
-        From each part to its shared variable.
+        Shared variable of each part.
     """
     graph = FunctionGraph(outputs=outputs, clone=False)
     MergeOptimizer().rewrite(graph)
@@ -159,7 +159,7 @@ def take_out_invariants(
 
 
 def _behind_views(variable: Variable) -> Any:
-    """What a variable is a view of: views cost nothing inside the function."""
+    """Variable behind views, which cost nothing inside the function."""
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle | ViewOp):
         variable = variable.owner.inputs[0]
     return variable

@@ -1,4 +1,4 @@
-"""Coordinates in which a proposal is made: each variable as an affine function of others.
+"""Coordinates of a proposal: each variable is an affine function of its coordinates.
 
 In the coordinates ``xi = L^{-1} (u - m)`` a prior ``N(m, L L^T)`` is the standard normal, so that
 a proposal that is made for standard normals serves every Gaussian prior. ``m`` and ``L`` are
@@ -39,13 +39,13 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
     rv : TensorVariable
         A free variable with a Normal or MvNormal prior.
     block : collection of TensorVariable
-        The variables that are proposed together, ``rv`` among them.
+        Variables proposed together, including ``rv``.
 
     Raises
     ------
     ValueError
-        If the prior is not Gaussian, is transformed, or depends on a variable of the block or on
-        one that moves with it.
+        If the prior is not Gaussian, is transformed, or depends on a variable that moves with the
+        block.
     """
     if not has_prior(model, rv, NormalRV, MvNormalRV):
         raise ValueError(

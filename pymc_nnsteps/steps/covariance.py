@@ -6,7 +6,7 @@ from pytensor.tensor.variable import TensorVariable
 
 
 def unbatched(matrix: TensorVariable) -> TensorVariable:
-    """The matrix behind leading axes of length one that broadcasting has added."""
+    """Matrix without the leading axes of length one that broadcasting has added."""
     while (
         matrix.owner is not None
         and isinstance(matrix.owner.op, DimShuffle)
@@ -18,6 +18,6 @@ def unbatched(matrix: TensorVariable) -> TensorVariable:
 
 
 def inverted(matrix: TensorVariable) -> TensorVariable | None:
-    """What ``matrix`` is the inverse of, if the graph says so."""
+    """Inverse of ``matrix``, if the graph computes ``matrix`` as an inverse."""
     op = None if matrix.owner is None else getattr(matrix.owner.op, "core_op", matrix.owner.op)
     return matrix.owner.inputs[0] if isinstance(op, MatrixInverse) else None

@@ -286,14 +286,14 @@ class PCNL(MetropolisHastings):
 def gaussian_block(
     model: pm.Model, vars: Vars
 ) -> tuple[pm.Model, list[TensorVariable], list[Coordinates], list[TensorVariable]]:
-    """What a step over Gaussian priors is made of: variables, coordinates, and the likelihood."""
+    """Variables, coordinates and likelihood factors of a step over Gaussian priors."""
     rvs = gaussian_variables(model, vars)
     coordinates = [whitened(model, rv, rvs) for rv in rvs]
     return model, rvs, coordinates, dependent_factors(model, rvs)
 
 
 def gaussian_variables(model: pm.Model, vars: Vars) -> list[TensorVariable]:
-    """The variables that are asked for; None: all with Gaussian priors."""
+    """Variables that the user chose; None: all with Gaussian priors."""
     if vars is not None:
         return chosen(model, vars)
     found = [rv for rv in model.free_RVs if has_prior(model, rv, NormalRV, MvNormalRV)]

@@ -1,4 +1,4 @@
-"""What is drawn of a model and how: by Gibbs, and by the steps beside it."""
+"""The plan of a Gibbs sweep, and the variables left to other steps."""
 
 from dataclasses import replace
 
@@ -22,17 +22,17 @@ def explain(
     interweave: Choice = "auto",
     passes: int = 5,
 ) -> Explanation:
-    """Show what :class:`~pymc_nnsteps.Gibbs` draws of a model, how, and what it cannot draw.
+    """Show which variables :class:`~pymc_nnsteps.Gibbs` draws, how, and which it cannot draw.
 
-    Below the table: which of the variables ``pm.sample`` does not give to it by itself, but to
-    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or to NUTS, and why.
+    A line below the table names the variables that ``pm.sample`` gives to
+    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS by default, and why.
 
     Parameters
     ----------
     model : pm.Model, optional
         Taken from the context if not given.
     scan, collapse, interweave, passes
-        As for :class:`~pymc_nnsteps.Gibbs`, which runs what is shown here.
+        As for :class:`~pymc_nnsteps.Gibbs`, which runs the plan shown here.
 
     Returns
     -------

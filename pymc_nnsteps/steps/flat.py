@@ -1,8 +1,8 @@
-"""The log density that a step moves in, as one compiled function of one vector.
+"""The log density of a gradient step as one compiled function of flat vectors.
 
-A compiled loop calls it by its address, so that it has one signature whatever the model: the place
-as a vector, all other numbers (variables of other steps, data, what is computed from data) as
-another, and where in these each variable stands, with its shape.
+A compiled loop calls the function by its address, so the signature is the same for every model: a
+vector of the variables that move, a vector of all other numbers (variables of other steps, data,
+quantities computed from data), and the layouts of both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class FlatDensity:
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
     block : Gaussian, optional
-        Other variables, which are integrated out.
+        Block of variables that is integrated out.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class FlatDensity:
         self._of_data.distrust()
 
     def read(self, point: Point) -> Located:
-        """The place of a point, and all else that the function is given."""
+        """Arguments of the function at a point."""
         self._of_data.refresh_if_data_changed()
         moved = [np.asarray(point[name]) for name in self.values]
         given = [*(np.asarray(point[name]) for name in self._others), *self._of_data.values]
@@ -129,7 +129,7 @@ class FlatDensity:
         return Located(_flat(moved), _flat(given), layout)
 
     def point(self, place: np.ndarray, like: Point) -> dict[str, np.ndarray]:
-        """The values of the variables at a place, with the shapes of those of a point."""
+        """Values of the variables in a flat vector, with the shapes that they have in ``like``."""
         shapes = [np.shape(like[name]) for name in self.values]
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
         pieces = np.split(place, ends[:-1])
@@ -160,7 +160,7 @@ class FlatDensity:
         return self._native
 
     def __getstate__(self) -> dict[str, Any]:
-        """Addresses are those of one process."""
+        """Leave out addresses, which are valid in one process only."""
         return self.__dict__ | {"_native": None}
 
 
@@ -172,9 +172,9 @@ def _zeros(model: pm.Model, rvs: Sequence[TensorVariable]) -> dict[Any, Any]:
 
 
 class _Reader:
-    """Takes variables out of vectors: where they stand in these is read of a layout.
+    """Reader of variables from a flat vector, given its layout.
 
-    For each variable, one after another: where it begins and ends, and the lengths of its axes.
+    A layout lists, for each variable, its start and end and the lengths of its axes.
     """
 
     def __init__(self, layout: TensorVariable) -> None:
@@ -182,7 +182,7 @@ class _Reader:
         self._position = 0
 
     def take(self, vector: TensorVariable, like: TensorVariable) -> TensorVariable:
-        """What stands in a vector for a variable, with its type."""
+        """Next variable in a vector, with the type of ``like``."""
         start = self._position
         self._position += 2 + like.ndim
         lengths = [
@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _layout(arrays: Sequence[np.ndarray]) -> list[int]:
-    """What a reader reads, for arrays one after another in a vector."""
+    """Layout of a vector that holds these arrays one after another."""
     numbers, end = [], 0
     for array in arrays:
         numbers += [end, end + array.size, *array.shape]

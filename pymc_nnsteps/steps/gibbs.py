@@ -37,14 +37,14 @@ from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
 
 TARGET_ACCEPT = 0.5
-"""Mean probability of acceptance that interwoven moves are adapted to."""
+"""Target acceptance probability of interwoven moves."""
 
 WARM_UP = 200
-"""Sweeps without these moves at the beginning of a chain that is tuned for four times as long."""
+"""Number of first sweeps without interwoven moves, in chains with four times as much tuning."""
 
 HELD = 30
-"""Sweeps at the beginning of such a chain, if it is tuned for eight times as long, that leave the
-scales of weights as they are which another step moves."""
+"""Number of first sweeps that hold the scales of weights moved by another step, in chains with
+eight times as much tuning."""
 
 SWEEPS = "n_sweeps"
 MOVES = ("interweaving_acceptance", "interweaving_rho")
@@ -200,9 +200,9 @@ class Gibbs(Step):
         announce()
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare for a chain: the generator, and what depends on the model's data.
+        """Prepare a chain: set the generator and recompute quantities of the data.
 
-        A chain that is not tuned goes on with what the step was tuned to before.
+        A chain without tuning keeps the parameters that were tuned before.
         """
         super().setup_chain(rng, tune, draws)
         tuned = self.adaptations
@@ -255,14 +255,14 @@ class Gibbs(Step):
         return new_point, [stats]
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
-        """Sweeps that end where joint moves do: after draws of what these integrated out.
+        """Partial sweeps, each up to the draws that complete a joint move.
 
-        Later draws may hide what is wrong with a move.
+        Draws later in the sweep may hide an error of the move.
 
         Returns
         -------
         dict
-            From the names of the variables that are drawn last to a function of a point.
+            Partial sweep, a function of a point, by the names of the variables drawn last.
         """
         point = model.initial_point()
         shapes = shapes_of(model, point)

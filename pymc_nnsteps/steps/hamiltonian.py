@@ -41,31 +41,30 @@ from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 MetricChoice = Literal["auto", "network", "learnt", "prior"]
 
 RECENT = 8
-"""Power of the number of a tuning draw that its weight in the learnt curvature grows with."""
+"""Exponent of the weights of tuning draws in the learnt curvature: draw n has weight n^RECENT."""
 
 FIRST_SIZE = 0.5
 
 LARGEST_SIZE = 1.0
-"""Of steps in a metric that is the largest curvature a network may have. Typical places that are
-much less curved would allow more, and those that are not would be left out."""
+"""Upper limit of the step size in the network metric, which already bounds the curvature."""
 
 LONGEST = 1_000
-"""Leapfrog steps of a trajectory beside Gibbs, at most."""
+"""Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """Running mean of squared gradients, in which recent ones count most.
+    """Running mean of squared gradients that weighs recent gradients most.
 
-    The n-th of them has a weight that grows as the power ``RECENT`` of n, so that a chain's way to
-    its typical places is forgotten; before the first the mean is one.
+    The n-th gradient has a weight proportional to ``n ** RECENT``, so that a chain's way to its
+    typical places is forgotten. The mean is one before the first gradient.
     """
 
     mean: np.ndarray
     count: int = 0
 
     def update(self, gradient: np.ndarray) -> "Curvature":
-        """Take account of a gradient; one that is not finite says nothing."""
+        """Add a gradient to the mean; gradients that are not finite are skipped."""
         squares = gradient**2
         if not np.isfinite(squares).all():
             return self
@@ -86,7 +85,7 @@ class HMCState(StepMethodState):
 
 
 class HMC(Step):
-    r"""Hamiltonian Monte Carlo whose metric is re-made for every trajectory.
+    r"""Hamiltonian Monte Carlo with a metric that is recomputed for every trajectory.
 
     Made to run beside :class:`~pymc_nnsteps.Gibbs`: the scales of weights that another step has
     just drawn may differ from the last ones by factors. The precision of each momentum is
@@ -101,9 +100,8 @@ class HMC(Step):
     For other models it is the mean of squared gradients in tuning, recent ones above all, kept
     after that. As no M depends on what is moved, the posterior is left invariant.
 
-    Weights in which the outputs are linear, of all layers that the outputs see, are integrated out
-    of the density where the targets are Normal, and drawn exactly from their Gaussian conditional
-    after each trajectory (``collapse``).
+    If the targets are Normal, weights in which the outputs are linear are integrated out of the
+    density and drawn exactly from their Gaussian conditional after each trajectory (``collapse``).
 
     A trajectory has a random length and is accepted as a whole, or is multinomial and ends where it
     turns back (no-U-turn). It is one call of a compiled loop, the gradient included.
@@ -125,17 +123,17 @@ class HMC(Step):
         one output sees, since the cost of a gradient grows with the cube of their number, and where
         one precision matrix serves all outputs.
     step_size : float, optional
-        Of leapfrog steps, in units of the metric. If not given it is adapted during tuning and
-        kept after that; in the metric of a network, which bounds the curvature, it is at most 1.
+        Size of the leapfrog steps in units of the metric. If not given, it is adapted during tuning
+        and then kept. It is at most 1 in the metric of a network, which bounds the curvature.
     target_accept : float
         Mean acceptance probability over a trajectory that the adaptation aims at.
     max_depth : int
-        A no-U-turn trajectory is doubled at most so many times.
+        Maximal number of doublings of a no-U-turn trajectory.
     longest : int, "auto" or None
-        Trajectories have a random number of leapfrog steps, from 1 to this, of which the logarithm
-        is uniform: as much work in short ones as in long ones. None: no-U-turn trajectories. "auto"
-        is 1000 where the metric is a network's, whose scales need draws of their own more often
-        than no-U-turn trajectories end, and None elsewhere.
+        Maximal number of leapfrog steps of a trajectory. The number is random with a uniform
+        logarithm, from 1 to this. None: no-U-turn trajectories. "auto": 1000 in the metric of a
+        network, whose scales need more frequent draws than no-U-turn trajectories allow; None in
+        other metrics.
     persistence : float
         Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
         for trajectories that have a ``longest``. As the metric differs between trajectories, it is
@@ -264,9 +262,9 @@ class HMC(Step):
         self.n_diverging = 0
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare for a chain: the generator, what is adapted, and what depends on the data.
+        """Prepare a chain: set the generator and the adaptation, recompute quantities of the data.
 
-        A chain that is not tuned goes on with what the step was tuned to before.
+        A chain without tuning keeps the parameters that were tuned before.
         """
         super().setup_chain(rng, tune, draws)
         tuned = self.adaptation, self.curvature
@@ -280,7 +278,7 @@ class HMC(Step):
 
     @property
     def sampling_state(self) -> DataClassState:
-        """PyMC's; what depends on data is computed anew, since they may have changed."""
+        """Sampling state for PyMC; setting it recomputes quantities of the data."""
         return super().sampling_state
 
     @sampling_state.setter
@@ -300,7 +298,7 @@ class HMC(Step):
         return min(adapted, self._largest_size)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
-        """Follow a trajectory from ``point``."""
+        """Simulate one trajectory from ``point``."""
         located = self._density.read(point)
         start = self._density(located)
         if not np.isfinite(start[0]):
@@ -316,7 +314,7 @@ class HMC(Step):
             self.rng, located, start, precision, size, limit
         )
         if self.tune:
-            # More is no reason for longer steps where these are not to be had.
+            # Higher acceptance must not lengthen steps that already have their largest size.
             enough = self._target if size == self._largest_size else 1.0
             self.adaptation = self.adaptation.update(min(acceptance, enough))
         else:
@@ -337,7 +335,7 @@ class HMC(Step):
         return new_point, [stats]
 
     def _precision(self, point: PointType, start: np.ndarray) -> np.ndarray:
-        """The metric at a point, where the density and its gradient are these."""
+        """Diagonal of the metric at a point."""
         precision, *priors = self._metric(point)
         if not priors:
             return precision
@@ -356,7 +354,7 @@ class HMC(Step):
         size: float,
         limit: int,
     ) -> tuple[float, float, int, bool]:
-        """Overwrite a place by one of the trajectory through it; see :mod:`.trajectories`."""
+        """Overwrite a position by a draw from its trajectory; see :mod:`.trajectories`."""
         from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
 
         native = self._density.native

@@ -1,6 +1,6 @@
-r"""Expectations that a chain's law must have if it is a given density, and how far it is from them.
+r"""Identities that hold for draws from a given density, and z-scores of deviations from them.
 
-Of a density :math:`p(v)` and any fixed :math:`c`, **Stein's identities** hold for each entry
+For a density :math:`p(v)` and any fixed :math:`c`, **Stein's identities** hold for each entry
 :math:`v_i` along which :math:`p` is continuous and has no boundary:
 
 .. math:: E\, \partial_i \log p = 0, \qquad E\, (v_i - c) \partial_i \log p = -1.
@@ -31,12 +31,12 @@ from scipy import special
 Array = NDArray[Any]
 
 N_BATCHES = 50
-"""Stretches of a chain whose means give the error of the whole mean."""
+"""Number of batches of a chain; their means give the standard error of the whole mean."""
 
 N_AXES = 20
 
 HALVINGS = 16
-"""Of a line on which a log density may jump."""
+"""Number of bisections of a line in the search for a jump of the log density."""
 
 SMALLEST_JUMP = 0.02
 
@@ -61,7 +61,7 @@ class Series:
         self._variances = np.zeros(size)
 
     def add(self, draw: int, terms: Array, variances: Array | float = 0.0) -> None:
-        """Add the terms of a draw, with the variances that they are known to have."""
+        """Add the terms of a draw and their known variances."""
         self._sums[draw * len(self._sums) // self._draws] += terms
         self._variances += variances
 
@@ -84,7 +84,7 @@ class Series:
 
 
 def _resemblance(sums: Array) -> Array:
-    """Autocorrelation of neighbouring batches, which are then as good as fewer independent ones."""
+    """Autocorrelation of neighbouring batches, which lowers their effective number."""
     deviations = sums - sums.mean(axis=0)
     squares = np.sum(deviations**2, axis=0)
     products = np.sum(deviations[1:] * deviations[:-1], axis=0)
@@ -93,19 +93,19 @@ def _resemblance(sums: Array) -> Array:
 
 
 def limit(n_tests: int, level: float) -> float:
-    """Limit on z-scores that one of so many exceeds with a probability of at most ``level``."""
+    """Limit that any of ``n_tests`` z-scores exceeds with a probability of at most ``level``."""
     return float(-special.ndtri(level / max(1, n_tests) / 2))
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Fixed numbers that identities of a variable are stated with, one for each entry.
+    """Fixed centre and reach of each entry of a variable, used in its identities.
 
     Attributes
     ----------
     centre : ndarray
     reach : ndarray
-        How far to move: a standard deviation given all else, roughly.
+        Size of moves: roughly the standard deviation given all other entries.
     """
 
     centre: Array
@@ -113,7 +113,7 @@ class Scales:
 
     @classmethod
     def of(cls, values: Array, slopes: Array | None) -> "Scales":
-        """From draws, one per row, and slopes of the log density there."""
+        """Scales from draws, one per row, and slopes of the log density at these draws."""
         spread = values.std(axis=0)
         if slopes is not None:
             size = np.median(np.abs(slopes), axis=0) / special.ndtri(0.75)
@@ -133,10 +133,10 @@ class Axes:
     Attributes
     ----------
     places : dict
-        From the name of each variable to the part of a vector of all entries that is its.
+        Slice of each variable, by name, in the vector of all entries.
     centre, spread : ndarray, shape (n,)
     directions : ndarray, shape (n_axes, n)
-        Of entries in units of their spread.
+        Directions of the axes, with entries in units of their spread.
     lengths : ndarray, shape (n_axes,)
         Standard deviations along the axes.
     """
@@ -149,7 +149,7 @@ class Axes:
 
     @classmethod
     def of(cls, values: Mapping[str, Array]) -> "Axes":
-        """From draws, one per row of each variable."""
+        """Axes from draws, one per row of each variable."""
         vectors = {name: value.reshape(len(value), -1) for name, value in values.items()}
         ends = np.cumsum([vector.shape[1] for vector in vectors.values()])
         places = {
@@ -175,14 +175,14 @@ class Axes:
         return along * self.lengths, place * along + 1
 
     def variables(self, axis: int) -> list[str]:
-        """Those that move most along an axis; along all if there is none of this number."""
+        """Variables that move most along an axis, or along all axes if ``axis`` is out of range."""
         moves = self.directions[axis : axis + 1] if axis < len(self.directions) else self.directions
         shares = {name: float(np.sum(moves[:, place] ** 2)) for name, place in self.places.items()}
         return [name for name, share in shares.items() if share > max(shares.values()) / 4]
 
 
 def moved(rng: np.random.Generator, value: Array, i: int, scales: Scales) -> Array:
-    """Propose a move of one entry: symmetric, near and far; of integers to another one."""
+    """Propose a symmetric move of one entry, short or long; integers move to other integers."""
     proposed: Array = value.copy()
     step = scales.reach.flat[i] * np.exp(0.5 + 0.7 * rng.normal()) * rng.normal()
     if value.dtype.kind != "f":
@@ -207,14 +207,14 @@ def move_terms(old: float, new: float, log_ratio: float, centre: float) -> tuple
 def jumps(along: Callable[[float], tuple[float, float]], tolerance: float) -> bool:
     """Whether a log density jumps on a line, from 0 to 1, or ends there.
 
-    Halves the line to where the trapezoidal rule misses most.
+    Bisects the line towards the largest error of the trapezoidal rule.
 
     Parameters
     ----------
     along : callable
-        The log density and its slope at a place of the line.
+        Function from a position on the line to the log density and its slope.
     tolerance : float
-        What may be missed.
+        Tolerated error of the trapezoidal rule.
     """
     places = {place: along(place) for place in (0.0, 1.0)}
     low, high = 0.0, 1.0
@@ -238,7 +238,7 @@ def _missed(places: Mapping[float, tuple[float, float]], low: float, high: float
 
 
 def thinning(series: Array, longest: int = 20) -> int:
-    """Draws between two that are nearly independent, for the slowest of several series."""
+    """Thinning interval that makes draws of the slowest series nearly independent."""
     return max([1, *(min(longest, round(_autocorrelation_time(x) / 2)) for x in series.T)])
 
 

@@ -1,4 +1,4 @@
-r"""A Gaussian block integrated out of the log density of what a step moves.
+r"""A Gaussian block integrated out of the log density of a gradient step.
 
 Where the posterior of a block :math:`v` given all else is :math:`N(P^{-1} h, P^{-1})`
 (:mod:`pymc_nnsteps.conditionals.gaussian`), the density of all else is
@@ -40,21 +40,21 @@ from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.steps.network_curvature import network_curvature
 
 LARGEST = 100
-"""Entries of a block, at each label, up to which it is integrated out where that is left open."""
+"""Upper limit of the entries of a block per label for ``collapse="auto"``."""
 
 
 def block_to_collapse(
     model: pm.Model, rvs: Sequence[TensorVariable], collapse: Choice, shapes: Shapes
 ) -> Gaussian | None:
-    """The largest block of some variables that is Gaussian given all others, if it is to be.
+    """Return the largest Gaussian block of some variables if it is to be integrated out.
 
-    Its children are Normal: none needs auxiliary variables.
+    All children of the block are Normal, without auxiliary variables.
 
     Parameters
     ----------
     model : pm.Model
     rvs : sequence of TensorVariable
-        What a step moves; not all of them are in the block.
+        Variables that the step moves; the block never contains all of them.
     collapse : bool or "auto"
         As for :class:`~pymc_nnsteps.HMC`.
     shapes : mapping from random variable to tuple of int
@@ -111,12 +111,12 @@ def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
 
 
 def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
-    """What the log density gains where a block is integrated out in place of being zero.
+    """Log integral over a block, relative to the log density with the block at zero.
 
     Returns
     -------
     TensorVariable
-        In terms of the model's value variables, of which the block's are none.
+        Expression of the model's value variables without those of the block.
     """
     prior, total = _prior_and_total(block)
     n = len(prior.label_lengths)
@@ -134,7 +134,7 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
 
 
 def _prior_and_total(block: Gaussian) -> tuple[BlockPrior, Total | None]:
-    """The prior of a block, and what its children, if there are any, say of it."""
+    """Prior of a block and the total of the contributions of its children, if it has any."""
     evidence = []
     for seen in block.observations:
         assert isinstance(seen, Observation)

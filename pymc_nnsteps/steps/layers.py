@@ -1,4 +1,4 @@
-"""Hidden layers that are functions of their inputs: products with weights behind products."""
+"""Hidden layers that are deterministic functions of their inputs."""
 
 from collections.abc import Collection
 from typing import Any
@@ -19,7 +19,7 @@ def has_hidden_layer(
     barriers: Collection[TensorVariable],
     weights: Collection[TensorVariable],
 ) -> bool:
-    """Whether weights multiply a matrix that is a function of a product with weights, not affine.
+    """Whether weights multiply a function, not affine, of another product with weights.
 
     Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
     """

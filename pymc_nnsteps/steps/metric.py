@@ -1,4 +1,4 @@
-"""The metric that Hamiltonian trajectories move in, as far as the model's graph tells it."""
+"""The part of the metric of HMC that is read off the model's graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -20,7 +20,7 @@ Kind = Literal["network", "learnt", "prior"]
 
 
 class Metric:
-    """Precisions of momenta, from what other steps have drawn.
+    """Prior precisions and curvatures at the present values of all variables.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Metric:
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
     integrated_out : sequence of TensorVariable
-        Other variables, of which it must not depend either.
+        Variables integrated out of the density; the metric must not depend on them either.
 
     Attributes
     ----------
@@ -84,11 +84,11 @@ class Metric:
         self._compiled.refresh()
 
     def distrust(self) -> None:
-        """Take the model's data for exchanged."""
+        """Treat the model's data as exchanged."""
         self._compiled.distrust()
 
     def __call__(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Precisions, and for "learnt" the gradient of the priors that are accounted for.
+        """Precisions and, for "learnt", the gradient of the priors included in them.
 
         Returns
         -------

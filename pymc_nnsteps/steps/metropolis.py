@@ -1,4 +1,4 @@
-"""What Metropolis-Hastings steps share: PyMC's contract, and an adapted step size."""
+"""Base class of Metropolis-Hastings steps: PyMC's step interface and step size adaptation."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from pymc_nnsteps.steps.step_size import DualAveraging
 
 @dataclass(frozen=True)
 class Current:
-    """The place of a chain, and the point that it was found for."""
+    """Position of a chain and the point that it was computed from."""
 
     point: dict[str, np.ndarray]
     place: Place[np.ndarray]
@@ -50,7 +50,7 @@ class MetropolisHastings(Step):
     rvs, coordinates, factors, proposal, compile_kwargs
         As for :class:`~pymc_nnsteps.steps.proposal.CompiledProposal`.
     size : float or None
-        Step size, which is kept. None: it is adapted during tuning.
+        Fixed step size. None: it is adapted during tuning.
     target_accept : float or None
         Acceptance probability that the adaptation aims at; None: the method's own.
     steps : int
@@ -102,9 +102,9 @@ class MetropolisHastings(Step):
         """The step size as a function of the unconstrained coordinate that is adapted."""
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare for a chain: the generator, the step size, and what depends on the data.
+        """Prepare a chain: set the generator and the step size, recompute quantities of the data.
 
-        A chain that is not tuned goes on with what the step was tuned to before.
+        A chain without tuning keeps the parameters that were tuned before.
         """
         super().setup_chain(rng, tune, draws)
         tuned = self.adaptation
@@ -115,7 +115,7 @@ class MetropolisHastings(Step):
 
     @property
     def sampling_state(self) -> DataClassState:
-        """PyMC's; the log density of a state is evaluated anew, since data may have changed."""
+        """Sampling state for PyMC; setting it discards the log density, as data may have changed."""
         return super().sampling_state
 
     @sampling_state.setter
@@ -162,7 +162,7 @@ class MetropolisHastings(Step):
         return new_point, [stats]
 
     def _locate(self, point: PointType) -> Current:
-        """The current place, evaluated anew if something else has moved."""
+        """Current position, reevaluated if another variable has changed."""
         data_changed = self._proposal.refresh_if_data_changed()
         known = self.current
         if known is not None and not _agree(known.point, point):

@@ -1,4 +1,4 @@
-r"""How curved the likelihood of a network is in its weights, from their scales alone.
+r"""Curvature of a network's likelihood in its weights, computed from their scales alone.
 
 The second derivative of minus the log likelihood with respect to a weight is about the square of
 what the weight multiplies, times the squares of all that lies between it and the outputs, times the
@@ -57,7 +57,7 @@ REARRANGING = (
     Sum,
     ViewOp,
 )
-"""Operations that do to squares what they do to the numbers of their first argument."""
+"""Operations that act on squares as on the numbers of their first argument."""
 
 SIGNS = (scalar.Abs, scalar.Cast, scalar.Identity, scalar.Neg)
 
@@ -66,7 +66,7 @@ BENT: dict[type[scalar.ScalarOp], Callable[[TensorVariable], TensorVariable]] = 
     Erf: lambda u: pt.minimum(4 / np.pi * u, 1.0),
     Softplus: lambda u: pt.maximum(u, np.log(2) ** 2),
 }
-"""Largest squares of activations, whose slopes are taken for one."""
+"""Largest squares of activations; their slopes are bounded by one."""
 
 
 def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
@@ -76,12 +76,12 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
     ----------
     model : pm.Model
     rvs : sequence of TensorVariable
-        The weights: free variables of it with Normal, Student-t or Laplace priors.
+        Weights: free variables with Normal, Student-t or Laplace priors.
 
     Returns
     -------
     list of TensorVariable
-        For each of them, of its shape, in terms of the model's other variables.
+        Curvature of each weight, with its shape, as an expression of the model's other variables.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
 
 
 def _output(model: pm.Model, factor: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """What a variable is seen through, and the largest curvature of its log density in that."""
+    """Network output in a likelihood factor and the largest curvature of its log density in it."""
     given = () if factor in model.potentials else parameters(factor)
     if has_prior(model, factor, NormalRV):
         mean, sigma = given
@@ -135,7 +135,7 @@ def _output(model: pm.Model, factor: TensorVariable) -> tuple[TensorVariable, Te
 
 
 class _Squares:
-    """Typical squares of expressions, given those of what is moved."""
+    """Typical squares of expressions, given the squares of the weights that move."""
 
     def __init__(
         self, given: Mapping[TensorVariable, TensorVariable], barriers: Collection[TensorVariable]
@@ -145,7 +145,7 @@ class _Squares:
         self._barriers = barriers
 
     def of(self, expression: Any) -> Any:
-        """The square of an expression; a value where nothing in it is moved."""
+        """Square of an expression; its value if nothing in it moves."""
         moving = dependents(expression, self._given, self._barriers)
         return self._square(expression, moving)
 
@@ -172,7 +172,7 @@ class _Squares:
 
 
 def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -> Any:
-    """Square of an operation on numbers, from those of its operands, and which of them move."""
+    """Square of an elementwise operation, given the squares of its operands."""
     match operation:
         case scalar.Add() | scalar.Sub():
             return pt.add(*squares)
