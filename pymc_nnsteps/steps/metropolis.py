@@ -115,7 +115,7 @@ class MetropolisHastings(Step):
 
     @property
     def sampling_state(self) -> DataClassState:
-        """Sampling state for PyMC; setting it discards the log density, as data may have changed."""
+        """Sampling state for PyMC; setting it discards the log density: data may have changed."""
         return super().sampling_state
 
     @sampling_state.setter
