@@ -40,7 +40,7 @@ class Member(Protocol):
         """Call a method, without waiting for it."""
 
     def receive(self) -> Any:
-        """What the call returned."""
+        """Return the result of the call."""
 
     def checkpoint(self, file: Path) -> None:
         """Write where the shard stands."""
@@ -61,7 +61,7 @@ class LocalShard:
         self._answer = getattr(self.shard, method)(*arguments)
 
     def receive(self) -> Any:
-        """What the call returned."""
+        """Return the result of the call."""
         return self._answer
 
     def checkpoint(self, file: Path) -> None:
@@ -141,7 +141,7 @@ class RemoteShard:
             self._future = None
 
     def receive(self) -> Any:
-        """What the call returned; a shard that is lost is made again."""
+        """Return the result of the call; a lost shard is made again."""
         if self._future is not None:
             try:
                 return self._result(self._future)

@@ -40,11 +40,11 @@ TARGET_ACCEPT = 0.5
 """Target acceptance probability of interwoven moves."""
 
 WARM_UP = 200
-"""Number of first sweeps without interwoven moves, in chains with four times as much tuning."""
+"""Number of first sweeps without these moves; a quarter of the tuning sweeps if that is less."""
 
 HELD = 30
-"""Number of first sweeps that hold the scales of weights moved by another step, in chains with
-eight times as much tuning."""
+"""Number of first sweeps that hold scales of weights moved by another step; an eighth of the
+tuning sweeps if that is less."""
 
 SWEEPS = "n_sweeps"
 MOVES = ("interweaving_acceptance", "interweaving_rho")
