@@ -46,7 +46,7 @@ CLASS_LIKELIHOODS = {
 
 
 class _Network(BaseEstimator):
-    """What regression and classification share: sample a network, and pass new rows through it."""
+    """Base of the regressor and the classifier: samples a network and predicts new rows."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class NetworkRegressor(RegressorMixin, _Network):
         return values if self._has_columns else values[:, 0]
 
     def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn is told of the estimator."""
+        """Tags of the estimator for scikit-learn."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags

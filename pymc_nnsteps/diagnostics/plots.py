@@ -274,7 +274,7 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
 
 
 def _medians(X: NDArray[Any]) -> NDArray[Any]:
-    """Of each column; of one of integers a value that it has."""
+    """Median of each column; the lower one of integers, so that it is a value of the column."""
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
     return lower if whole.all() else np.where(whole, lower, np.median(X, axis=0))

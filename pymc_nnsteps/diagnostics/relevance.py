@@ -1,4 +1,4 @@
-"""How much each input of a network matters, by the scales of its weights that were learnt."""
+"""Relevance of each input of a network, from the learnt scales of its weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ class Tabulated(ABC):
     """A result that is shown as its table, in a console and in a notebook."""
 
     formats: ClassVar[Mapping[str, str]]
-    """How the numbers of each column are written."""
+    """Number formats of the columns."""
 
     @property
     @abstractmethod

@@ -1,10 +1,10 @@
 """Affine form: an expression as an offset plus structured linear maps of given variables.
 
-The structure is kept, not multiplied out. A :class:`Term` says which output axes carry an axis
-of the variable along entry by entry (rows of a weight matrix with their units, samples of a
-latent layer, groups of an indexed effect) and over which axes of the variable the map sums, with
-which coefficients (a design matrix). So ``X @ W.T`` reads as: axis 0 of W is carried to output
-axis 1, axis 1 is summed with coefficient X, and all rows of W share one design.
+A :class:`Term` keeps the structure of a map. Some output axes carry an axis of the variable along
+entry by entry (rows of a weight matrix with their units, samples of a latent layer, groups of an
+indexed effect). The map sums over the other axes of the variable, with coefficients (a design
+matrix). So ``X @ W.T`` reads as: output axis 1 carries axis 0 of W, axis 1 is summed with
+coefficient X, and all rows of W share one design.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,7 +53,7 @@ from pymc_nnsteps.graphs.search import dependents
 
 @dataclass(frozen=True)
 class AffineMap:
-    """An offset (None: zero) plus at most one term per variable."""
+    """Offset (None: zero) plus at most one term per variable."""
 
     offset: TensorVariable | None
     terms: Mapping[TensorVariable, Term]
@@ -73,7 +73,7 @@ def affine(
         The variables. The result is affine in all of them jointly: a product of two of them is
         declined.
     barriers : collection of TensorVariable
-        Random variables behind which the graph is not searched: what is given.
+        Given random variables, behind which the graph is not searched.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def _affine(
 
 
 def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -> AffineMap:
-    """Broadcast the affine map of ``source`` to the axes of ``target``, which may be more."""
+    """Broadcast the affine map of ``source`` to the axes of ``target``."""
     order = ["x"] * (target.ndim - source.ndim) + list(range(source.ndim))
     offset = None if form.offset is None else form.offset.dimshuffle(order)
     one = source.dimshuffle(order).type.broadcastable
@@ -142,7 +142,7 @@ def broadcast(form: AffineMap, source: TensorVariable, target: TensorVariable) -
 
 
 def full(offset: TensorVariable, source: TensorVariable) -> TensorVariable:
-    """Offset with the shape of the expression it belongs to."""
+    """Offset with the shape of its expression."""
     if offset.type.broadcastable == source.type.broadcastable:
         return offset
     return pt.broadcast_to(offset, source.shape)
@@ -151,7 +151,7 @@ def full(offset: TensorVariable, source: TensorVariable) -> TensorVariable:
 def linear(
     node: Any, operands: Sequence[AffineMap], on_term: Callable[[TensorVariable, Term], Term]
 ) -> AffineMap:
-    """Result of an operation that is linear in its first input and takes the others as given."""
+    """Affine map of an operation that is linear in its first input; the other inputs are given."""
     form, *others = operands
     if any(other.terms for other in others):
         raise NotConjugate(f"{node.op} takes it as an index, a shape or a length")
@@ -173,7 +173,7 @@ def _read(op: Op, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
 
 
 reads = _read.register
-"""Enters the reader of an operation, a function of the operation, its node and its operands."""
+"""Decorator that registers the reader of an operation: ``reader(op, node, operands)``."""
 
 
 @reads(ViewOp)
@@ -231,7 +231,7 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
 
 
 def _in_dtype(form: AffineMap, dtype: str) -> AffineMap:
-    """Compute with offsets in the precision of the result: literals are stored in few bits."""
+    """Cast offsets to the dtype of the result, as PyTensor stores literals in few bits."""
     if not dtype.startswith("float"):
         dtype = config.floatX
     if form.offset is None or form.offset.dtype == dtype:
@@ -245,7 +245,7 @@ def _multiply(form: AffineMap, factor: TensorVariable) -> AffineMap:
 
 
 def _switched(op: Any, forms: Sequence[AffineMap]) -> AffineMap:
-    """Entries of one or the other expression, as a condition that is given tells."""
+    """Entries of one or the other expression, by a given condition."""
     condition, *sides = forms
     zero = pt.zeros((), dtype=config.floatX)
     offset = None

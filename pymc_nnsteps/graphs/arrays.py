@@ -1,4 +1,4 @@
-"""Operations on the axes of symbolic arrays that have length one where they do not vary."""
+"""Operations on symbolic arrays whose axes have length one where they do not vary."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -38,7 +38,7 @@ def expand(array: TensorVariable, lengths: Mapping[int, Length]) -> TensorVariab
 
 
 def flatten(array: TensorVariable, start: int, count: int) -> TensorVariable:
-    """Merge ``count`` axes into one; into a new axis of length one if there are none."""
+    """Merge ``count`` axes into one; zero axes give a new axis of length one."""
     if count == 1:
         return array
     if count == 0:
@@ -52,7 +52,7 @@ def flatten(array: TensorVariable, start: int, count: int) -> TensorVariable:
 def concatenate(
     arrays: Sequence[TensorVariable], label_lengths: Sequence[Length]
 ) -> TensorVariable:
-    """Join along the last axis, with labels spread where only some of the arrays vary."""
+    """Join along the last axis; label axes are spread where only some of the arrays vary."""
     if len(arrays) == 1:
         return arrays[0]
     spread = {

@@ -1,4 +1,4 @@
-"""What PyMC knows and does not pass on: local variables of its functions that are being called."""
+"""Local variables of PyMC's calling functions, where PyMC passes no argument."""
 
 import inspect
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def locals_of(function: str, module: str) -> Mapping[str, Any]:
-    """Local variables of the innermost call of a function that has not returned; none without."""
+    """Local variables of the innermost active call of a function; empty without such a call."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:

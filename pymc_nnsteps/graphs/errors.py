@@ -1,4 +1,4 @@
-"""What a reader of graphs raises where it cannot establish what it was asked for."""
+"""The error that a reader of graphs raises where it cannot establish a property."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more than an error)
     """A full conditional has no form that this package knows how to draw from.
 
-    The message names the variable, the child that stands in the way, and the reason.
+    The message names the variable, the child that prevents a conditional, and the reason.
 
     Examples
     --------
@@ -25,12 +25,12 @@ class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more
 
 @contextmanager
 def declined_as(finding: str) -> Iterator[None]:
-    """Put what was to be established before the reason why a reader within could not do it.
+    """Put a finding before the reason with which a reader in this context declines.
 
     Parameters
     ----------
     finding : str
-        Such as ``"the mean of child y is not affine in it"``.
+        The finding, such as ``"the mean of child y is not affine in it"``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Indexing in an affine form: entries that are taken, and entries that are put into an array."""
+"""Indexing in an affine form: taking entries, and putting entries into an array."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
 
 
 def integer_indices(indices: Sequence[Any]) -> Index:
-    """Indices with integers in the place of truth values."""
+    """Replace boolean indices by integers."""
     found: list[Any] = []
     for index in indices:
         if isinstance(index, slice) or index.dtype != "bool":
@@ -84,11 +84,11 @@ class IndexArrays:
     Attributes
     ----------
     axes : tuple of int
-        Axes of the source that they index.
+        Indexed axes of the source.
     arrays : tuple of TensorVariable
-        Their entries, none of them negative, with axes that broadcast.
+        Indices, not negative, with axes that broadcast.
     position : int
-        Where the first of their axes stands in the result.
+        Position of the first of their axes in the result.
     """
 
     axes: tuple[int, ...]
@@ -97,7 +97,7 @@ class IndexArrays:
 
     @classmethod
     def of(cls, indices: Index, source: TensorVariable) -> "IndexArrays":
-        """Those among the indices of a source."""
+        """The integer arrays among the indices of a source."""
         axes = [axis for axis, index in enumerate(indices) if not isinstance(index, slice)]
         adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
         ndim = max(indices[axis].ndim for axis in axes)
@@ -108,11 +108,11 @@ class IndexArrays:
 
     @property
     def ndim(self) -> int:
-        """Number of axes of the result that they make."""
+        """Number of axes that they add to the result."""
         return self.arrays[0].ndim
 
     def carried(self, ndim: int) -> list[int | None]:
-        """Axes of a source of ``ndim`` axes that axes of the result are; None for new ones."""
+        """Axis of the source for each axis of the result; None for new axes."""
         kept: list[int | None] = [axis for axis in range(ndim) if axis not in self.axes]
         return [*kept[: self.position], *[None] * self.ndim, *kept[self.position :]]
 
@@ -124,7 +124,7 @@ def _not_negative(index: TensorVariable, length: TensorVariable) -> TensorVariab
 
 
 def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
-    """Entries of output axes, one of which may stay linked where a vector of entries is made."""
+    """Entries of output axes; one axis may stay linked if the result is a vector of entries."""
     if len(arrays.axes) == arrays.ndim == 1:
         return take(term, arrays.axes[0], arrays.arrays[0])
     linked = [axis for axis in arrays.axes if term.links[axis] is not None]
@@ -144,7 +144,7 @@ def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
 
 
 def _picked(term: Term, arrays: IndexArrays) -> Picked | None:
-    """Entries of a matrix, where one of its axes is the variable's and the other is the map's."""
+    """Entries of a matrix with one axis of the variable and one of the map."""
     if term.out_ndim != 2 or len(arrays.axes) != 2 or arrays.ndim != 1:
         return None
     ways = [axis for axis in arrays.axes if term.varies_along(axis)]
@@ -156,7 +156,7 @@ def _picked(term: Term, arrays: IndexArrays) -> Picked | None:
 
 
 def _gathered(term: Term, arrays: IndexArrays, order: Sequence[int | None]) -> TensorVariable:
-    """The coefficient at the entries: the axes along which it varies are indexed."""
+    """Coefficient at the entries; only the axes along which it varies are indexed."""
     coefficient = term.coefficient
     behind = range(term.out_ndim, coefficient.ndim)
     if not any(term.varies_along(axis) for axis in arrays.axes):
@@ -215,9 +215,9 @@ def _embedded(
     put: Callable[[TensorVariable, Any], TensorVariable],
     rv: TensorVariable,
 ) -> Term:
-    """A map of a part of a target as one of the target, zero elsewhere.
+    """Extend a map of a part of a target to the target, with zeros elsewhere.
 
-    ``kept`` holds the axis of the target that an axis of the part is, None where it is not whole.
+    ``kept`` holds the axis of the target for each axis of the part, None where it is not whole.
     """
     term = cut_links(term.whole(), [i for i, axis in enumerate(kept) if axis is None], rv)
     coefficient = term.coefficient

@@ -1,11 +1,10 @@
-"""Initial values that a variable takes along wherever its graph goes.
+"""Initial values that stay with a variable in every transformation of its graph.
 
 PyMC keeps initial values in its model, beside the graph, and transformations of the graph
 (``pm.do``, ``pm.observe``, ``pm.compute_log_likelihood``) refuse a model that has any. Here an
-initial value belongs to the variable's own operation, which all transformations keep, and takes
-the place of its support point, where PyMC begins by itself: in ``pm.sample``, for each chain with
-its own seed, in ``model.initial_point()``, everywhere. What a user passes as ``initval`` or
-``initvals`` comes first.
+initial value belongs to the variable's own operation, which all transformations keep. It replaces
+the support point as PyMC's default start in ``pm.sample``, with a seed for each chain, in
+``model.initial_point()`` and elsewhere. A user's ``initval`` or ``initvals`` takes precedence.
 """
 
 from collections.abc import Collection, Iterator
@@ -28,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.callers import locals_of
 
 InitialValue = TensorVariable | str | None
-"""An expression that depends on no other variable of the model, ``"prior"``, or PyMC's choice."""
+"""Expression without other variables of the model, ``"prior"``, or None for PyMC's choice."""
 
 
 def begin_at(rv: TensorVariable, value: InitialValue) -> TensorVariable:
@@ -39,9 +38,8 @@ def begin_at(rv: TensorVariable, value: InitialValue) -> TensorVariable:
     rv : TensorVariable
         A random variable of a model.
     value : TensorVariable, "prior" or None
-        An expression of data containers and of random variables of its own, drawn anew for each
-        chain; ``"prior"``, a draw given the initial values of the variables it depends on; None,
-        the support point.
+        Expression of data containers and of its own random variables, drawn anew for each chain;
+        ``"prior"``, a draw given the initial values of the parents; None, the support point.
 
     Returns
     -------
@@ -70,7 +68,7 @@ def initial_value(rv: TensorVariable) -> InitialValue:
 
 @contextmanager
 def at_support_points(rvs: Collection[TensorVariable]) -> Iterator[None]:
-    """Have these variables begin at their support points, as long as the context is open."""
+    """Start these variables at their support points while the context is open."""
     values = {rv: initial_value(rv) for rv in rvs}
     for rv in rvs:
         begin_at(rv, None)
@@ -82,7 +80,7 @@ def at_support_points(rvs: Collection[TensorVariable]) -> Iterator[None]:
 
 
 def start_of(start: str) -> Literal["prior"] | None:
-    """What :func:`begin_at` takes for the ``start`` of a builder: a draw, or the support point.
+    """Argument of :func:`begin_at` for the ``start`` of a builder: a draw, or the support point.
 
     Parameters
     ----------
@@ -94,12 +92,12 @@ def start_of(start: str) -> Literal["prior"] | None:
 
 @contextmanager
 def beginning(value: str) -> Iterator[None]:
-    """Have the variables that are added to the model in this context begin at this value.
+    """Start the variables that are added to the model in this context at this value.
 
     Parameters
     ----------
     value : {"support_point", "prior"}
-        "support_point" leaves them the values that they are given by :func:`begin_at`.
+        "support_point" keeps the values that :func:`begin_at` gives them.
     """
     model = pm.modelcontext(None)
     known = set(model.free_RVs)
@@ -110,7 +108,7 @@ def beginning(value: str) -> Iterator[None]:
 
 
 class Beginning(Op):
-    """A random variable, with the value that takes the place of its support point."""
+    """Random variable with the value that replaces its support point."""
 
     __props__ = ()
     view_map = {0: [0]}  # noqa: RUF012
@@ -131,7 +129,7 @@ def _(op: Beginning, rv: Variable, drawn: Variable, value: Variable) -> Variable
 
 
 class Begin(GraphRewriter):
-    """Put each variable's own initial value into the graph that PyMC makes of a model's."""
+    """Put each variable's own initial value into PyMC's graph of initial values."""
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
@@ -146,7 +144,7 @@ class Begin(GraphRewriter):
 
 
 def _of_model(value: TensorVariable, model: Any) -> TensorVariable:
-    """The same expression of the model's own data: those of a copy are other containers."""
+    """The expression with the data containers of this model, which may be a copy."""
     named = {} if model is None else model.named_vars
     copies: dict[Variable, Variable] = {
         leaf: as_tensor(named[leaf.name])

@@ -1,11 +1,10 @@
-"""Whether a random variable has the law that its operation says.
+"""Whether a random variable has the law named by its operation.
 
-A reader never asks an operation for its class: :func:`kind_of` does, and answers only where the
-density that PyMC computes is the one that belongs to exactly this class. A subclass, which
-dispatch would resolve to its parent, and a class whose density somebody has registered anew are
-:class:`Unknown`. That is all that the children of a variable have to satisfy. What a reader
-draws or integrates over has to have a law of its own besides (:func:`has_law`): a transform may
-cut it off, and a potential may weigh it.
+Readers ask :func:`kind_of` for the class of an operation. It answers only where the density that
+PyMC computes belongs to exactly this class. A subclass, which dispatch would resolve to its parent,
+and a class with a re-registered density are :class:`Unknown`. A child has to pass only this check.
+A variable that is drawn or integrated out also needs a law of its own (:func:`has_law`): a
+transform may truncate its density, and a potential may weigh it.
 """
 
 import inspect
@@ -27,15 +26,15 @@ from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.graphs.values import constant_or_none
 
 AUTHORS = ("pymc", "pymc_nnsteps")
-"""Packages whose densities are what the names of their distributions say."""
+"""Packages whose densities match the names of their distributions."""
 
 
 class Unknown:
-    """The kind of a variable whose density is nobody's that is known here."""
+    """Kind of a variable whose density is not known here."""
 
 
 def kind_of(rv: Variable) -> type:
-    """Class of the operation that draws a variable, if it says what its density is.
+    """Class of the operation that draws a variable, if it determines the density.
 
     Examples
     --------
@@ -58,7 +57,7 @@ def kind_of(rv: Variable) -> type:
 
 
 def has_foreign_density(rv: Variable) -> bool:
-    """Whether somebody else states the density of a variable, or that of a parent class is used."""
+    """Whether a variable's density is another package's or that of a parent class."""
     kinds = type(rv.owner.op).__mro__[:-1]
     return kind_of(rv) is Unknown and any(kind in _logprob.registry for kind in kinds)
 
@@ -70,7 +69,7 @@ def is_a(rv: Variable, *kinds: type) -> bool:
 
 @cache
 def _is_stated_for(density: Callable[..., Any], kind: Any) -> bool:
-    """Whether a density is one of PyMC's, or of this package, for operations of a kind.
+    """Whether PyMC or this package registers a density for operations of a kind.
 
     PyMC registers the method ``logp`` of a distribution inside a function of its own.
     """
@@ -89,7 +88,7 @@ def _is_stated_for(density: Callable[..., Any], kind: Any) -> bool:
 
 Bound = TensorVariable | float | None
 Support = tuple[Bound, Bound] | type[Transform]
-"""An interval, None where it has no bound; of vectors and matrices the transform onto it."""
+"""Interval, None where unbounded; for vectors and matrices the transform onto the support."""
 
 LINE: Support = (None, None)
 POSITIVE: Support = (0.0, None)
@@ -97,7 +96,7 @@ UNIT: Support = (0.0, 1.0)
 
 
 def prior_kind(model: pm.Model, rv: TensorVariable, support: Support = LINE) -> type:
-    """Kind of a variable whose density given its parents is not cut off by a transform.
+    """Kind of a variable whose density given its parents no transform truncates.
 
     Parameters
     ----------
@@ -105,32 +104,32 @@ def prior_kind(model: pm.Model, rv: TensorVariable, support: Support = LINE) -> 
     rv : TensorVariable
         A random variable of ``model``.
     support : Support
-        Of the kind, for this variable.
+        Support of the kind, for this variable.
     """
     return kind_of(rv) if is_onto(model, rv, support) else Unknown
 
 
 def has_prior(model: pm.Model, rv: TensorVariable, *kinds: type, support: Support = LINE) -> bool:
-    """Whether the density of a variable given its parents is that of a kind, and not cut off."""
+    """Whether a variable given its parents has the density of a kind, not truncated."""
     return prior_kind(model, rv, support) in kinds
 
 
 def has_law(model: pm.Model, rv: TensorVariable, *kinds: type, support: Support = LINE) -> bool:
-    """Whether a variable has such a prior and no potential depends on it."""
+    """Whether a variable has such a prior (:func:`has_prior`) and no potential depends on it."""
     return has_prior(model, rv, *kinds, support=support) and potential_on(model, rv) is None
 
 
 def potential_on(model: pm.Model, rv: TensorVariable) -> Variable | None:
-    """A potential that a variable enters, not through others."""
+    """A potential that a variable enters directly."""
     found = (each for each in model.potentials if depends_on(each, {rv}, model.basic_RVs))
     return next(found, None)
 
 
 def is_onto(model: pm.Model, rv: TensorVariable, support: Support) -> bool:
-    """Whether the values that a model may hold for a variable are all of its support.
+    """Whether the values that a model may hold for a variable cover its support.
 
-    Where there is no transform it is the density that is zero elsewhere. Data of an observed
-    variable with a transform are not its values, but what PyMC transforms to these.
+    Without a transform, the density is zero outside the support. Data of an observed variable
+    with a transform are not its values: PyMC transforms them.
     """
     transform = model.rvs_to_transforms.get(rv)
     if transform is None or rv not in model.free_RVs:
@@ -154,7 +153,7 @@ def _image(transform: Transform, rv: TensorVariable) -> Support:
 
 
 def _is_same(first: Bound, second: Bound) -> bool:
-    """Whether two bounds are one number, or one expression."""
+    """Whether two bounds are the same number or expression."""
     if first is None or second is None:
         return first is second
     one, other = pt.as_tensor(first), pt.as_tensor(second)

@@ -1,4 +1,4 @@
-"""Lengths of the axes of random variables, as far as they are known before any value."""
+"""Lengths of the axes of random variables, as far as the graph states them."""
 
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable

@@ -1,7 +1,7 @@
 """The linear part of an affine form: which axes carry a variable along, and which sum over it.
 
-A :class:`Term` keeps the structure of a linear map. The functions here say what indexing,
-summing, multiplying, stacking and reshaping the output do to it.
+A :class:`Term` keeps the structure of a linear map. The functions here index, sum, multiply, stack
+and reshape its output.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,16 +21,16 @@ from pymc_nnsteps.graphs.values import scalar_constant
 Length = TensorVariable | int
 
 MOST_JOINED = 4000
-"""Entries of an axis that joins several, up to which it is read by a matrix of their squares."""
+"""Upper limit of the length of a joined axis that is read by a square selection matrix."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """An output axis that carries axis ``axis`` of a variable, entry by entry.
+    """Output axis that carries axis ``axis`` of a variable, entry by entry.
 
     With ``index`` (an integer vector), entry ``i`` of the output axis carries entry ``index[i]``.
-    With ``inner``, it carries further axes of the variable too, flattened: ``axis`` is the
-    outermost. Such links stay inside the reader of affine forms.
+    With ``inner``, it carries further axes of the variable too, flattened; ``axis`` is the
+    outermost. Such links exist only inside the reader of affine forms.
     """
 
     axis: int
@@ -48,14 +48,14 @@ Links = tuple[Link | None, ...]
 
 @dataclass(frozen=True)
 class Picked:
-    """Entries, one for each entry of an output's only axis, of an array with fewer of them.
+    """Rows of a coefficient, picked from an array with fewer rows.
 
     Attributes
     ----------
     source : TensorVariable
-        Entries, then axes of the variable: what the coefficient's rows are taken from.
+        Array with an axis of rows, then the axes of the variable.
     index : TensorVariable
-        An integer vector: which of them.
+        Integer vector: the row for each entry of the output's only axis.
     """
 
     source: TensorVariable
@@ -74,14 +74,14 @@ class Term:
     links : tuple of (Link or None)
         One per output axis.
     coefficient : TensorVariable
-        Axes of the output, then axes of the variable. Of length one on the variable's linked
-        axes, and wherever it does not vary.
+        Array with the axes of the output, then those of the variable. Linked axes of the variable
+        have length one, and so has every axis along which the coefficient does not vary.
     factor : TensorVariable, optional
-        What the sum was multiplied with last (gates, a temperature); None: one. Apart from the
-        coefficient it leaves that as shared as it was. Axes of the output.
+        Last factor of the sum (gates, a temperature), with the axes of the output; None: one. It
+        is kept apart so that labels may still share the coefficient.
     picked : Picked, optional
-        What the coefficient is made of, where entries of a matrix are seen whose columns are maps
-        of their own (targets of a table with gaps), and its rows those of the variable.
+        Rows that make up the coefficient, where the output picks entries of a matrix with one map
+        for each column (targets of a table with gaps).
     """
 
     links: Links
@@ -101,7 +101,7 @@ class Term:
 
     @property
     def linked_axes(self) -> set[int]:
-        """Axes of the variable that are carried to an output axis, each to its own."""
+        """Axes of the variable that output axes carry."""
         return {link.axis for link in self.links if link is not None and not link.inner}
 
     def varies_along(self, axis: int) -> bool:
@@ -116,7 +116,7 @@ class Term:
         return self.factor.shape[axis]
 
     def whole(self) -> "Term":
-        """The same map without a factor."""
+        """The map with its factor multiplied into the coefficient."""
         if self.factor is None:
             return self
         lifted = self.factor.dimshuffle(*range(self.out_ndim), *["x"] * self.rv_ndim)
@@ -155,19 +155,19 @@ def cut_links(term: Term, out_axes: Iterable[int], rv: TensorVariable) -> Term:
 
 
 def cut_inner_links(term: Term, rv: TensorVariable) -> Term:
-    """Leave no output axis that carries several axes of the variable."""
+    """Cut the links of output axes that carry several axes of the variable."""
     inner = [axis for axis, link in enumerate(term.links) if link is not None and link.inner]
     return cut_links(term, inner, rv)
 
 
 def axis_lengths(rv: TensorVariable, axes: Iterable[int]) -> list[Length]:
-    """Lengths of axes of an array, as numbers where its type tells."""
+    """Lengths of axes of an array, as numbers where its type states them."""
     stated = ((rv.type.shape[axis], axis) for axis in axes)
     return [rv.shape[axis] if length is None else length for length, axis in stated]
 
 
 def repeat_axis(term: Term, axis: int, rv: TensorVariable) -> Term:
-    """Let an output axis of length one, now repeated, carry no axis of the variable."""
+    """Cut the link of an output axis of length one that is now repeated."""
     link = term.links[axis]
     if link is not None and link.index is None:
         return replace(term, links=with_link(term.links, axis, None))
@@ -181,7 +181,7 @@ def apply_along(
     rv: TensorVariable,
     operation: Callable[[TensorVariable], TensorVariable],
 ) -> TensorVariable:
-    """Coefficient of a linear operation along some output axes, which is applied to it.
+    """Apply a linear operation along some output axes to the coefficient.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def apply_along(
     source : TensorVariable
     rv : TensorVariable
     operation : callable
-        May take more axes behind those of ``source``.
+        Operation on arrays with the axes of ``source`` and perhaps more axes after them.
     """
     axes = list(axes)
     whole = cut_links(term, axes, rv).whole().coefficient
@@ -206,7 +206,7 @@ def apply_along(
 
 
 def with_link(links: Links, axis: int, link: Link | None) -> Links:
-    """Links with the one of an output axis replaced."""
+    """Links, with that of one output axis replaced."""
     return (*links[:axis], link, *links[axis + 1 :])
 
 
@@ -216,7 +216,7 @@ def without_link(links: Links, axis: int) -> Links:
 
 
 def shuffle(term: Term, order: Sequence[Any], rv: TensorVariable) -> Term:
-    """Permute, insert ("x") and drop output axes; a dropped one may hold a chosen entry."""
+    """Permute, insert ("x") and drop output axes; a dropped axis may hold a picked entry."""
     if list(order) == list(range(term.out_ndim)):
         return term
     for axis, link in reversed(list(enumerate(term.links))):
@@ -237,20 +237,20 @@ def scale(term: Term, factor: TensorVariable) -> Term:
 
 
 def negate(term: Term) -> Term:
-    """The negative; the coefficient stays as it is."""
+    """Negate by the factor; the coefficient does not change."""
     minus = pt.constant(-1, dtype=term.coefficient.dtype)
     return scale(term, minus.dimshuffle(["x"] * term.out_ndim))
 
 
 def _times(coefficient: TensorVariable, factor: TensorVariable) -> TensorVariable:
-    """Product, without the coefficient that a variable starts with: one."""
+    """Product, without an initial coefficient of one."""
     if all(coefficient.type.broadcastable) and scalar_constant(coefficient) == 1:
         return factor.astype(coefficient.dtype)
     return coefficient * factor
 
 
 def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) -> Term:
-    """Sum of a term and the one of the same variable in ``terms``, if any.
+    """Add a term to the term of the same variable in ``terms``, if any.
 
     An axis that only one of them carries along is summed over in both.
     """
@@ -264,7 +264,7 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
 
 
 def _same_link(first: Link | None, second: Link | None) -> bool:
-    """Whether two axes carry the same entries along, as far as their graphs tell."""
+    """Whether two axes carry the same entries along, as far as their graphs establish it."""
     if first is None or second is None or first.index is None or second.index is None:
         return first == second
     return first.axes == second.axes and equal_computations([first.index], [second.index])
@@ -289,7 +289,7 @@ def sum_axis(term: Term, axis: int, length: Length, rv: TensorVariable) -> Term:
 
 
 def split_axis(array: TensorVariable, axis: int, lengths: Sequence[Length]) -> TensorVariable:
-    """Split an axis of an array into several, in place: where it lies before it is transposed."""
+    """Split an axis of an array into several, before any transpose at the top of its graph."""
     node, more = array.owner, len(lengths) - 1
     if node is None or not isinstance(node.op, DimShuffle) or node.op.new_order[axis] == "x":
         before, behind = range(axis), range(axis + 1, array.ndim)
@@ -303,7 +303,7 @@ def split_axis(array: TensorVariable, axis: int, lengths: Sequence[Length]) -> T
 
 
 def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) -> Term:
-    """Sum output axis ``axis`` against the last axis of a matrix; its second last takes its place.
+    """Sum output axis ``axis`` against the last axis of a matrix; the second last replaces it.
 
     Batch axes of the matrix align with the output's.
     """

@@ -1,8 +1,8 @@
 """Power form: how a positive variable enters a scale, as ``coefficient * v ** exponent``.
 
 Scales are written in many ways (``sigma=s``, ``tau=t``, ``1 / sqrt(t)``, products of several
-scales, one scale per row or per group, stacked with others): all of them are powers of the
-variable, whose axes the result carries along, and entries that do not depend on it.
+scales, one scale per row or per group, stacked with others). All of them consist of powers of the
+variable, whose axes the result carries along, and of entries that do not depend on it.
 """
 
 from collections.abc import Collection, Sequence
@@ -38,7 +38,7 @@ REARRANGEMENTS = (
     Subtensor,
     ViewOp,
 )
-"""Operations each of whose output entries is one entry of the first input."""
+"""Operations that only rearrange entries of the first input."""
 
 UNARY = {scalar.Sqrt: 0.5, scalar.Sqr: 2.0, scalar.Reciprocal: -1.0}
 """Exponents of operations of one argument."""
@@ -46,19 +46,19 @@ UNARY = {scalar.Sqrt: 0.5, scalar.Sqr: 2.0, scalar.Reciprocal: -1.0}
 
 @dataclass(frozen=True)
 class Monomial:
-    """``out = coefficient * v ** exponent``, where the term tells which axes are carried along.
+    """``out = coefficient * v ** exponent``; the links of the term are the axes carried along.
 
     Attributes
     ----------
     term : Term
-        Its coefficient has the output's axes followed by the variable's, all of length one.
+        Its coefficient has the output's axes, then the variable's axes, which have length one.
     exponent : float
     picked : tuple of (int, index)
-        For each axis of the variable that is not carried along, the only entry that enters (none
-        where it has length one).
+        The only entry that enters along each axis of the variable that is not carried along, if
+        the axis is longer than one.
     where : TensorVariable of bool, optional
-        The entries that are so, with axes that broadcast to the output's; the others are the
-        coefficient alone. None: all of them.
+        Entries that depend on the variable, with axes that broadcast to the output's; the others
+        equal the coefficient. None: all entries.
     """
 
     term: Term
@@ -83,7 +83,7 @@ def monomial(
     Raises
     ------
     NotConjugate
-        If it is not of this form, or the graph does not establish it.
+        If the expression is not of this form, or the graph does not establish it.
 
     Examples
     --------
@@ -138,18 +138,18 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
 
 
 def _constant(coefficient: TensorVariable, ndim: int) -> Monomial:
-    """The form of an expression of ``ndim`` axes that does not depend on the variable."""
+    """Form of an expression of ``ndim`` axes that does not depend on the variable."""
     return Monomial(Term((None,) * ndim, coefficient), 0.0)
 
 
 def _with_first_axis(form: Monomial) -> Monomial:
-    """The form of a number as a vector of length one."""
+    """Form of a number as a vector of length one."""
     term = Term((None,), pt.expand_dims(form.term.coefficient, 0))
     return replace(form, term=term)
 
 
 def _joined(forms: Sequence[Monomial], parts: Sequence[TensorVariable], axis: int) -> Monomial:
-    """Join parts along an axis: those that depend on the variable, and others."""
+    """Join parts along an axis, some of which may not depend on the variable."""
     variable_axes = [1] * (forms[0].term.coefficient.ndim - parts[0].ndim)
     coefficient = pt.join(
         axis,
@@ -189,7 +189,7 @@ def _where_of_joined(
 def _link_of_joined(
     forms: Sequence[Monomial], lengths: Sequence[Any], axis: int
 ) -> tuple[Link | None, tuple[tuple[int, Any], ...]]:
-    """What a joined axis carries along, and the entries that are picked from other axes."""
+    """Link of a joined axis, and the entries that are picked along other axes."""
     ways = [(form.term.links[axis], dict(form.picked)) for form in forms if form.exponent != 0]
     (link, picked), *others = ways
     if link is None and all(other == (None, picked) for other in others):
@@ -217,7 +217,7 @@ def _link_of_joined(
 
 
 def _pick(form: Monomial, indices: Sequence[Any], where: TensorVariable | None) -> Monomial:
-    """The entries at an index of numbers and full slices."""
+    """Entries at an index of numbers and full slices."""
     term, picked = form.term, form.picked
     for axis, index in reversed(list(enumerate(indices))):
         if isinstance(index, slice):

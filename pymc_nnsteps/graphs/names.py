@@ -1,4 +1,4 @@
-"""What the parts of a graph are called, in words that the user knows."""
+"""Names of variables and distributions as the user knows them."""
 
 import pymc as pm
 from pymc.distributions.distribution import PartialObservedRV
@@ -9,7 +9,7 @@ from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
 
 
 def describe(variable: Variable) -> str:
-    """Name a variable as its user knows it: by its name, else by the operation that made it."""
+    """Name of a variable, or of the operation that made it if it has no name."""
     if variable.name:
         return str(variable.name)
     if variable.owner is None:
@@ -19,7 +19,7 @@ def describe(variable: Variable) -> str:
 
 
 def distribution(rv: TensorVariable) -> str:
-    """Name of the distribution of ``rv``, as PyMC prints it, and whether it is PyMC's."""
+    """Name of the distribution of ``rv`` as PyMC prints it, with a note if it is not PyMC's."""
     op = rv.owner.op
     if isinstance(op, PartialObservedRV):
         return f"partly observed {distribution(rv.owner.inputs[0])}"

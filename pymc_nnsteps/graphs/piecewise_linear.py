@@ -1,7 +1,7 @@
 """Piecewise-linear functions of one variable, read off a graph.
 
-A function is a tuple of knots, and on each piece between them a slope and an intercept; jumps
-are allowed, values at the knots (a null set) are not kept. Comparisons are functions with values
+A function has a tuple of knots, and a slope and an intercept on each piece between them. Jumps
+are allowed; values at the knots (a null set) are not kept. Comparisons are functions with values
 0 and 1, so ``switch``, ``maximum``, ``abs``, ``sign``, ``clip`` and products with indicators all
 reduce to arithmetic on common pieces.
 """
@@ -60,7 +60,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Argument:
-    """``slope * z + shift``, what a function is applied to; the slope is nowhere zero."""
+    """Argument of a function, ``slope * z + shift``; the slope is nowhere zero."""
 
     slope: TensorVariable
     shift: TensorVariable
@@ -77,8 +77,8 @@ class PiecewiseForm:
     argument : Argument, optional
         None: ``z`` itself.
     places : TensorVariable of int, optional
-        For each entry of the expression, that of the flattened ``z`` which it is a function of.
-        None: the same, in the same order.
+        Entry of the flattened ``z`` on which each entry of the expression depends. None: the
+        same entry, in the same order.
     """
 
     function: Pieces
@@ -88,11 +88,11 @@ class PiecewiseForm:
 
     @property
     def given(self) -> bool:
-        """Whether it does not depend on ``z``."""
+        """Whether the form does not depend on ``z``."""
         return self.function.slopes == (0.0,)
 
     def require_plain(self) -> None:
-        """Check that it is a function of each entry of ``z`` itself, in their order.
+        """Check that the form is a function of each entry of ``z`` itself, in their order.
 
         Raises
         ------
@@ -108,7 +108,7 @@ IDENTITY = Pieces((), ((1.0, 0.0),))
 
 
 def constant(value: float) -> Pieces:
-    """The function that is ``value`` everywhere."""
+    """Constant function."""
     return Pieces((), ((0.0, value),))
 
 
@@ -117,7 +117,7 @@ def combine(
 ) -> Pieces:
     """Apply an operation on lines piece by piece, and merge equal neighbours.
 
-    ``cuts`` are further knots, where the operation changes from one line to another.
+    ``cuts`` are further knots, where the result changes from one line to another.
     """
     knots = sorted({*cuts, *(knot for f in functions for knot in f.knots)})
     lines = [operation(z, *(f.line_at(z) for f in functions)) for z in _inner_points(knots)]
@@ -240,7 +240,7 @@ def piecewise_linear(
     Raises
     ------
     NotConjugate
-        If it is not such a function, or the graph does not establish it.
+        If the expression is no such function, or the graph does not establish it.
 
     Examples
     --------
@@ -255,7 +255,7 @@ def piecewise_linear(
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads an expression and its operands."""
+    """Reader of an expression and its operands."""
 
     rv: TensorVariable
     shape: tuple[int | None, ...]
@@ -334,7 +334,7 @@ def _line_of(form: PiecewiseForm, out: TensorVariable) -> tuple[Any, Any]:
 
 
 def _applied_to_itself(form: PiecewiseForm, out: TensorVariable) -> PiecewiseForm:
-    """A linear function with an offset as the argument of what comes next."""
+    """Linear form with its offset made part of the argument, for the next operation."""
     if form.offset is None:
         return form
     slope, shift = map(pt.as_tensor, _line_of(form, out))
@@ -342,7 +342,7 @@ def _applied_to_itself(form: PiecewiseForm, out: TensorVariable) -> PiecewiseFor
 
 
 def _scaled(op: Any, forms: Sequence[PiecewiseForm], out: TensorVariable) -> PiecewiseForm | None:
-    """A linear function times, or over, constants that differ between entries."""
+    """Linear form multiplied or divided by constants that differ between entries."""
     dependent = [form for form in forms if not form.given]
     if len(dependent) != 1 or not isinstance(op.scalar_op, scalar.Mul | scalar.TrueDiv):
         return None
@@ -391,7 +391,7 @@ def _shared(
 
 
 def _is_exact(function: Pieces, dtype: str) -> bool:
-    """Whether the values of a function are the same in a number type: integers are few."""
+    """Whether a dtype, such as an integer one, represents the values of a function exactly."""
     if dtype.startswith("float"):
         return True
     low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -435,7 +435,7 @@ def _rearranged(
     *,
     in_order: bool,
 ) -> PiecewiseForm:
-    """The form of an operation each of whose output entries is one entry of its first input."""
+    """Form of an operation that only rearranges entries of its first input."""
     source, *given = node.inputs
     if not read.dependent.isdisjoint(given):
         raise NotConjugate("it is used as an index")

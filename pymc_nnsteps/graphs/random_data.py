@@ -1,4 +1,4 @@
-"""Log densities that are functions: refusing those that draw random numbers of their own."""
+"""Refusal of log densities that draw random numbers of their own."""
 
 from collections.abc import Collection
 from typing import Any
@@ -17,19 +17,19 @@ from pymc_nnsteps.graphs.values import observed_values
 def refuse_random_data(model: pm.Model) -> None:
     """Check that the log density of a model is a function of its variables and data.
 
-    It is not with :func:`pymc.Minibatch`, or with a random variable that is not the model's: it
-    is another at each evaluation.
+    With :func:`pymc.Minibatch`, or a random variable outside the model, the log density differs
+    between evaluations.
 
     Raises
     ------
     ValueError
-        Naming the term of the log density and what is random in it.
+        The message names the term of the log density and the random part of it.
     """
     roots = [*model.basic_RVs, *model.potentials, *observed_values(model).values()]
     drawn = {v.owner for v in ancestors(roots) if v.owner is not None and draws_at_random(v)}
     if drawn <= {rv.owner for rv in model.basic_RVs}:
         return
-    # What is left may be a part of a distribution, such as a component of a mixture.
+    # The other draws may be parts of a distribution, such as components of a mixture.
     values: dict[Any, Any] = {rv: rv.type() for rv in model.free_RVs}
     values |= {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     densities = conditional_logp(values, warn_rvs=False)
@@ -46,7 +46,7 @@ def refuse_random_data(model: pm.Model) -> None:
 
 
 def _drawn_in(expression: Variable, known: Collection[Variable]) -> Variable | None:
-    """What an expression draws at random, not looking behind ``known`` or into shapes."""
+    """Random draws in an expression, without those behind ``known`` or in shapes."""
     seen = set(known)
     pending = [expression]
     while pending:

@@ -20,7 +20,7 @@ Groups = list[tuple[range, range]]
 
 
 def trivial_reshape(node: Any) -> list[Any] | None:
-    """The dimshuffle that a reshape amounts to if it only adds or drops axes of length one."""
+    """Dimshuffle equal to a reshape that only adds or drops axes of length one."""
     source, [out] = node.inputs[0], node.outputs
     long_source = [axis for axis, one in enumerate(source.type.broadcastable) if not one]
     long_out = [axis for axis, one in enumerate(out.type.broadcastable) if not one]
@@ -43,8 +43,8 @@ def trivial_reshape(node: Any) -> list[Any] | None:
 def reshaped_axes(node: Any) -> Groups:
     """Runs of axes of the input of a reshape, and the axes of its output that they become.
 
-    Both sides of a run have the same number of entries. Runs are as short as the lengths that
-    types tell, or the graph of the new shape, establish.
+    Both sides of a run have the same number of entries. Runs are as short as static types and the
+    graph of the new shape establish.
     """
     source, shape = node.inputs
     [out] = node.outputs
@@ -68,7 +68,7 @@ def reshaped_axes(node: Any) -> Groups:
 
 
 def _states_length(shape: TensorVariable, j: int, source: TensorVariable, i: int) -> bool:
-    """Whether an entry of a new shape is by its graph the length of an axis of the source."""
+    """Whether the graph of an entry of a new shape is the length of an axis of the source."""
     if shape.owner is None or not isinstance(shape.owner.op, MakeVector):
         return False
     lengths: list[Variable] = [shape.owner.inputs[j], source.shape[i]]
@@ -81,7 +81,7 @@ def _states_length(shape: TensorVariable, j: int, source: TensorVariable, i: int
 def _split_run(
     before: Sequence[int | None], after: Sequence[int | None], source: range, out: range
 ) -> Groups:
-    """Cut a run wherever both sides have come to the same number of entries."""
+    """Cut a run wherever both sides have reached the same number of entries."""
     if not source and not out:
         return []
     lengths = [before[i] for i in source], [after[j] for j in out]
@@ -145,7 +145,7 @@ def _carried(
     after: range,
     rv: TensorVariable,
 ) -> list[Link | None] | None:
-    """Links of a run of axes of the output; None if those of the source have to be cut."""
+    """Links of a run of output axes; None if the links of the source have to be cut."""
     links = [link for axis in before if (link := term.links[axis]) is not None]
     if len(before) == len(after) == 1:
         return [term.links[before[0]]]

@@ -1,4 +1,4 @@
-"""Operations in terms of others: what a composite operation is, as an expression that is read."""
+"""Composite operations, written in terms of operations that the readers know."""
 
 from functools import singledispatch
 from typing import Any
@@ -17,12 +17,12 @@ from pytensor.tensor.variable import TensorVariable
 
 
 def restated(expression: TensorVariable) -> TensorVariable | None:
-    """The same in terms of simpler operations on the same inputs, where there is such a form.
+    """The expression in terms of simpler operations on the same inputs, if there is such a form.
 
     Parameters
     ----------
     expression : TensorVariable
-        Made by an operation: of several outputs, any.
+        Output of an operation; any of several outputs.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _restate_blockwise(op: Blockwise, node: Any, out: TensorVariable) -> TensorV
 
 @_restate.register(Dot)
 def _restate_product(op: Any, node: Any, out: TensorVariable) -> TensorVariable | None:
-    """A product with a diagonal matrix scales rows or columns."""
+    """Product with a diagonal matrix, as a scaling of rows or columns."""
     left, right = node.inputs
     if (entries := _diagonal_of(right)) is not None:
         return left * entries[None, :]
@@ -122,7 +122,7 @@ def _restate_cumulative(op: CumOp, node: Any, out: TensorVariable) -> TensorVari
 
 
 def _restate_convolution(node: Any, ndim: int) -> TensorVariable | None:
-    """Sums over windows: ``out[o] = sum_k kernel[k] image[o + K - 1 - k]``."""
+    """Convolution as sums over windows: ``out[o] = sum_k kernel[k] image[o + K - 1 - k]``."""
     image, kernel, full_mode = node.inputs
     lengths = [x.type.shape[-ndim:] for x in (image, kernel)]
     full = pt.as_tensor(full_mode).flatten()

@@ -1,9 +1,9 @@
-"""Searching a model's graph: what depends on a variable, directly or not.
+"""Search of a model's graph for the direct and indirect dependents of a variable.
 
-Everything the Gibbs conditionals know about a model they read from the graph that the user
-wrote: this module finds the direct children of a variable, :mod:`.affine`, :mod:`.monomial` and
-:mod:`.piecewise_linear` read the form in which it enters them. A reader never guesses: what it
-cannot establish it declines by raising :class:`.NotConjugate` with the reason.
+The Gibbs conditionals read everything from the graph that the user wrote. This module finds the
+direct children of a variable; :mod:`.affine`, :mod:`.monomial` and :mod:`.piecewise_linear` read
+the form in which it enters them. A reader never guesses: where it cannot establish a form, it
+raises :class:`.NotConjugate` with the reason.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -32,9 +32,9 @@ def model_or_context(
     Raises
     ------
     TypeError
-        If there is neither, with what to do. (PyMC's step methods raise one too.)
+        If there is neither; the message says what to do. (PyMC's step methods raise one too.)
     ValueError
-        If what is given is no model.
+        If the argument is no model.
     """
     found = pm.Model.get_context(error_if_none=False) if model is None else model
     if found is None:
@@ -45,7 +45,7 @@ def model_or_context(
 
 
 def unwrapped(expression: TensorVariable) -> TensorVariable:
-    """What an expression is another name of."""
+    """The expression behind names and views."""
     while expression.owner is not None and (
         isinstance(expression.owner.op, ViewOp)
         or (
@@ -58,24 +58,24 @@ def unwrapped(expression: TensorVariable) -> TensorVariable:
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
-    """Distribution parameters of ``rv``; where an operation does not name them, its inputs.
+    """Distribution parameters of ``rv``; the inputs of an operation that does not name them.
 
-    Those that do not are PyMC's, of data that are a part of all (``total_size``) and of vectors of
-    which entries are missing, and symbolic distributions without a signature.
+    Operations without named parameters are PyMC's for ``total_size`` and for vectors with missing
+    entries, and symbolic distributions without a signature.
     """
     node = rv.owner
     return tuple(node.op.dist_params(node) if _names_its_inputs(node.op) else node.inputs)
 
 
 def size_of(rv: TensorVariable) -> TensorVariable | None:
-    """Shape of a batch of ``rv``, where its operation is given one."""
+    """Batch shape of ``rv``, if its operation has one."""
     node = rv.owner
     size: TensorVariable | None = node.op.size_param(node) if _names_its_inputs(node.op) else None
     return None if size is None or isinstance(size.type, NoneTypeT) else size
 
 
 def _names_its_inputs(op: Op) -> bool:
-    """Whether an operation says which of its inputs are parameters."""
+    """Whether an operation names those of its inputs that are parameters."""
     if isinstance(op, SymbolicRandomVariable):
         return op.extended_signature is not None
     return hasattr(op, "dist_params")
@@ -86,7 +86,7 @@ def dependents(
 ) -> set[Variable]:
     """Variables in the graph of ``expression`` that the values of ``rvs`` enter.
 
-    The search stops at ``barriers``. The shape of a variable is not its value.
+    The search stops at ``barriers``. A dependence on a variable's shape does not count.
     """
     blocked = set(barriers).difference(rvs)
     found: set[Variable] = set()
@@ -115,10 +115,10 @@ def depends_on(
 
 
 def depends_on_random_data(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether ``rv`` or its data depend on draws that are no variables of the model.
+    """Whether ``rv`` or its data depend on draws outside the model's variables.
 
     Each evaluation of the model draws them anew: minibatches, data augmentation, dropout. The
-    components of a mixture, which are no such data, are not looked at.
+    components of a mixture do not count.
     """
     if not isinstance(rv.owner.op, RandomVariable):
         return False
@@ -139,7 +139,7 @@ def draws_at_random(variable: Variable) -> bool:
 
 
 def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set[TensorVariable]:
-    """Those of ``rvs`` whose values enter expressions with no other of them between."""
+    """Those of ``rvs`` whose values enter expressions with none of the others between."""
     blocked = set(rvs)
     found: set[Any] = set()
     seen: set[Variable] = set()
@@ -156,7 +156,7 @@ def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set
 
 
 def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:
-    """Whether the values of any of ``rvs`` enter, not through other random variables."""
+    """Whether values of any of ``rvs`` enter expressions other than through random variables."""
     random = {
         variable
         for variable in ancestors(expressions)
@@ -178,8 +178,8 @@ def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
     Returns
     -------
     tuple of TensorVariable
-        In the model's order. Symbolic distributions (mixtures, truncated variables, ...) are
-        looked into through all of their inputs.
+        Children in the model's order. Symbolic distributions (mixtures, truncated variables, ...)
+        are searched through all of their inputs.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Shapes of a model's variables, and data that do not fit their distribution.
 
-PyMC compares every number with every parameter where a column of targets meets a row of means:
-a model that nobody means, and that no reader takes.
+Where a column of targets meets a row of means, PyMC broadcasts and compares every number with
+every parameter. Nobody intends such a model, and readers decline it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def shapes_of(
     ----------
     model : pm.Model
     initial_point : mapping from name to array, optional
-        Values of the free variables; by default the model's.
+        Values of the free variables; by default the model's initial point.
     """
     point = model.initial_point() if initial_point is None else initial_point
     shapes = {rv: _natural_shape(model, rv, point) for rv in model.free_RVs}
@@ -66,7 +66,7 @@ def _natural_shape(
 
 
 def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
-    """Check that an observed variable has the shape of its data, as far as types tell.
+    """Check that an observed variable has the shape of its data, as far as types state it.
 
     Raises
     ------
@@ -83,14 +83,14 @@ def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
 def require_fitting_data(model: pm.Model) -> None:
     """Check that observed variables have the shape of their data.
 
-    ``pm.set_data`` exchanges inputs and targets one by one, as prediction demands; to sample, they
-    have to agree again.
+    ``pm.set_data`` exchanges inputs and targets one by one, as prediction requires. For sampling
+    they have to agree again.
 
     Raises
     ------
     ValueError
-        If the dimensions or the parameters of an observed variable have another shape than its
-        observations, as far as shapes follow from the model's data alone.
+        If the shape of the dimensions or parameters of an observed variable differs from that of
+        its observations, as far as shapes follow from the model's data alone.
     """
     for rv in model.observed_RVs:
         if not isinstance(rv, TensorVariable):
@@ -140,9 +140,9 @@ def _is_univariate(rv: TensorVariable) -> bool:
 
 
 def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
-    """What is wrong if parameters have not the shape of a variable of which entries are missing.
+    """Reason if parameters do not have the shape of a variable with missing entries.
 
-    PyMC takes those of the entries that are observed by a mask.
+    PyMC selects the parameters of observed entries by a mask.
     """
     whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
     if whole not in model.deterministics or not _is_univariate(rv):
@@ -164,7 +164,7 @@ def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
 def _misfit(
     rv: TensorVariable, data: Shape, size: Shape, parameter_shapes: Sequence[Shape]
 ) -> str | None:
-    """What is wrong if observations have not the shape of their distribution."""
+    """Reason if observations do not have the shape of their distribution."""
     cores = rv.owner.op.ndims_params if parameter_shapes else []
     batches = [shape[: len(shape) - n] for n, shape in zip(cores, parameter_shapes, strict=True)]
     wrong = [shape for shape in batches if not _agree(shape, data, repeated=True)]
@@ -183,7 +183,7 @@ def _misfit(
 
 
 def _agree(shape: Shape, data: Shape, *, repeated: bool) -> bool:
-    """Whether lengths are equal as far as they are known; or one, where they may be repeated."""
+    """Whether known lengths are equal, or one where an axis may be repeated."""
     pairs = zip(reversed(shape), reversed(data), strict=False)
     return len(shape) <= len(data) and all(
         None in (a, b) or a == b or (repeated and a == 1) for a, b in pairs

@@ -24,17 +24,17 @@ from pymc_nnsteps.graphs.search import draws_at_random
 
 
 def observed_values(model: pm.Model) -> dict[Any, Any]:
-    """The data of the observed variables, from these."""
+    """Mapping from observed variables to their data."""
     return {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
 
 
 def typed_like(rv: TensorVariable, value: TensorVariable) -> TensorVariable:
-    """A new value of a random variable, with its dtype and static shape."""
+    """New value of a random variable, with its dtype and static shape."""
     return pt.specify_shape(value.astype(rv.dtype), rv.type.shape)
 
 
 def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Variable]) -> list[Any]:
-    """Expressions with variables replaced, where they occur, by others of perhaps another type.
+    """Replace variables in expressions by others, which may have another type.
 
     Nothing is replaced inside the replacements.
     """
@@ -50,7 +50,7 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
 
 
 def natural_values(model: pm.Model) -> dict[Variable, Variable]:
-    """Each random variable as a function of the model's value variables, or its data."""
+    """Mapping from random variables to functions of the value variables, or to data."""
     current: dict[Variable, Variable] = observed_values(model)
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv]
@@ -94,7 +94,7 @@ def scalar_constant(variable: Variable) -> float | None:
 
 
 def array_constant(expression: Variable) -> NDArray[Any] | None:
-    """Value of an expression of constants and of lengths that types state; None for any other."""
+    """Value of an expression of constants and static lengths; None for any other expression."""
     pending, seen = [expression], set()
     while pending:
         variable = pending.pop()

@@ -1,14 +1,13 @@
-"""Experiments with samplers: data of which a posterior draw is known, and when chains agree.
+"""Experiments with samplers: data with a known posterior draw, and agreement of chains.
 
 ==================  ======================================================================
 module              its subject
 ==================  ======================================================================
-``teacher``         data from a model's own prior, of which a posterior draw is known
-``thermalization``  chains from several starts, watched until they agree
-``merging``         the rule by which chains agree
-``score``           the gradient of the log density, whose posterior mean is zero
-``plots``           a plot of chains from several starts
-==================  ======================================================================
+``teacher`` data from a model's own prior, with a known posterior draw ``thermalization`` chains
+from several starts, watched until they agree ``merging`` the rule by which chains agree ``score``
+the gradient of the log density, whose posterior mean is zero ``plots`` a plot of chains from
+several starts ==================
+======================================================================
 """
 
 from pymc_nnsteps.lab.plots import plot_thermalization

@@ -1,4 +1,4 @@
-"""Teacher and student: data from a model's own prior, of which an exact posterior draw is known.
+"""Teacher and student: data from a model's own prior, with a known exact posterior draw.
 
 Whoever draws parameters ``w*``, latent layers ``Z*`` and targets ``y*`` jointly from a model has
 with ``(w*, Z*)`` a draw from the posterior given ``y*``. A chain that starts there is in
@@ -255,7 +255,7 @@ def _require_same(template: pm.Model, model: pm.Model, drawn: Values) -> None:
 
 
 def _log_joint_density(model: pm.Model, drawn: Values) -> float:
-    """Of all variables on their own scale, the observed ones too."""
+    """Values of all variables on their own scale, including observed ones."""
     values: dict[Any, Any] = {rv: rv.type() for rv in model.basic_RVs}
     terms = conditional_logp(values, warn_rvs=False)
     given = {value: pt.constant(drawn[rv.name].astype(rv.dtype)) for rv, value in values.items()}

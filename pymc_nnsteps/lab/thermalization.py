@@ -256,7 +256,7 @@ def thermalize(
 
 @dataclass
 class _Chain:
-    """Where a chain has come to: its point, the state of its step (None: it has not begun)."""
+    """State of a chain: its point and the state of its step (None: not begun)."""
 
     point: PointType
     state: Any = None
@@ -416,7 +416,7 @@ def _record(
     evaluate: Callable[[PointType], list[NDArray[Any]]],
     settings: Mapping[str, Any],
 ) -> RunFile:
-    """Where a file keeps the run, and what tells it from others."""
+    """File that keeps the run, with its fingerprint."""
     parts = [[expression] for expression in functions.values()]
     labels = [f"test function {name}" for name in functions]
     points = {

@@ -1,4 +1,4 @@
-"""What networks of a posterior compute from new inputs, and how likely observed rows are."""
+"""Predictions at new inputs from posterior draws, and log likelihoods of observed rows."""
 
 from pymc_nnsteps.prediction.dependence import partial_dependence
 from pymc_nnsteps.prediction.latents import without_latents

@@ -11,7 +11,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 __all__ = ["Column", "evenly_spread", "find_column"]
 
 TAKEN = {"chain", "draw", "obs", "output"}
-"""Names of dimensions of predictions."""
+"""Dimension names that predictions already use."""
 
 
 @dataclass(frozen=True)

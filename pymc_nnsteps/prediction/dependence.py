@@ -23,13 +23,13 @@ __all__ = ["PARTS", "Features", "partial_dependence"]
 Features = int | str | Sequence[int | str]
 
 PARTS = ("mean", "lower", "upper")
-"""What a result has of the function values."""
+"""Variables of a result."""
 
 POINTS = {1: 31, 2: 15}
-"""Values of each input, by the number of inputs."""
+"""Default number of grid values of each input, by the number of inputs."""
 
 NUMBERS = 2**25
-"""Function values that are held at a time."""
+"""Upper limit of the number of function values held in memory."""
 
 
 def partial_dependence(
@@ -72,8 +72,8 @@ def partial_dependence(
     prob : float
         Posterior probability of the bands, equal on both sides.
     kind : {"function", "probability", "response"}
-        What is averaged, as for :func:`~pymc_nnsteps.predict`: of classes, ``"probability"`` is
-        the share of rows that are of each class.
+        Quantity that is averaged, as for :func:`~pymc_nnsteps.predict`. For classes, the average of
+        ``"probability"`` is the expected share of each class.
     random_seed : int, Generator or None
         Of noise, where there is any.
     model, inputs, output

@@ -1,4 +1,4 @@
-"""What a network computes from each row of its inputs, with all latent layers at their means.
+"""Forward pass of a network for each row of its inputs, with latent layers at their means.
 
 Latent layers are the free variables with one row for each row of the inputs. That each row of
 the output depends on its own row of the inputs alone is established from the graph
@@ -54,7 +54,7 @@ class ForwardPass:
 
     @property
     def parameters(self) -> tuple[TensorVariable, ...]:
-        """All that is computed."""
+        """Outputs of the pass."""
         return (self.output,)
 
 
@@ -160,7 +160,7 @@ def stand_ins_of(
     outputs: Sequence[TensorVariable],
     lengths: Lengths,
 ) -> dict[TensorVariable, TensorVariable]:
-    """What stands for each variable that is taken from the posterior.
+    """Symbolic stand-ins of the variables that are taken from the posterior.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def _require_first(name: str, place: Place) -> None:
 def _output(
     model: pm.Model, y: TensorVariable, container: TensorSharedVariable, latents: set[Variable]
 ) -> tuple[TensorVariable, str]:
-    """The network's output, of which ``y`` is an observation, and its name."""
+    """Network output that ``y`` observes, and its name."""
     if has_law(model, y, NormalRV):
         return _mean(model, y, container), describe(y)
     named = [
@@ -295,7 +295,7 @@ def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
 def _latent_mean(
     model: pm.Model, rv: TensorVariable, container: TensorSharedVariable
 ) -> TensorVariable:
-    """Mean of a latent variable; a gate passes on what it does on average."""
+    """Mean of a latent variable; a gate is replaced by its probability."""
     if has_law(model, rv, BernoulliRV):
         try:
             match_gates(model, rv)

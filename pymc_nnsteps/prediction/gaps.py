@@ -1,4 +1,4 @@
-"""Targets with missing entries, as what is observed of one variable.
+"""Targets with missing entries, read as one observed variable.
 
 Of a variable with missing entries PyMC makes two, of the entries that are observed and of the
 others, and a ``pm.Deterministic`` that joins them. What a network says of a row is said by the law
@@ -60,7 +60,7 @@ def _mask(joined: TensorVariable) -> Mask | None:
 
 
 def _whole(observed: TensorVariable, mask: Mask) -> TensorVariable | None:
-    """The variable of which the observed one is made of the entries of a mask."""
+    """Variable of all entries, given its observed entries at a mask."""
     op = observed.owner.op
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0:
         return None

@@ -23,8 +23,8 @@ in shares :math:`\alpha` and :math:`1 - \alpha`, each draw weighted by
 The estimate :math:`\bar w` is unbiased; w is bounded by :math:`p(y \mid e) / \alpha`, and nearly
 constant where the noise is small beside the kinks of the activation. Of a threshold y is a
 utility, drawn from its truncated law under the linear model. For all other laws noise is drawn
-from its prior; gates are drawn from theirs. Of the logarithm of the estimate the standard error is
-that of w divided by its mean, and the bias minus half of its square.
+from its prior; gates are drawn from theirs. The logarithm of the estimate has the standard error of
+:math:`\bar w` divided by its mean, and minus half the square of that as bias.
 
 References
 ----------
@@ -85,7 +85,7 @@ class _Local:
     slope: Numbers
 
     def without(self, missing: NDArray[np.bool]) -> "_Local":
-        """The same of targets of which some are zero with density one, whatever the noise."""
+        """The law with missing targets set to zero with density one, whatever the noise."""
         if not missing.any():
             return self
         alone = np.eye(missing.shape[1]) / (2 * np.pi)

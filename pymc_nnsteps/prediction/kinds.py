@@ -1,4 +1,4 @@
-"""What is predicted of new rows beside the network's function: probabilities and responses."""
+"""Predicted probabilities and responses of new rows."""
 
 from collections.abc import Sequence
 
@@ -93,7 +93,7 @@ def predicted_responses(
 
 
 def _labels(network: NoisyPass) -> Sequence[int]:
-    """Classes of which there is a probability each."""
+    """Classes that get a probability each."""
     y, law = network.y, network.law
     is_binary = isinstance(law, Other) and law.kind is BernoulliRV
     if isinstance(law, Threshold) or is_binary:

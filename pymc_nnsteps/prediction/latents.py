@@ -1,4 +1,4 @@
-"""Which variables of a model a chain has to store, and which it does not."""
+"""Names of the variables that a chain must store for predictions."""
 
 import pymc as pm
 import pytensor

@@ -20,10 +20,10 @@ __all__ = ["log_probability_above", "log_probability_of_largest"]
 Numbers = NDArray[np.float64]
 
 REACH = 9.0
-"""Standard deviations to each side that the trapezoidal rule covers."""
+"""Half-width of the trapezoidal rule, in standard deviations."""
 
 SPACING = 0.7
-"""Of its nodes, in terms of the integrand's sharpest feature: an error of about exp(-40)."""
+"""Spacing of nodes relative to the integrand's sharpest feature: an error of about exp(-40)."""
 
 MOST_NODES = 1000
 

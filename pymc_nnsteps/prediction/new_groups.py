@@ -117,7 +117,7 @@ def draws_with_new_groups(
 def _effects(
     argument: str, array: TensorVariable, axis: int, stand_ins: set[TensorVariable]
 ) -> RowData:
-    """Variables of which each entry of an array is a function, along their first axis."""
+    """Variables whose entries along the first axis determine the entries of an array."""
 
     def read(effects: Known) -> None:
         _, place = follow_rows(array, effects, lambda _: None)

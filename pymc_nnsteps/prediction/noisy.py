@@ -1,4 +1,4 @@
-"""What a network computes from each row of its inputs, as a function of the noise of its layers.
+"""Forward pass of a network for each row of its inputs, as a function of its layers' noise.
 
 Where :mod:`.forward` puts the means of latent layers, here are the layers themselves: normal ones
 as mean and standard normal noise, gates and mixtures as comparisons of a uniform level. What is
@@ -98,8 +98,7 @@ class NoisyPass:
     normal, uniform : tuple of TensorVariable, shape (n_obs, ...)
         Noise: standard normal, and uniform between 0 and 1.
     linear : tuple of TensorVariable
-        Those of the normal noise of which the law's mean is an affine function, and its standard
-        deviation none.
+        Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     units : Units or None
         The mean as a sum of independent hidden units, where there is one noisy layer.
     """

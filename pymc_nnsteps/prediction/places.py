@@ -1,4 +1,4 @@
-"""Where the rows of the inputs are in a variable, by the operation that made it.
+"""Axis of the input rows in the result of each operation.
 
 A variable on the way from the inputs to the output is either *free* of their rows (``None``), or
 has :class:`Rows` along one axis such that its entries there are the same function of the inputs'
@@ -69,7 +69,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Lengths:
-    """A vector of lengths, of which that at ``position`` is the number of rows."""
+    """Vector of lengths whose entry at ``position`` is the number of rows."""
 
     position: int
 
@@ -79,7 +79,7 @@ Place = Rows | Count | Lengths | None
 
 @singledispatch
 def place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
-    """Place of the rows in the outputs of a node, of whose inputs at least one has them.
+    """Place of the rows in the outputs of a node; at least one of its inputs has rows.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def _entries(place: Place, length: int | None) -> list[Place]:
 
 
 def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any]) -> Place:
-    """What indices take of a vector of lengths."""
+    """Entries that indices select from a vector of lengths."""
     [index] = indices
     parts = [index.start, index.stop, index.step] if isinstance(index, slice) else [index]
     if length is None or not all(part is None or isinstance(part, Constant) for part in parts):
@@ -369,7 +369,7 @@ def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any])
 
 
 def _sliced(axis: int, indices: Sequence[Any]) -> int:
-    """What becomes of an axis that is taken as a whole."""
+    """Position of an axis, taken as a whole, after indexing."""
     if axis < len(indices) and indices[axis] != slice(None):
         raise MixesRows("picks or reorders rows")
     return axis - sum(not isinstance(index, slice) for index in indices[:axis])

@@ -1,4 +1,4 @@
-"""What a chain has stored of a model's variables, put in the order that the model has."""
+"""Stored draws of a model's variables, with axes and entries in the model's order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A progress bar for what takes long."""
+"""A progress bar for long computations."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from time import monotonic
 from pymc.progress_bar import create_simple_progress
 
 SECONDS = 3.0
-"""After which a bar appears."""
+"""Delay in seconds before the progress bar appears."""
 
 
 def tracked(title: str, n_steps: int, progressbar: bool) -> Iterator[int]:

@@ -35,7 +35,7 @@ MODE = Mode(linker="py", optimizer="fast_compile")
 def read_readout(
     model: pm.Model, y: TensorVariable, container: TensorSharedVariable
 ) -> tuple[TensorVariable, TensorVariable] | None:
-    """The function behind targets of which it has been integrated out, and their noise.
+    """Read the network function that was integrated out of the targets, and their noise.
 
     Parameters
     ----------

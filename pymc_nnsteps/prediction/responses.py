@@ -1,4 +1,4 @@
-"""Draws of what is observed, with the noise of all layers."""
+"""Draws of responses, with the noise of all layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never

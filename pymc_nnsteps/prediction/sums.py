@@ -40,31 +40,31 @@ Numbers = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
 PERIOD = 24.0
-"""Standard deviations after which the trapezoidal rule takes the law to repeat itself, at least."""
+"""Lower limit of the period of the trapezoidal rule, in standard deviations."""
 
 AGREEMENT = 1e-5
 """Relative difference of results with one period and half of it; that of twice is far smaller."""
 
 DOUBLINGS = 2
-"""Of the period, before a result counts as lost."""
+"""Maximal number of doublings of the period before a result counts as lost."""
 
 DECAY = 7.5
-"""Where ``exp(-t^2 / 2)`` is below 1e-12."""
+"""Point ``t`` where ``exp(-t^2 / 2)`` falls below 1e-12."""
 
 MOST_NODES = 2**20
 
 MOST_STEPS = 200
 LONGEST_STEP = 5.0
-"""Of the first step, in units of the tilted law's standard deviation."""
+"""Upper limit of the first step, in units of the tilted law's standard deviation."""
 
 LOST = 1e-8
 """Share of what is summed below which a sum has cancelled: digits are lost."""
 
 NEAR = 0.01
-"""In units of the tilted law's standard deviation: how far from the saddle the path may be."""
+"""Tolerated distance of the path from the saddle, in the tilted law's standard deviations."""
 
 BLOCK = 2**18
-"""Complex numbers at a time."""
+"""Number of complex numbers evaluated at a time."""
 
 NEGLIGIBLE = 1e-14
 

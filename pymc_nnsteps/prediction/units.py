@@ -74,7 +74,7 @@ def read_units(
     stated : sequence of TensorVariable
         Mean and standard deviation of the child.
     latents, linear : sequence of TensorVariable
-        Latent variables, and those of which the mean is an affine function.
+        Latent variables, and those that the mean is affine in.
     known : mapping
         What stands for inputs and weights.
 

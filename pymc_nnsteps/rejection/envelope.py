@@ -144,7 +144,7 @@ def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
 
 
 def is_partly_observed(model: pm.Model, y: TensorVariable) -> bool:
-    """Whether a variable is a part of random vectors, of which others are not observed."""
+    """Whether a variable is the observed part of random vectors with unobserved entries."""
     return has_prior(model, y, PartialObservedRV) and y.owner.op.ndim_supp > 0
 
 
@@ -203,7 +203,7 @@ def _require_fixed_covariance(model: pm.Model, y: TensorVariable) -> None:
 
 
 def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
-    """Where the density of ``y`` is greatest, if its height depends on its scale alone."""
+    """Mode of ``y``, if the density at the mode depends on the scale alone."""
     op = prior_kind(model, y)
     if op not in LOCATION:
         raise NotConjugate(f"the density of {describe(y)}, {distribution(y)}, has no known bound")

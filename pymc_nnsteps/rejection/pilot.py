@@ -1,4 +1,4 @@
-"""What the first tries of a rejection sampler tell: how long it will take, if ever."""
+"""Run time of a rejection sampler, predicted from its first tries."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PILOT_SECONDS, LONG_SECONDS = 2.0, 60.0
-"""When to tell how long a run will take, and from what length on."""
+"""Seconds of tries before a prediction; predicted seconds from which a run counts as long."""
 
 TAIL, MARGIN = 10, 10
 """One in so many tries is of the tail that is extrapolated; by what factor it must be too thin."""
@@ -18,14 +18,14 @@ UNITS = {"years": 31_557_600, "days": 86_400, "hours": 3_600, "minutes": 60, "se
 
 @dataclass(frozen=True)
 class Pilot:
-    """What the tries so far tell of those to come."""
+    """Prediction of further tries from the tries so far."""
 
     draws: int
     accepted: int
     tries: int
     seconds: float
     log_rate: float = 0.0
-    """What :func:`log_acceptance` expects of the tries."""
+    """Log of the acceptance probability by :func:`log_acceptance`."""
 
     @override
     def __str__(self) -> str:

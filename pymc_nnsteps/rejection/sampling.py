@@ -41,7 +41,7 @@ from pymc_nnsteps.rejection.envelope import Envelope, envelope, log_densities
 from pymc_nnsteps.rejection.pilot import Pilot, log_acceptance
 
 BLOCK_ENTRIES = 2**22
-"""Numbers that a block of tries may hold."""
+"""Upper limit of the numbers held by a block of tries."""
 
 FEWEST = 100
 """Tries of a block: among so many there is a possible one, if these are not rare."""

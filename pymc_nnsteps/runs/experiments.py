@@ -42,8 +42,8 @@ def experiments(
     store : str or Path
         Folder for the results, one file of JSON each; made if need be.
     client : distributed.Client, optional
-        Of a Dask cluster, on which settings are worked on beside each other. If not given, they are
-        worked on here, one after another.
+        Client of a Dask cluster that works on settings in parallel. If not given, they are worked
+        on here, one after another.
     progressbar : bool
 
     Returns

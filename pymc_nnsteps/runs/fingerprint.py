@@ -1,4 +1,4 @@
-"""What tells a stored run from others: its data, its model, its steps and its versions.
+"""Fingerprint of a stored run: its data, model, steps and versions.
 
 Data and constants are known by digests. What is done with them is known by numbers that follow
 from it: the log density of each factor and the value of each expression, at three points on one
@@ -39,7 +39,7 @@ ROUNDING = ("numpy", "numba", "scipy")
 """Versions that decide the last digits of the draws, and how random numbers are made of bits."""
 
 NO_OPTIONS = ("self", "vars", "model", "rng", "blocked", "initial_point", "kwargs")
-"""Arguments of steps that say nothing of how these move."""
+"""Arguments of steps that do not affect their moves."""
 
 
 def versions() -> dict[str, str]:
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What tells a run from others.
+    """Identity of a run.
 
     Attributes
     ----------
@@ -86,12 +86,12 @@ class Fingerprint:
         return cls(versions(), _words(model), _densities(model), settings or {}, functions or {})
 
     def dumps(self) -> str:
-        """As text."""
+        """Serialise as text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> Self:
-        """From text."""
+        """Read from text."""
         return cls(**json.loads(text))
 
     def require_versions(self, place: str) -> None:
@@ -151,7 +151,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file that keeps where a run stands, and tells which one it is."""
+    """File with the state and the fingerprint of a run."""
 
     file: Path
     fingerprint: Fingerprint
@@ -161,7 +161,7 @@ class RunFile:
         write(self.file, (self.fingerprint.dumps(), cloudpickle.dumps(state)))
 
     def read(self) -> Any:
-        """What is kept; None before anything is.
+        """State that is stored; None before the first write.
 
         Raises
         ------
@@ -337,6 +337,6 @@ def in_words(value: Any) -> str:
 
 
 def _digest(parts: Iterable[Any]) -> str:
-    """Of bytes, and of what has words."""
+    """Digest of bytes and of values written by :func:`in_words`."""
     data = (part if isinstance(part, bytes) else str(part).encode() for part in parts)
     return f"digest {digest(*data).hex()}"

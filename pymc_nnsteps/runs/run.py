@@ -1,4 +1,4 @@
-"""What a run samples, and where each of its chains begins: as ``pm.sample`` makes them.
+"""Model, steps and starting points of a run, as ``pm.sample`` makes them.
 
 ``pm.sample`` tells nobody its generators and initial points, without which a chain that was killed
 before its first checkpoint cannot be begun again. So they are made here, by PyMC's own functions
@@ -27,7 +27,7 @@ from pymc_nnsteps.steps.assigned import Step, assign
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a chain stands.
+    """State of a chain.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Checkpoint:
     point : dict
         Values of the model's transformed variables.
     state : object
-        That of its step, generators included: see :func:`state_of`.
+        State of its step, generators included: see :func:`state_of`.
     seconds : float
         Time that it has taken.
     written : tuple of (int, tuple of bytes)
@@ -53,13 +53,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Run:
-    """What is sampled, and how.
+    """Model and step of a run.
 
     Attributes
     ----------
     model : pm.Model
     step : step
-        For all variables. It takes over the state of the chain that it moves.
+        Step for all variables. It takes over the state of the chain that it moves.
     var_names : tuple of str
         Variables that are stored.
     tune : int
@@ -160,7 +160,7 @@ def begin(
 
 
 type State = list[tuple[Any, dict[str, Any]]]
-"""Of each step: its sampling state, and numbers that this does not name."""
+"""Sampling state of each step, with the numbers that PyMC's state leaves out."""
 
 
 def state_of(step: Step) -> State:

@@ -56,7 +56,7 @@ def sample_distributed(
     model : pm.Model, optional
         Taken from the context if not given.
     client : distributed.Client, optional
-        Of a Dask cluster, on which chains run beside each other. If a worker dies, another goes on
+        Client of a Dask cluster that runs chains in parallel. If a worker dies, another goes on
         from the last checkpoint. If not given, chains run here, one after another.
     store : str or Path
         Where the run is kept: a folder that is not there yet, on a disk that all workers see, or a
@@ -301,7 +301,7 @@ def _advance(store: Store, client: Any, progressbar: bool) -> None:
 def _result(
     store: Store, discard_tuned_samples: bool, compute_convergence_checks: bool
 ) -> DataTree:
-    """What ``pm.sample`` would return."""
+    """Result in the form that ``pm.sample`` returns."""
     run = run_of(store)
     return _sample_return(
         run=None,

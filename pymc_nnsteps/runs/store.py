@@ -33,7 +33,7 @@ from pymc_nnsteps.runs.writing import damaged, digest, sealed, unsealed
 CHECKPOINTS, RUN = "checkpoints", "run"
 
 UNREADABLE = KeyError, RuntimeError, ValueError
-"""What Zarr raises where metadata are no JSON or are not there, and chunks are cut off."""
+"""Exceptions of Zarr for missing or invalid metadata and truncated chunks."""
 
 
 class Store:
@@ -58,7 +58,7 @@ class Store:
         Of the run.
     chains : int
     draws : int
-        What each chain is to have in the end, the draws of tuning included.
+        Final number of draws of each chain, tuning included.
     draws_per_chunk : int
     """
 
@@ -138,7 +138,7 @@ class Store:
         self._group.attrs.update({"draws": self.draws})
 
     def run(self) -> Run:
-        """What is sampled.
+        """Model and step of the run.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class Store:
         return self._unpickled(RUN, 0)
 
     def checkpoint(self, chain: int) -> Checkpoint:
-        """Where a chain stands.
+        """State of a chain.
 
         Raises
         ------
@@ -260,7 +260,7 @@ def _write(array: Any, row: int, value: Any) -> None:
 
 
 def _digest(stored: NDArray[Any]) -> bytes:
-    """Of an array in the form in which it is stored: of numbers, or of bytes."""
+    """Digest of an array as it is stored: of numbers, or of bytes."""
     return digest(*stored) if stored.dtype == object else digest(stored.tobytes())
 
 

@@ -20,7 +20,7 @@ changes for a while may stay changed, and functions are compiled otherwise, or n
 on."""
 
 QUICK = Mode(linker="py", optimizer="fast_compile")
-"""For functions that are called a few times."""
+"""Compilation mode of functions that are called a few times."""
 
 type Calls = Sequence[Mapping[str, Any]]
 """Arguments of a function by their names, for calls one after another."""

@@ -1,4 +1,4 @@
-"""Where runs are kept: one process writes at a time, and what has been lost is named.
+"""Files of runs: one process writes at a time, and errors name the damaged part.
 
 What is written once is a pickle behind its digest, so that half of one is never read.
 """
@@ -67,7 +67,7 @@ def damaged(what: str) -> ValueError:
 
 
 def digest(*parts: bytes) -> bytes:
-    """What tells these bytes, in these parts, from others."""
+    """Digest of bytes, which depends on their division into parts."""
     found = blake2b(digest_size=DIGEST_SIZE)
     for part in parts:
         found.update(len(part).to_bytes(8, "big"))
@@ -82,7 +82,7 @@ def sealed(value: Any) -> bytes:
 
 
 def unsealed(data: bytes, what: str) -> Any:
-    """What was sealed.
+    """Value of a sealed pickle.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def write(file: Path, value: Any) -> None:
 
 
 def read(file: Path) -> Any:
-    """What was written.
+    """Value that was written.
 
     Raises
     ------

@@ -19,17 +19,17 @@ from typing import Any, Protocol, override
 from pymc_nnsteps.sharded.shards import Instructions, Load, OutOfStepError, Shard, Sums, added
 
 PATIENCE = 10.0
-"""Seconds after which it is looked whether a worker that does not answer is still there."""
+"""Waiting time in seconds before an unresponsive worker is checked."""
 
 ATTEMPTS = 5
-"""How often a shard is made again for one message."""
+"""Maximal number of times that a shard is rebuilt for one message."""
 
 GROUPED_FROM = 16
-"""Shards from which on a second layer of messages takes less time than it saves."""
+"""Number of shards from which a second layer of messages saves time."""
 
 
 def group_size(n_shards: int) -> int:
-    """How many shards are spoken to, and added, together."""
+    """Number of shards that share one relay and one sum."""
     return isqrt(n_shards) if n_shards >= GROUPED_FROM else 1
 
 
@@ -82,7 +82,7 @@ class RemoteShard:
     instructions : Instructions
     load : mapping from name to array, or callable
     index : int
-        Of the shard: neighbours are on different workers.
+        Index of the shard: neighbours are on different workers.
     recoverable : bool
         Whether messages are kept, to make the shard again if its worker dies.
 
@@ -133,7 +133,7 @@ class RemoteShard:
             self._messages.append((method, arguments))
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method, of which the message has been kept."""
+        """Call a method whose message has been kept."""
         try:
             self._future = self._call(method, *arguments)
         except (OSError, RuntimeError) as lost:
@@ -193,7 +193,7 @@ def _workers(client: Any) -> dict[str, Any]:
 
 
 def _result(future: Any, client: Any, needed: Collection[str]) -> Any:
-    """What a call returns for which these workers must be there."""
+    """Result of a call that needs these workers."""
     while True:
         try:
             return future.result(timeout=PATIENCE)
@@ -203,7 +203,7 @@ def _result(future: Any, client: Any, needed: Collection[str]) -> Any:
 
 
 class Group:
-    """Neighbouring shards, each of which is told to draw.
+    """Neighbouring shards that are all told to draw.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class Group:
             member.send("draw", *message)
 
     def sums(self) -> Sums:
-        """What they say, in sum."""
+        """Total of their sums."""
         return added([member.receive() for member in self._members])
 
 
@@ -301,7 +301,7 @@ class ShardPool:
     ----------
     members : list of Member
     number : int
-        Of the next message.
+        Number of the next message.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-r"""Which draws of a sweep are of rows, which are shared by all rows, and in which rounds.
+r"""Rounds of a sweep: draws of rows in each shard, then draws shared by all rows.
 
 Rows are what exchangeable data containers hold: inputs and targets. A variable is *of rows* if it
 depends on them, and has one entry, or several, for each row; the others are *shared*. With the

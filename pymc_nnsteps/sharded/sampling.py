@@ -33,7 +33,7 @@ NOT_KEPT = "with store= a run can go on."
 
 @dataclass
 class Run:
-    """Where a run stands.
+    """State of a run.
 
     Attributes
     ----------
@@ -44,11 +44,11 @@ class Run:
     kept : list of list of dict
         Natural values of the shared variables, for each chain and draw.
     number : int
-        Of the next message to the shards.
+        Number of the next message to the shards.
     point : dict from name to array
         The shared variables.
     changed : dict from name to array
-        Those of which the shards are not told yet.
+        Shared variables whose new values have not been sent to the shards.
     rng : numpy.random.Generator
     """
 
@@ -95,7 +95,8 @@ def sample_sharded(
         is called where the shard is: from a part of a memory-mapped file, of a Zarr array, of a
         Parquet file.
     client : distributed.Client, optional
-        Of a Dask cluster: shards are actors of its workers. None: all shards are in this process.
+        Client of a Dask cluster whose workers hold the shards as actors. None: all shards are in
+        this process.
     draws, tune, chains : int
         Draws that are kept, sweeps before these, and chains, which run one after another.
     rows : sequence of str, optional
@@ -224,7 +225,7 @@ def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
 
 
 def _record(folder: Path, model: pm.Model, settings: Mapping[str, Any]) -> RunFile:
-    """Where a folder keeps the run."""
+    """File of a folder that keeps the run."""
     folder.mkdir(parents=True, exist_ok=True)
     words = {name: in_words(value) for name, value in settings.items()}
     return RunFile(folder / RUN, Fingerprint.of(model, words))

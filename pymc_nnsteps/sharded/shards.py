@@ -56,7 +56,7 @@ class OutOfStepError(RuntimeError):
 
 @dataclass(frozen=True)
 class Instructions:
-    """What a shard needs beside its rows.
+    """Model and plan of a sweep that a shard needs beside its rows.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Instructions:
 
     @classmethod
     def of(cls, model: pm.Model, planned: Rounds, rows: Sequence[str]) -> "Instructions":
-        """What shards of a model need, for this ``floatX``."""
+        """Instructions for the shards of a model, for this ``floatX``."""
         return cls(pickle.dumps((model, planned)), tuple(rows), pytensor.config.floatX)
 
 
@@ -207,7 +207,7 @@ class Shard:
 
     @cached_property
     def _digest(self) -> bytes:
-        """What tells the rows from others."""
+        """Digest of the rows."""
         parts = []
         for name in self._names:
             values = self._model[name].get_value(borrow=True)
@@ -302,7 +302,7 @@ class _Compiled:
     Attributes
     ----------
     superseded : list of str
-        What it draws without a look at the present value.
+        Variables drawn without use of their present values.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class _Compiled:
         point: Mapping[str, NDArray[Any]],
         given: Sequence[NDArray[Any]] = (),
     ) -> tuple[np.random.Generator, Point, Sums]:
-        # One order in memory: what has been sent or stored has lost that which it had.
+        # One memory layout: sending or storing arrays does not keep the layout.
         state = [np.require(point[name], dtype, ["C", "A"]) for name, dtype in self._read]
         sums = [np.require(array, requirements=["C", "A"]) for array in given]
         rng, *results = self._compiled(rng, *sums, *state)
@@ -372,7 +372,7 @@ def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shap
 def _told(
     model: pm.Model, planned: Rounds, conditional: Conditional, rng: Variable
 ) -> tuple[Variable, tuple[TensorVariable, ...]]:
-    """What a shared draw is told by rows."""
+    """Sums over rows that a shared draw needs."""
     told = planned.told(model, conditional)
     if not told or not isinstance(conditional, Additive):
         return rng, ()
@@ -439,7 +439,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
 def _initial_point(
     model: pm.Model, seed: int, natural: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Where a chain begins, given natural values of some variables."""
+    """Starting point of a chain, given natural values of some variables."""
     overrides: Any = {
         name: np.require(value, requirements=["C", "A"]) for name, value in natural.items()
     }

@@ -1,4 +1,4 @@
-"""How precisely a prior knows each entry of a variable, given its parents: read off the graph.
+"""Prior precision of each entry of a variable given its parents, read off the graph.
 
 It is the largest second derivative of minus the log density: for N(m, s^2) it is s^-2, for a
 Student-t with nu degrees of freedom and scale s it is (nu + 1) / (nu s^2). A Laplace prior of scale
@@ -45,7 +45,7 @@ def prior_precision(
     model : pm.Model
     rv : TensorVariable
     moved : collection of TensorVariable
-        Variables of which it must not depend.
+        Variables that the precision must not depend on.
 
     Returns
     -------

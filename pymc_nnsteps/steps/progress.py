@@ -1,4 +1,4 @@
-"""Columns of the progress table, as many as leave its numbers whole."""
+"""Statistics columns of the progress table, limited by the width of the terminal."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 OTHERS = 69
-"""Characters that PyMC's own columns need: seven shares of a time each, and what is between."""
+"""Width in characters of PyMC's own columns, which take seven equal shares."""
 
 BETWEEN = 3
-"""Characters between two columns."""
+"""Width in characters of the gap between two columns."""
 
 
 def columns_that_fit(formats: Mapping[str, tuple[str, str]]) -> list[TextColumn]:

@@ -18,7 +18,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
 from pymc_nnsteps.steps.target import log_density
 
 OUTSIDE = (ParameterValueError, IndexError, LinAlgError)
-"""What the evaluation of a log density may raise where there is none."""
+"""Exceptions from evaluating a log density at a point where it is undefined."""
 
 Array = NDArray[Any]
 Point = Mapping[str, Array]
@@ -52,7 +52,7 @@ class Target:
         return pymc_compile(self._inputs, outputs, on_unused_input="ignore", **c_by_default(None))
 
     def log_density(self, point: Point) -> float:
-        """Minus infinity where there is none."""
+        """Log density; minus infinity where it is undefined."""
         return self._evaluated(self._density, point)
 
     def _evaluated(self, density: Any, point: Point) -> float:
@@ -63,7 +63,7 @@ class Target:
         return -np.inf if np.isnan(value) else float(value)
 
     def slopes(self, point: Point) -> tuple[float, dict[str, Array]]:
-        """The log density, and its slope by each variable that it has one by."""
+        """Log density and its gradients with respect to the differentiable variables."""
         try:
             value, *slopes = self._slopes(*(point[name] for name in self._names))
         except OUTSIDE:

@@ -36,22 +36,22 @@ from pymc_nnsteps.steps.identities import (
 from pymc_nnsteps.steps.slopes import Array, Target
 
 DOUBTFUL, WRONG = 0.05, 1e-4
-"""Probabilities with which a right chain gets another stretch, and is called wrong."""
+"""Probabilities that a correct chain gets another stretch, and that it is rejected."""
 
 STRETCHES = (1, 2, 4)
-"""Lengths, in units of the first."""
+"""Lengths of the stretches, in units of the first."""
 
 PILOT, DRAWS = 200, 1000
-"""Sweeps of the first part; draws that are looked at unless the number of sweeps is given."""
+"""Sweeps of the pilot; default number of draws that identities are evaluated on."""
 
 ENTRIES = 4
-"""Entries of each variable that are moved in each draw."""
+"""Number of entries of each variable that are moved in each draw."""
 
 SHORT_MOVE = 0.2
-"""Length of the lines on which jumps are looked for, in units of a variable's reach."""
+"""Length of the lines searched for jumps, in units of a variable's reach."""
 
 LOOKS = 50
-"""Draws of the first part at which jumps are looked for along every variable."""
+"""Number of pilot draws at which every variable is searched for jumps."""
 
 Row = tuple[str, str, float]
 
@@ -67,7 +67,7 @@ class Stationarity:
     n_tests : int
         Number of z-scores.
     draws, thinning : int
-        Draws that were looked at, and of how many sweeps each is one.
+        Number of draws, and of sweeps per draw.
     """
 
     rows: tuple[Row, ...]
@@ -77,7 +77,7 @@ class Stationarity:
 
     @property
     def limit(self) -> float:
-        """What the size of a z-score of a right chain stays below."""
+        """Limit on the absolute z-scores of a correct chain."""
         return limit(self.n_tests, WRONG)
 
     def beyond(self, level: float) -> list[Row]:
@@ -155,7 +155,7 @@ def _drawn_by(model: pm.Model, step: Step, name: str) -> str:
 
 @dataclass
 class _Chain:
-    """A chain that goes on."""
+    """A chain that can be continued."""
 
     step: Step
     point: PointType
@@ -205,7 +205,7 @@ class _Chain:
         return level, slopes
 
     def outside(self, point: PointType) -> AssertionError:
-        """Say that a point is where the model has no density."""
+        """Error for a point where the model has no density."""
         model = self.target.model
         names = self.target.without_density(point)
         drawn = [f"{n} ({_drawn_by(model, self.step, n)})" for n in names]
@@ -214,16 +214,16 @@ class _Chain:
 
 @dataclass(frozen=True)
 class _Pilot:
-    """What the first part of a chain says, by the names of values.
+    """Scales and thinning found in the pilot of a chain, by names of values.
 
     Attributes
     ----------
     scales : dict
-        Of each variable that is not empty.
+        Scales of each variable that is not empty.
     smooth : dict
-        The same of those along which the log density has slopes, and has not been seen to jump.
+        Scales of the variables along which the log density is differentiable without a jump found.
     axes : Axes or None
-        Of these together.
+        Principal axes of the smooth variables together.
     thinning : int
     """
 

@@ -1,4 +1,4 @@
-"""What a step method of this package is: PyMC's, with errors that say what to do."""
+"""Base class of the step methods: PyMC's, with error messages that say what to do."""
 
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ class Step(BlockedStep):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Check what PyMC would meet with a message of its own."""
+        """Check arguments before PyMC raises a less helpful error."""
         kwargs["model"] = model_or_context(kwargs.get("model"))
         given = args[0] if args else kwargs.get("vars")
         if isinstance(given, list | tuple) and not given:

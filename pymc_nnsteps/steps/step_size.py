@@ -53,7 +53,7 @@ class DualAveraging:
         return self.start + self.average_shift
 
     def update(self, acceptance: float) -> "DualAveraging":
-        """Take account of a proposal that was accepted with this probability."""
+        """Update the state with the acceptance probability of a proposal."""
         count = self.count + 1
         weight = 1 / (count + STEPS_TO_SETTLE)
         error = (1 - weight) * self.error + weight * (self.target - acceptance)

@@ -44,7 +44,7 @@ class Sweep:
     n_tuned : int
         Number of parameters that are adapted.
     waits : list of bool, length n_tuned
-        Whether what each is for begins only when the chain has come near the posterior.
+        Whether the move of each parameter starts only after the warm-up.
     compiled : Compiled
     """
 
@@ -136,11 +136,11 @@ class Chained:
     current : dict
         From random variable to its value after the draws.
     drawn : dict
-        Those of it that are drawn.
+        The entries of ``current`` that are drawn.
     acceptances : list of Variable
         Mean probabilities of acceptance of the moves that are adapted.
     given : list of set of TensorVariable
-        What each draw conditions on.
+        Variables that each draw conditions on.
     """
 
     rng: Variable

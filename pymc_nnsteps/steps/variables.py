@@ -13,7 +13,7 @@ from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import typed_like
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
-"""What a step method takes as its variables; None leaves the choice to it."""
+"""Type of the ``vars`` argument of a step method; None leaves the choice to the step."""
 
 
 def chosen(
@@ -69,7 +69,7 @@ def require_continuous(rvs: Sequence[TensorVariable], step: str) -> None:
     Raises
     ------
     ValueError
-        Naming those that are discrete.
+        If a variable is discrete; the message names it.
     """
     discrete = [describe(rv) for rv in rvs if not rv.dtype.startswith("float")]
     if discrete:

@@ -91,8 +91,8 @@ def verify(
     step, initvals
         As for ``pm.sample``; for sweeps only.
     rtol : float, optional
-        What of a difference of log densities may be lost to rounding: 1e-7, or for models in single
-        precision 1e-3.
+        Relative rounding error allowed in a difference of log densities: 1e-7 by default, 1e-3 for
+        models in single precision.
     random_seed : int, optional
 
     Returns

@@ -1,4 +1,4 @@
-"""Wide networks: what is drawn from its prior there, and what PCNL moves.
+"""Wide networks: variables drawn from their prior, and weights moved by PCNL.
 
 In a network whose readout is whitened by the data (:mod:`~pymc_nnsteps.models.parts.readout`) the
 posterior of the hidden weights tends to their Gaussian prior as the width grows, and standard
@@ -24,7 +24,7 @@ WIDE_REASON = (
     f"hidden weights of a network with {WIDE} readout columns or more, so that their posterior is "
     "near their Gaussian prior, which PCNL leaves as it is"
 )
-"""What :func:`~pymc_nnsteps.explain` says."""
+"""Reason shown by :func:`~pymc_nnsteps.explain`."""
 
 
 @dataclass(frozen=True)

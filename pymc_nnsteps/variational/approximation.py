@@ -306,13 +306,13 @@ class Ensemble:
         ]
 
     def draw_evenly(self, draws: int, rng: np.random.Generator) -> list[LayerDraws]:
-        """As many draws of each member, one member after the other."""
+        """Equally many draws of each member, one member after the other."""
         drawn = [member.draw(draws, rng) for member in self.members]
         order = np.arange(draws * len(drawn))
         return [_joined(parts, order) for parts in zip(*drawn, strict=True)]
 
     def counts(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """How many of the draws are of each member."""
+        """Number of draws of each member."""
         return rng.multinomial(draws, self.weights)
 
 

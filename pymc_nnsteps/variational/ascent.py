@@ -21,7 +21,7 @@ __all__ = ["Batch", "Fitted", "Report", "Schedule", "ascend", "ascend_by_batches
 Numbers = NDArray[np.float64]
 Batch = tuple[Numbers, Numbers]
 Report = Callable[[float], None]
-"""Is told the evidence after each sweep."""
+"""Callback that receives the evidence after each sweep."""
 
 STEADY = 3
 """Consecutive small changes after which a fit ends."""
@@ -32,12 +32,12 @@ LOCAL_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a fit goes on.
+    """Number of sweeps and step sizes of a fit.
 
     Attributes
     ----------
     sweeps : int
-        Most sweeps, or batches.
+        Maximal number of sweeps, or batches.
     tolerance : float
         Relative change of the evidence that counts as none.
     em : bool
@@ -60,7 +60,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit has found.
+    """Result of a fit.
 
     Attributes
     ----------

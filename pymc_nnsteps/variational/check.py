@@ -96,7 +96,7 @@ def _log_density(reading: Reading, point: Point) -> float:
 def _activations(
     reading: Reading, names: LayerNames, point: Point, z: Numbers, noise: Numbers, total: float
 ) -> tuple[Numbers, float]:
-    """What follows a linear map, and the log density with that of it."""
+    """Activations after a linear map, and the log density with theirs added."""
     if names.gamma is None or names.a is None:
         return reading.targets, total + _normal(reading.targets, z, noise)
     gates, a, logit = point[names.gamma], point[names.a], z / reading.network.temperature

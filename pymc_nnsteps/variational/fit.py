@@ -45,7 +45,7 @@ __all__ = ["draws_to_start_from", "fit"]
 
 Method = Literal["cavi", "svi"]
 SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
-"""Of the fits that chains begin with: their number, sweeps of each, and draws from each."""
+"""Number of short fits that chains start from, sweeps of each, and draws from each."""
 
 PAIRS = "batches must give pairs of inputs and targets"
 
@@ -76,7 +76,7 @@ def fit(
     r"""Approximate the posterior of a bow-tie network by coordinate ascent.
 
     The approximation is the best one among products of laws of the activations of each row, gates,
-    weights of each layer, noise variances and scales, each of which turns out to be of a known
+    weights of each layer, noise variances and scales. Each of them turns out to be of a known
     family. It takes seconds where sampling takes minutes. Which optimum is found depends on the
     start; its spread is that of one mode, so that intervals of weights are too short, while those
     of predictions are mostly made by the noise.

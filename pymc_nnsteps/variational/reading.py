@@ -389,7 +389,7 @@ def _operands(expression: TensorVariable, op: type) -> list[TensorVariable] | No
 
 
 def _broadcast(expression: TensorVariable) -> TensorVariable:
-    """What an expression repeats along new leading axes."""
+    """Expression without the leading axes that it is repeated along."""
     expression = unwrapped(expression)
     node = expression.owner
     if node is not None and isinstance(node.op, DimShuffle):

@@ -1,4 +1,4 @@
-r"""What is particular to each row of the data: its activations, gates and Polya-Gamma variables.
+r"""Local variables of each row of the data: activations, gates and Polya-Gamma variables.
 
 Given the laws of weights and noise these are updated row by row, and what the weights need to
 know of the rows are sums over these, :class:`Statistics`. With :math:`\rho = E[\gamma]`,
@@ -468,7 +468,7 @@ def _outer(x: Numbers, cov: Numbers | None) -> Numbers:
 
 
 def _weights(layer: Layer) -> Numbers:
-    """What :func:`_outer` is to be multiplied with to give second moments of ``z``."""
+    """Factors of :func:`_outer` that give second moments of ``z``."""
     rows, columns = np.triu_indices(layer.mean.shape[1])
     factor = np.where(rows == columns, 1.0, 2.0)
     weights: Numbers = factor * layer.second[:, rows, columns]

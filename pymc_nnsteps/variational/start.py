@@ -1,4 +1,4 @@
-r"""Where a fit begins: units that bend within the data, and outputs fitted by ridge regression.
+r"""Starting point of a fit: units that bend within the data, outputs from ridge regression.
 
 The optimum that is found depends on the start: gates soon are nearly certain, and stay so.
 """
@@ -23,10 +23,10 @@ VARIANCE = 0.01
 """Variance of the weights at the start."""
 
 MARGIN = 0.05
-"""How far beyond the range of the data a unit may bend, as a share of that range."""
+"""Margin around the range of the data for bends of units, as a share of that range."""
 
 PENALTIES = np.logspace(-3, 3, 13)
-"""Of the ridge regression, per mean square of an activation and row, to choose from."""
+"""Candidate ridge penalties, per mean square of an activation and row."""
 
 
 def start_layers(

@@ -163,7 +163,7 @@ def em_step(network: Network, layers: Sequence[Layer]) -> Network:
     Raises
     ------
     NotConjugate
-        If the scales have no law in common of which the maximum is known.
+        If the scales have no common law with a known maximum.
     """
     prior = shared_law(network)
     laws = [layer.tau for layer in layers if layer.tau is not None]
