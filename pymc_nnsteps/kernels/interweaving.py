@@ -1,16 +1,8 @@
-r"""Rows of weights moved together with their pre-activations, by Metropolis-Hastings.
+"""Rows of weights moved together with their pre-activations, by Metropolis-Hastings.
 
 :mod:`pymc_nnsteps.joint.interweaving` derives the move.
 
-Common notation: a *response* is seen through a *design* ``C`` with *weights*,
-:math:`y \sim N(C v, \text{diag}(w)^{-1})`. If :math:`v \sim N(u, \Sigma)` with a diagonal
-:math:`\Sigma` is integrated out, then :math:`y \sim N(C u, V)` with
-
-.. math:: V = \text{diag}(w)^{-1} + C \Sigma C^T = U^T U,
-
-and the log density of y is, in u, :math:`u^T B^T e - \tfrac12 |B u|^2` with the *whitened* design
-:math:`B = U^{-T} C` and response :math:`e = U^{-T} y`. No large matrices are subtracted (in the
-notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`).
+The notation, *whitened* designs among it, is that of :mod:`.collapse`.
 """
 
 import math
