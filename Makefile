@@ -20,17 +20,18 @@ PYTEST := $(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --d
 
 # Modules that take seconds and see most of what breaks.
 QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
-	tests/conditionals/test_recognition.py \
+	tests/laws/test_recognition.py \
 	tests/diagnostics/test_blocks.py \
 	tests/runs/test_experiments.py \
 	tests/sharded/test_rounds.py \
 	tests/distributions/test_bessel.py \
+	tests/gaussian \
 	tests/graphs \
 	tests/lab/test_merging.py \
-	tests/joint/test_plan.py tests/joint/test_scan.py \
+	tests/moves/test_plan.py tests/moves/test_scan.py \
 	tests/kernels/test_compiling.py tests/kernels/test_error_functions.py \
 	tests/models/test_intermediate_noise.py tests/models/test_priors.py \
-	tests/prediction/test_forward.py \
+	tests/network tests/prediction/test_forward.py \
 	tests/random/test_truncated_normal.py \
 	tests/rejection/test_envelope.py \
 	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py \

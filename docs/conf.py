@@ -13,6 +13,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 import pymc_nnsteps
+from pymc_nnsteps.laws.table import as_markdown
 
 project = "pymc_nnsteps"
 author = "The pymc_nnsteps contributors"
@@ -29,7 +30,7 @@ extensions = [
     "sphinx_design",
     "sphinx-mathjax-offline",  # formulas without a network
 ]
-exclude_patterns = ["_build", "paper"]
+exclude_patterns = ["_build", "_laws.md", "paper"]
 templates_path = ["_templates"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -37,6 +38,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "auto"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_output_stderr = "remove"  # such as the time that a first compilation takes
 nb_execution_excludepatterns = ["notebooks/*"]  # their outputs are stored with them
 
 autosummary_generate = True
@@ -58,8 +60,11 @@ SINGLE_PAGES = (
     "gallery",
     "notebooks/*",  # code needs the width
     "which_sampler",
+    "tabular",
     "design",
+    "laws",
     "benchmarks",
+    "reproduced",
     "changelog",
 )
 html_sidebars: dict[str, list[str]] = {page: [] for page in SINGLE_PAGES}
@@ -90,6 +95,7 @@ def bring_notebooks() -> None:
 
 
 bring_notebooks()
+(Path(__file__).parent / "_laws.md").write_text(as_markdown(), encoding="utf-8")
 
 # Pages run in kernels, which show figures by this backend alone.
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"

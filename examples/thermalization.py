@@ -7,6 +7,10 @@ known. A chain from there is in equilibrium; others have arrived when they canno
 
     python examples/thermalization.py            # reduced: ten minutes on two cores
     python examples/thermalization.py --full     # the paper's sizes: days
+    python examples/thermalization.py --full --figures 1 --share 0.1
+
+The third makes figures 1 and 3 at the paper's sizes from a tenth of the sweeps, in a quarter of an
+hour; ``docs/reproduced.md`` shows what came of it.
 
 What is done is kept in the output folder: a run that was interrupted goes on from there
 (``nns.experiments``). Chains run beside each other on a local Dask cluster.
@@ -107,15 +111,16 @@ FIGURE_2 = [
     *(Job(CLASSICAL, sampler, NOISY) for sampler in ("Gibbs", "Gibbs, interwoven")),
     *(Job(CLASSICAL, sampler, CLASSICAL) for sampler in ("NUTS", "MALA")),
 ]
+FIGURES = {1: [FIGURE_1], 2: FIGURE_2}
 
 
 def main() -> None:
     arguments = parse_arguments()
     folder: Path = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
-    setting = FULL if arguments.full else REDUCED
+    setting = shortened(FULL if arguments.full else REDUCED, arguments.share)
     os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started below
-    jobs = [FIGURE_1, *FIGURE_2]
+    jobs = [job for figure in arguments.figures for job in FIGURES[figure]]
     with Client(n_workers=arguments.processes, threads_per_worker=1) as client:
         nns.experiments(
             partial(work, setting, folder),
@@ -126,13 +131,24 @@ def main() -> None:
     runs = {job: pickle.loads(result_file(job, folder).read_bytes()) for job in jobs}
     for job, found in runs.items():
         print(f"\n{job.name}\n{found}")
-    report(runs, setting, folder)
+    pd.concat({job.name: run.table for job, run in runs.items()}, names=["run"]).to_csv(
+        folder / "merging.csv"
+    )
+    if FIGURE_1 in runs:
+        report_first(runs[FIGURE_1], setting, folder)
+    if set(FIGURE_2) <= set(runs):
+        report_second(runs, folder)
     print(f"\nfigures and tables are in {folder}")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--full", action="store_true", help="the paper's sizes, which take days")
+    parser.add_argument(
+        "--figures", type=int, nargs="+", choices=list(FIGURES), default=list(FIGURES),
+        help="1 is also for figure 3",
+    )  # fmt: skip
+    parser.add_argument("--share", type=float, default=1, help="of the sweeps of each chain")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, help="folder; beside this script if not given")
     arguments = parser.parse_args()
@@ -140,6 +156,12 @@ def parse_arguments() -> argparse.Namespace:
         name = "thermalization_full" if arguments.full else "thermalization"
         arguments.output = Path(__file__).resolve().with_name(name)
     return arguments
+
+
+def shortened(setting: Setting, share: float) -> Setting:
+    """The same with a share of the sweeps."""
+    budgets = {name: round(share * calls) for name, calls in setting.budgets.items()}
+    return replace(setting, sweeps=round(share * setting.sweeps), budgets=budgets)
 
 
 def laboratory(data: str, setting: Setting) -> tuple[Any, np.ndarray]:
@@ -225,25 +247,26 @@ def without_noise(lab: Any, X: np.ndarray) -> dict[str, np.ndarray]:
     return {name: values[name] for name in lab.model.initial_point()}
 
 
-def report(runs: dict[Job, Any], setting: Setting, folder: Path) -> None:
-    """Write the tables and draw the figures."""
-    merged = {job.name: run.table for job, run in runs.items()}
-    pd.concat(merged, names=["run"]).to_csv(folder / "merging.csv")
-    first = runs[FIGURE_1]
+def report_first(first: Any, setting: Setting, folder: Path) -> None:
+    """Write the tables and draw figures 1 and 3."""
     shown = first.records[["seconds", "test error", "score"]]
     shown.to_dataframe().to_csv(folder / "records1.csv")
-    others = {job.name: runs[job].records.to_dataframe() for job in FIGURE_2}
-    pd.concat(others, names=["run"]).to_csv(folder / "records2.csv")
     rhat = rhat_of(first, setting)
     table = rhat["quantiles"].to_pandas().T.add_prefix("quantile ")
     table.assign(mean=rhat["mean"]).rename_axis("sweep").to_csv(folder / "rhat.csv")
     figure_1(first, rhat).savefig(folder / "figure1.png", dpi=150)
-    figure_2(runs).savefig(folder / "figure2.png", dpi=150)
     plot = nns.plot_rhat_over_time(rhat)
     axes = plot.get_target("rhat", {})
     axes.set(xlabel="sweep", xscale="log")
     axes.axhline(1, color="black", lw=0.8)
     plot.savefig(folder / "figure3.png", dpi=150)
+
+
+def report_second(runs: dict[Job, Any], folder: Path) -> None:
+    """Write the table and draw figure 2."""
+    others = {job.name: runs[job].records.to_dataframe() for job in FIGURE_2}
+    pd.concat(others, names=["run"]).to_csv(folder / "records2.csv")
+    figure_2(runs).savefig(folder / "figure2.png", dpi=150)
 
 
 def rhat_of(run: Any, setting: Setting) -> xr.Dataset:

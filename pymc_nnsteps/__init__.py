@@ -23,6 +23,7 @@ from pymc_nnsteps.lab import plot_thermalization, score_statistic, teacher_stude
 from pymc_nnsteps.models import (
     Conv2D,
     Prior,
+    Shrinkage,
     blocks,
     bow_tie,
     hierarchical_mlp,
@@ -60,6 +61,7 @@ __all__ = [
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",
+    "Shrinkage",
     "blocks",
     "bow_tie",
     "diagnose",

@@ -99,9 +99,21 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     ValueError
         If it is not, with the list of choices.
     """
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         known = ", ".join(f'"{choice}"' for choice in choices)
         raise ValueError(f"{name} must be one of {known}; got {value!r}.")
+
+
+def require_bool(name: str, value: object) -> None:
+    """Check that an argument is True or False.
+
+    Raises
+    ------
+    ValueError
+        If it is not, with the argument's name.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; got {value!r}.")
 
 
 def require_bool_or_auto(name: str, value: object) -> None:
@@ -112,5 +124,5 @@ def require_bool_or_auto(name: str, value: object) -> None:
     ValueError
         If it is not, with the argument's name.
     """
-    if not isinstance(value, bool) and value != "auto":
+    if not isinstance(value, bool) and not (isinstance(value, str) and value == "auto"):
         raise ValueError(f'{name} must be True, False or "auto"; got {value!r}.')

@@ -4,7 +4,7 @@ scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import cloudpickle
 import numpy as np
@@ -54,8 +54,8 @@ class _Network(BaseEstimator):
         *,
         hidden: Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
-        draws: int = 500,
-        tune: int = 500,
+        draws: int = 200,
+        tune: int = 200,
         chains: int = 4,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -143,11 +143,15 @@ class NetworkRegressor(RegressorMixin, _Network):
         :func:`~pymc_nnsteps.bow_tie` or :func:`~pymc_nnsteps.intermediate_noise_mlp`.
     hidden : sequence of int, optional
         Widths of the hidden layers; the builder's default if not given.
+    sigma : float or "network", optional
+        ``"network"``: the noise varies with the inputs. A number: its standard deviation, that of
+        standardised targets. It is learnt if not given.
     options : mapping of str, optional
         Further arguments of the builder, such as ``{"activation": "relu"}``. Scales among them
         are those of standardised data.
     draws, tune, chains : int
-        As of ``pm.sample``.
+        As of ``pm.sample``. The defaults are for the hierarchical network; Gibbs sweeps of the
+        others are cheaper, and more of them are needed.
     n_jobs : int, optional
         Chains that run at the same time: one if not given, as many as there are processors for -1.
     random_state : int, RandomState or None
@@ -186,6 +190,33 @@ class NetworkRegressor(RegressorMixin, _Network):
     ['W1', 'W2', 'b1', 'b2', 'noise_X2', 'noise_Z2', 'noise_y']
     """
 
+    def __init__(
+        self,
+        network: str = "hierarchical",
+        *,
+        hidden: Sequence[int] | None = None,
+        sigma: float | Literal["network"] | None = None,
+        options: Mapping[str, Any] | None = None,
+        draws: int = 500,
+        tune: int = 500,
+        chains: int = 4,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            network,
+            hidden=hidden,
+            options=options,
+            draws=draws,
+            tune=tune,
+            chains=chains,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.sigma = sigma
+
     def fit(self, X: ArrayLike | pd.DataFrame, y: ArrayLike | pd.Series | pd.DataFrame) -> Self:
         """Sample the posterior of the network.
 
@@ -207,11 +238,12 @@ class NetworkRegressor(RegressorMixin, _Network):
         self.target_scaler_ = StandardScaler().fit(columns)
         self._has_columns = targets.ndim == 2
         standardised = self.target_scaler_.transform(columns)
+        options = {} if self.sigma is None else {"sigma": self.sigma}
         if columns.shape[1] == 1:
-            return self._sample(rows, standardised[:, 0])
+            return self._sample(rows, standardised[:, 0], **options)
         if isinstance(y, pd.DataFrame):
-            return self._sample(rows, pd.DataFrame(standardised, columns=y.columns))
-        return self._sample(rows, standardised)
+            return self._sample(rows, pd.DataFrame(standardised, columns=y.columns), **options)
+        return self._sample(rows, standardised, **options)
 
     def predict(
         self, X: ArrayLike | pd.DataFrame, return_std: bool = False

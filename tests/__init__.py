@@ -9,12 +9,12 @@ helper                             what it is for
 ``modes``                          how to compile what is compared with
 ``notebooks``                      notebooks: run, with their solutions, and stored
 ``statistics``                     is a sample from the law it claims: moments, uniformity, chains
-``conditionals.graphs``            quick compilation, points, sweeps; the exact law of a draw
-``conditionals.exact_piecewise``   the same under a piecewise-linear activation
-``conditionals.programs``          random programs that state models, for the fuzzer
-``conditionals.fuzz``              random models: what is read is exact, or declined
-``joint.gated_layers``             layers of gates, and one without its activations
-``joint.planted``                  the kernel of gated rows, with errors in it
+``laws.graphs``            quick compilation, points, sweeps; the exact law of a draw
+``laws.exact_piecewise``   the same under a piecewise-linear activation
+``laws.programs``          random programs that state models, for the fuzzer
+``laws.fuzz``              random models: what is read is exact, or declined
+``moves.gated_layers``             layers of gates, and one without its activations
+``moves.planted``                  the kernel of gated rows, with errors in it
 ``steps.cases``                    each step on the models that exercise it: conformance
 ``steps.chains``                   a chain of a step, as an array
 ``steps.joint``                    Geweke's joint distribution test

@@ -21,11 +21,12 @@ METADATA = {
 SOLUTION = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 QUIET = """\
 %matplotlib inline
-import warnings
+import logging, warnings
+logging.getLogger("pymc.nnsteps").setLevel("WARNING")
 warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS installation")
 """
 """Run before each notebook: its figures belong to its output whatever ``MPLBACKEND`` says, and what
-PyTensor says of the machine does not."""
+PyTensor says of the machine, or this package of the time it compiles, does not."""
 
 
 def notebooks() -> list[Path]:

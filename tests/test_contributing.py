@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import densities, table
+from pymc_nnsteps.laws import densities, table
+from pymc_nnsteps.moves import contract
 from pymc_nnsteps.steps.compiled import Compiled
 from tests.pages import run, sections
 from tests.zoo import regression
@@ -18,13 +19,16 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 LAWS = tuple(table._TABLE)
+MOVES = tuple(contract._TABLE)
 
 
 def test_the_recipes_run_one_after_another(capsys, monkeypatch):
     monkeypatch.setattr(table, "_TABLE", [*LAWS])
+    monkeypatch.setattr(contract, "_TABLE", [*MOVES])
     monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
     found = sections(PAGE)
-    assert list(found) == ["Recipe: a law", "Recipe: a step", "Recipe: a builder"]
+    recipes = ["a law", "a joint move", "a step", "a builder"]
+    assert list(found) == [f"Recipe: {recipe}" for recipe in recipes]
     names = {}
     for blocks in found.values():
         run(PAGE, blocks, capsys, names)
@@ -43,6 +47,19 @@ def test_the_recipe_of_a_law_sees_a_planted_error(monkeypatch):
         monkeypatch.setattr(table, "_TABLE", [*LAWS])
         with pytest.raises(AssertionError, match="mu"):
             exec(code.replace(right, wrong), {"__name__": "recipe"})
+
+
+def test_the_recipe_of_a_move_sees_a_planted_error(monkeypatch):
+    """A factor, by the recipe's own check."""
+    monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
+    law, move = (sections(PAGE)[f"Recipe: {recipe}"] for recipe in ("a law", "a joint move"))
+    code = "\n".join(block.code for block in (law[0], *move)).replace("print(", "str(")
+    for right, wrong in [("1 / s_0**2 + ", ""), ("z / pt.sqrt(p)", "2 * z / pt.sqrt(p)")]:
+        assert right in code
+        monkeypatch.setattr(table, "_TABLE", [*LAWS])
+        monkeypatch.setattr(contract, "_TABLE", [*MOVES])
+        with pytest.raises(AssertionError, match="mu"):
+            exec(code.replace(right, wrong), {"__name__": "recipe", "nns": nns})
 
 
 def test_what_it_names_is_there():

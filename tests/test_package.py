@@ -22,6 +22,7 @@ NAMES = {
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",
+    "Shrinkage",
     "blocks",
     "bow_tie",
     "diagnose",
@@ -113,7 +114,17 @@ def test_import_is_silent():
     assert [line for line in done.stderr.splitlines() if "BLAS" not in line] == []
 
 
-LATE = ("matplotlib", "sklearn", "arviz_plots", "scipy.stats", "dask", "distributed", "zarr")
+LATE = (
+    "arviz_base",
+    "arviz_plots",
+    "dask",
+    "distributed",
+    "jax",
+    "matplotlib",
+    "scipy.stats",
+    "sklearn",
+    "zarr",
+)
 
 
 def test_import_of_plotting_and_examples():
@@ -142,9 +153,11 @@ def test_import_is_quick():
 ROOMS = (
     ("arguments", "activations", "tables", "graphs", "kernels"),
     ("random",),
-    ("distributions", "conditionals"),
+    ("distributions", "network"),
+    ("gaussian",),
+    ("laws",),
     ("variational",),
-    ("joint", "models", "prediction", "rejection"),
+    ("moves", "models", "prediction", "rejection"),
     ("steps",),
     ("runs",),
     ("diagnostics", "sharded", "sklearn"),

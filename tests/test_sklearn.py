@@ -61,6 +61,23 @@ def test_predictions_are_in_the_units_of_the_targets():
         np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_noise_that_varies_with_the_inputs():
+    """Constant noise, or noise of standardised targets that is not scaled."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, size=(300, 1))
+    y = 10 * X[:, 0] + 3 * np.exp(X[:, 0]) * rng.normal(size=300)
+    network = NetworkRegressor(
+        "intermediate_noise",
+        sigma="network",
+        options={"noise_network": {"hidden": (), "priors": {"io": 1}}},
+        **LINEAR | {"draws": 200, "tune": 200},
+    ).fit(X, y)
+    at = np.array([[-1.5], [0.0], [1.5]])
+    _, std = network.predict(at, return_std=True)
+    np.testing.assert_allclose(std, 3 * np.exp(at[:, 0]), rtol=0.25)
+
+
 def test_tables_pass_through_pipelines_and_grids():
     """Columns of text too, inside the context of another model, whose network stays its own."""
     rng = np.random.default_rng(1)

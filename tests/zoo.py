@@ -3,7 +3,7 @@
 A model that a second test module needs, or that a property of all models should be asked of, goes
 here: a function with a line that says what it alone brings along. Families of models that one
 subject needs many of stand beside its tests (priors in ``steps/gaussian.py``, layers of gates in
-``joint/gated_layers.py``, random ones in ``conditionals/programs.py``).
+``moves/gated_layers.py``, random ones in ``laws/programs.py``).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.initial_values import begin_at
-from tests.joint import gated_layers
+from tests.moves import gated_layers
 
 X = np.random.default_rng(1).normal(size=(12, 2))
 

@@ -19,7 +19,9 @@ def draw_graph(model: pm.Model, *, width: float = 7.0) -> None:
     """
     graph = ModelGraph(model)
     observed = {variable.name for variable in model.observed_RVs}
-    arrows = sorted((a, b) for b, a in graph.edges() if a not in observed)
+    # Graphviz has a meaning of its own for ":", for which PyMC writes "&" in edges.
+    edges = ((a.replace("&", ":"), b.replace("&", ":")) for b, a in graph.edges())
+    arrows = sorted(edge for edge in edges if edge[0] not in observed)
     names = [name for name in graph.vars_to_plot() if any(name in arrow for arrow in arrows)]
     columns = _columns(names, arrows)
     tallest = max(len(column) for column in columns)
@@ -75,7 +77,7 @@ def _box(axes: Axes, model: pm.Model, name: str, x: float, y: float) -> Annotati
     shape = variable.shape.eval()
     dims = model.named_vars_to_dims.get(name, [None] * len(shape))
     sizes = ", ".join(f"{dim or ''} {size}".strip() for dim, size in zip(dims, shape, strict=True))
-    bold = name.replace("_", r"\_")
+    bold = name.replace("_", r"\_").replace(":", "{:}")
     return axes.annotate(
         f"$\\bf{{{bold}}}$\n{law}\n{sizes}".rstrip(),
         (x, y),

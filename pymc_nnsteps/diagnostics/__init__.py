@@ -7,7 +7,7 @@ module              its subject
 ``blocks``          R-hat over time
 ``relevance``       how much each input matters, by the scales that were learnt
 ``plots``           plots of chains over networks
-``network``         a network as a graph
+``picture``         a network as a graph, with what draws each variable
 ``calibration``     whether predictions have the spread that they claim
 ``dependence``      plots of how a network depends on its inputs
 ``draws``           functions of a model's variables, at stored draws
@@ -21,7 +21,7 @@ from pymc_nnsteps.diagnostics.blocks import rhat_over_time
 from pymc_nnsteps.diagnostics.calibration import plot_calibration
 from pymc_nnsteps.diagnostics.convergence import diagnose
 from pymc_nnsteps.diagnostics.dependence import plot_partial_dependence
-from pymc_nnsteps.diagnostics.network import plot_network
+from pymc_nnsteps.diagnostics.picture import plot_network
 from pymc_nnsteps.diagnostics.plots import (
     plot_functions,
     plot_predictions,

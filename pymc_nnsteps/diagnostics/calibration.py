@@ -15,7 +15,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.prediction.forward import observed_of
+from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 
 Kind = Literal["pit", "coverage"]
@@ -87,7 +87,7 @@ def plot_calibration(
 
     require_choice("kind", kind, get_args(Kind))
     model = model_or_context(model)
-    observed = observed_of(model, input_container("X", model, inputs))
+    observed = response_of(model, input_container("X", model, inputs))
     if not observed.dtype.startswith("float"):
         raise ValueError(
             f"plot_calibration shows real targets; {observed.name} is {distribution(observed)}: "

@@ -21,6 +21,8 @@ module                its subject
 ``arrays``            operations on the axes of symbolic arrays
 ``monomial``          expressions that are powers of a variable
 ``piecewise_linear``  piecewise-linear form of an expression
+``rows``              expressions whose rows depend on their own row of the data alone
+``places``            axis of the rows in the result of each operation
 ====================  ==================================================================
 """
 

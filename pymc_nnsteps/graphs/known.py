@@ -76,7 +76,9 @@ def _is_stated_for(density: Callable[..., Any], kind: Any) -> bool:
     if not inspect.isfunction(density):
         return False
     method = inspect.getclosurevars(density).nonlocals.get("class_logp")
-    stated = density if method is None else inspect.unwrap(method)
+    stated = density if method is None else method
+    if isinstance(stated, staticmethod):
+        stated = stated.__func__
     if not inspect.isfunction(stated):
         return False
     author = str(stated.__globals__["__name__"])

@@ -20,6 +20,16 @@ def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
     return tuple(lengths)
 
 
+def length_of(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
+    """Length of an axis of any variable of a model, as far as its type or its dims tell."""
+    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
+    if variable.type.shape[axis] is not None or dims[axis] is None:
+        return variable.type.shape[axis]
+    length = model.dim_lengths[dims[axis]]
+    shared = isinstance(length, SharedVariable)
+    return int(length.get_value() if shared else length.eval())
+
+
 def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
     """Lengths of the axes of a random variable, where its type or its size states them."""
     size = size_of(rv)

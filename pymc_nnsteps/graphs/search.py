@@ -57,6 +57,14 @@ def unwrapped(expression: TensorVariable) -> TensorVariable:
     return expression
 
 
+def operands(expression: TensorVariable, op: type) -> list[TensorVariable] | None:
+    """Operands of an elementwise operation of a kind, if the expression is one."""
+    node = expression.owner
+    if node is None or not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, op):
+        return None
+    return [unwrapped(operand) for operand in node.inputs]
+
+
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
     """Distribution parameters of ``rv``; the inputs of an operation that does not name them.
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <tuple>
 #include <type_traits>
@@ -375,6 +376,12 @@ template <class A, class B> auto larger(A a, B b) {
 template <class A, class B> auto smaller(A a, B b) {
     typedef Common<A, B> T;
     return T(b) <= T(a) ? T(b) : T(a);
+}
+template <class T, class V> T with_bits_of(V x) {
+    static_assert(sizeof(T) == sizeof(V), "a view of a number has as many bits");
+    T y;
+    std::memcpy(&y, &x, sizeof(T));
+    return y;
 }
 template <class T> T square(T x) { return x * x; }
 static inline double hypot_of(double a, double b) { return std::hypot(a, b); }

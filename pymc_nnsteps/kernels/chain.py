@@ -1,4 +1,4 @@
-"""All layers of activations at once (:mod:`pymc_nnsteps.joint.chain`)."""
+"""All layers of activations at once (:mod:`pymc_nnsteps.moves.chain`)."""
 
 import numpy as np
 

@@ -22,7 +22,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.link.numba.linker import NumbaLinker
-from pytensor.raise_op import Assert
+from pytensor.link.vm import VMLinker
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Exp, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
 from pytensor.tensor.basic import (
@@ -42,7 +43,8 @@ from pytensor.tensor.subtensor import Subtensor
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.barrier import Barrier
 from pymc_nnsteps.kernels.elementwise import UseLoops
-from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.jit import Call, called, version
+from pymc_nnsteps.kernels.ops import UnlessLost
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 BEFORE_FUSION, LAST = 48, 200
@@ -83,11 +85,13 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both, and
     # NumPy's product finds out by itself that a matrix has one column.
     mode = options["mode"].excluding("gemm_optimizer", "local_gemm_to_gemv")
-    options["mode"] = mode.register(
+    mode = mode.register(
         (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
+        (KeepAside(), BEFORE_FUSION),
         (RunViewsInPython(), LAST),
         (UseLoops(), LAST + 1),
     )
+    options["mode"] = Mode(Machine(use_cloop=True), mode.provided_optimizer)
     return options
 
 
@@ -159,6 +163,10 @@ class InPython(Op):
     def make_node(self, *inputs: Variable) -> Apply:
         return self.in_place_of(self.op.make_node(*inputs))
 
+    def calls(self, node: Apply) -> Call | None:
+        """The kernel of ``op``, if it is one, and the types that it is called with."""
+        return called(self.op, node)
+
     def in_place_of(self, node: Apply) -> Apply:
         """The same as a node of ``op``."""
         return Apply(self, node.inputs, [output.type() for output in node.outputs])
@@ -182,9 +190,9 @@ class InPython(Op):
 VIEWS = (
     Alloc,
     AllocEmpty,
-    Assert,
     Barrier,
     CAReduce,
+    CheckAndRaise,
     DeepCopyOp,
     DimShuffle,
     Dot22,
@@ -206,6 +214,20 @@ def _is_slow_in_python(op: Op) -> bool:
     return isinstance(op, CAReduce) and getattr(op.scalar_op, "nfunc_spec", None) is None
 
 
+class KeepAside(GraphRewriter):
+    """Hide from PyTensor what is in graphs that most chains never evaluate.
+
+    It would rewrite and build them, which takes as long as a sweep's own graph.
+    """
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, UnlessLost):
+                copies = InPython(node.op).in_place_of(node).outputs
+                fgraph.replace_all_validate(list(zip(node.outputs, copies, strict=True)))
+
+
 class RunViewsInPython(GraphRewriter):
     """Replace the Ops of :data:`VIEWS` by ones without C code."""
 
@@ -218,6 +240,20 @@ class RunViewsInPython(GraphRewriter):
             for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
         ]
         fgraph.replace_all_validate(pairs)
+
+
+class Machine(VMLinker):
+    """PyTensor's machine in C, without C code for the copies of outputs, which come last."""
+
+    @override
+    def accept(self, fgraph: FunctionGraph, no_recycling: Any = None, profile: Any = None) -> Any:
+        copies: dict[Variable, Variable] = {}
+        for output in fgraph.outputs:
+            if output.owner is not None and isinstance(output.owner.op, DeepCopyOp):
+                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner).outputs
+        fgraph.replace_all(list(copies.items()))
+        fresh = [copies.get(variable, variable) for variable in no_recycling or ()]
+        return super().accept(fgraph, fresh, profile)
 
 
 def _erf(x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from pytensor.graph.utils import MethodNotDefined
 from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_nnsteps.kernels import native
+from pymc_nnsteps.kernels import jit, native
 
 TYPES = {
     "bool": "unsigned char",
@@ -36,7 +36,7 @@ TYPES = {
 }
 """C++ types of the entries of arrays."""
 
-PREAMBLE = "#include <cmath>\n#include <algorithm>\nusing namespace std;\n" + "".join(
+PREAMBLE = "#include <cmath>\n#include <algorithm>\n" + "".join(
     f"typedef {c} npy_{name};\n" for name, c in TYPES.items()
 )
 """What loops are preceded by: PyTensor's names of types."""
@@ -136,14 +136,15 @@ class Loop(Op):
     def make_node(self, *inputs: Variable) -> Apply:
         return Apply(self, list(inputs), [o.type() for o in self.op.make_node(*inputs).outputs])
 
-    def source(self) -> str:
+    def unit(self) -> native.Unit:
         """The unit of source code."""
         visible = 'extern "C" __attribute__((visibility("default")))'
-        return f"{visible} void unit_{self.name}{self.code}"
+        own = f"{visible} void unit_{self.name}{self.code}"
+        return native.Unit(PREAMBLE, f"namespace loops {{\nusing namespace std;\n{own}}}".__str__)
 
     def prepared(self, node: Apply) -> Any:
         """What ``loops.cpp`` is told of a node."""
-        build([self])
+        native.build({self.name: self.unit()})
         repeated = [
             sum(is_one << axis for axis, is_one in enumerate(v.type.broadcastable))
             for v in node.inputs
@@ -214,22 +215,20 @@ def loops() -> Any:
     return native.module(Path(__file__).with_name("loops.cpp"))
 
 
-def build(ops: Sequence[Loop]) -> None:
-    """Build the loops that are not there yet."""
-    units = {op.name: op.source for op in ops}
-    native.build(units, PREAMBLE)
-
-
 class UseLoops(GraphRewriter):
-    """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be, and build the loops."""
+    """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be.
+
+    Their loops are built together with all kernels that the graph is known to call.
+    """
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
-        ops = []
+        units: dict[str, native.Unit] = {}
         for node in fgraph.toposort():
             if type(node.op) is Elemwise and (code := code_of(node)) is not None:
                 op = Loop(node.op, code)
                 outputs = Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs
                 fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
-                ops.append(op)
-        build(ops)
+                units[op.name] = op.unit()
+            units |= jit.units_of(node)
+        native.build(units)

@@ -5,16 +5,10 @@ makes them work on a vector of numbers at once, at a fifth of the time and the s
 """
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from pymc_nnsteps.kernels.in_numba import inline, jit
+from pymc_nnsteps.kernels.jit import fused, inline
 
 SCALED_ERFC = (
     9.862533510345587e-10,
@@ -82,93 +76,79 @@ SMALLEST = -708.0
 ZERO_BEYOND = 26.6
 """Where ``erfc`` has underflown."""
 
-# A product and a sum may be fused: that is more accurate, and changes no order of operations.
-FUSED = ("contract",)
-fused = partial(jit, fastmath=set(FUSED))
-fused_inline = partial(inline, fastmath=set(FUSED))
 
-
-def _polynomial(coefficients: Sequence[float]) -> Any:
-    """A compiled polynomial, unrolled; the coefficient of the highest power comes first."""
-
-    @intrinsic
-    def value(context: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            [x] = arguments
-            first, *others = (ir.Constant(ir.DoubleType(), c) for c in coefficients)
-            p = first
-            for c in others:
-                p = builder.fadd(builder.fmul(p, x, flags=FUSED), c, flags=FUSED)
-            return p
-
-        return types.float64(types.float64), codegen
-
+@inline
+def scaled_erfc(t: float) -> float:
+    """Polynomial of :data:`SCALED_ERFC`."""
+    value = 0.0
+    for coefficient in SCALED_ERFC:
+        value = value * t + coefficient
     return value
 
 
-_scaled_erfc = _polynomial(SCALED_ERFC)
-_erf_over_x = _polynomial(ERF_OVER_X)
-_expm1_over_x = _polynomial(EXPM1_OVER_X)
+@inline
+def erf_over_x(square: float) -> float:
+    """Polynomial of :data:`ERF_OVER_X`."""
+    value = 0.0
+    for coefficient in ERF_OVER_X:
+        value = value * square + coefficient
+    return value
 
 
-def _reinterpretation(source: Any, target: Any, target_type: ir.Type) -> Any:
-    """A compiled function that reads the bits of one type as another."""
-
-    @intrinsic
-    def reinterpreted(context: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.bitcast(arguments[0], target_type)
-
-        return target(source), codegen
-
-    return reinterpreted
+@inline
+def expm1_over_x(x: float) -> float:
+    """Polynomial of :data:`EXPM1_OVER_X`."""
+    value = 0.0
+    for coefficient in EXPM1_OVER_X:
+        value = value * x + coefficient
+    return value
 
 
-_float_of_bits = _reinterpretation(types.int64, types.float64, ir.DoubleType())
-_bits_of_float = _reinterpretation(types.float64, types.int64, ir.IntType(64))
-
-
-@fused_inline
-def _exp_negative(y: float) -> float:
+@inline
+def exp_negative(y: float) -> float:
     """``exp(y)`` for ``y <= 0``."""
-    y = max(y, SMALLEST)
-    shifted = y * LOG2_E + ROUNDING
+    above = max(y, SMALLEST)
+    shifted = above * LOG2_E + ROUNDING
     n = shifted - ROUNDING
-    r = (y - n * LOG_2_HIGH) - n * LOG_2_LOW
-    return (1.0 + r * _expm1_over_x(r)) * _float_of_bits((_bits_of_float(shifted) + 1023) << 52)
+    r = (above - n * LOG_2_HIGH) - n * LOG_2_LOW
+    bits = (np.float64(shifted).view(np.int64) + 1023) << 52
+    return (1.0 + r * expm1_over_x(r)) * np.int64(bits).view(np.float64)
 
 
-@fused_inline
-def _erfc_positive(a: float) -> float:
+@inline
+def erfc_positive(a: float) -> float:
     """``erfc(a)`` for ``a >= 0``."""
-    a = min(a, ZERO_BEYOND)
-    t = (a - 3.0) / (a + 3.0)
-    tail = _exp_negative(-a * a) * _scaled_erfc(t) / (1.0 + 2.0 * a)
-    return tail if a < ZERO_BEYOND else 0.0
+    below = min(a, ZERO_BEYOND)
+    t = (below - 3.0) / (below + 3.0)
+    tail = exp_negative(-below * below) * scaled_erfc(t) / (1.0 + 2.0 * below)
+    return tail if below < ZERO_BEYOND else 0.0
 
 
 @fused
-def _erfc(x: np.ndarray, out: np.ndarray) -> None:
+def fill_erfc(x: np.ndarray, out: np.ndarray) -> None:
+    """Fill ``out`` by ``erfc`` of each number."""
     for i in range(x.size):
-        tail = _erfc_positive(abs(x[i]))
+        tail = erfc_positive(abs(x[i]))
         value = tail if x[i] >= 0.0 else 2.0 - tail
         out[i] = value if x[i] == x[i] else x[i]
 
 
 @fused
-def _erf(x: np.ndarray, out: np.ndarray) -> None:
+def fill_erf(x: np.ndarray, out: np.ndarray) -> None:
+    """Fill ``out`` by ``erf`` of each number."""
     for i in range(x.size):
         a = abs(x[i])
         small = min(a, 0.5)
-        value = 1.0 - _erfc_positive(a) if a > 0.5 else a * _erf_over_x(small * small)
-        out[i] = math.copysign(value, x[i]) if x[i] == x[i] else x[i]
+        far, near = 1.0 - erfc_positive(a), a * erf_over_x(small * small)
+        value = math.copysign(far if a > 0.5 else near, x[i])
+        out[i] = value if x[i] == x[i] else x[i]
 
 
 def erfc(x: np.ndarray) -> np.ndarray:
     """Complementary error function of an array of float64."""
     x = np.ascontiguousarray(x)
     out = np.empty_like(x)
-    _erfc(x.reshape(-1), out.reshape(-1))
+    fill_erfc(x.reshape(-1), out.reshape(-1))
     return out
 
 
@@ -176,5 +156,5 @@ def erf(x: np.ndarray) -> np.ndarray:
     """Error function of an array of float64."""
     x = np.ascontiguousarray(x)
     out = np.empty_like(x)
-    _erf(x.reshape(-1), out.reshape(-1))
+    fill_erf(x.reshape(-1), out.reshape(-1))
     return out

@@ -1,6 +1,6 @@
 """Rows of weights moved together with their pre-activations, by Metropolis-Hastings.
 
-:mod:`pymc_nnsteps.joint.interweaving` derives the move.
+:mod:`pymc_nnsteps.moves.interweaving` derives the move.
 
 The notation, *whitened* designs among it, is that of :mod:`.collapse`.
 """
@@ -297,7 +297,7 @@ def move_rows(
     precision of a proposal cannot be told from a singular one, on the way there or back, the row
     stays. What depends on a NaN becomes NaN.
 
-    In the letters of :mod:`pymc_nnsteps.joint.interweaving`, for a row and all samples:
+    In the letters of :mod:`pymc_nnsteps.moves.interweaving`, for a row and all samples:
 
     =========================  =====================================================
     name                       letter

@@ -1,6 +1,6 @@
 """Rows of weights moved together with their gates, by Metropolis-Hastings.
 
-:mod:`pymc_nnsteps.joint.interwoven_gates` derives the move.
+:mod:`pymc_nnsteps.moves.interwoven_gates` derives the move.
 """
 
 import math
@@ -120,7 +120,7 @@ def move_gated_rows(
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
     precision of a proposal cannot be told from a singular one, and NaNs spread.
 
-    In the letters of :mod:`pymc_nnsteps.joint.interwoven_gates`, for a row and all samples:
+    In the letters of :mod:`pymc_nnsteps.moves.interwoven_gates`, for a row and all samples:
 
     =============================  =====================================================
     name                           letter

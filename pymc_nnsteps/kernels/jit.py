@@ -7,12 +7,16 @@ compiler. Both do the same arithmetic in the same order.
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytensor
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.type import TensorType
 
 from pymc_nnsteps.kernels import native, translation
 
@@ -33,13 +37,19 @@ class Kernel:
     function : callable
     is_inline : bool
         Whether it becomes a part of each kernel that calls it.
+    is_fused : bool
+        Whether a product and a sum may be one operation: that is faster and more accurate, and
+        other digits than Numba's.
     """
 
-    def __init__(self, function: Callable[..., Any], *, is_inline: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, is_inline: bool = False, is_fused: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
         self.__name__ = function.__name__
         self._function = function
         self.is_inline = is_inline
+        self._flags = native.FUSED if is_fused else ()
         self._ready: dict[str, int] = {}
         self.types, self.address = "", 0
 
@@ -63,12 +73,19 @@ class Kernel:
     def _prepare(self, types: str) -> None:
         """Look up what is to be called for these types, or build it."""
         if types not in self._ready:
-            name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
-            native.build({name: functools.partial(self._unit, name, types)}, HERE / "arrays.hpp")
+            unit = self.unit(types)
+            native.build(unit)
+            [name] = unit
             self._ready[types] = native.function(name)
         self.types, self.address = types, self._ready[types]
 
-    def _unit(self, name: str, types: str) -> str:
+    def unit(self, types: str) -> dict[str, native.Unit]:
+        """What is built for arguments of these types, by its name."""
+        name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
+        source = functools.partial(self._source, name, types)
+        return {name: native.Unit(HERE / "arrays.hpp", source, self._flags)}
+
+    def _source(self, name: str, types: str) -> str:
         given, names = self._function.__annotations__, self._function.__code__.co_varnames
         arguments = []
         for k, (letter, n_axes) in enumerate(zip(types[::2], types[1::2], strict=True)):
@@ -93,10 +110,39 @@ class Kernel:
         )
 
 
+Call = tuple[Kernel, str | None]
+"""A kernel and the types of its arguments."""
+
+
 def _type(argument: Any) -> str:
     if isinstance(argument, np.ndarray):
         return f"{LETTERS[argument.dtype.name]}{argument.ndim}"
     return "g0" if isinstance(argument, np.random.Generator) else "n0"
+
+
+def types_of(variables: Iterable[Variable]) -> str | None:
+    """Types of the arrays and generators that variables stand for; None if one is of no kernel."""
+    types = ""
+    for variable in variables:
+        if isinstance(variable.type, RandomGeneratorType):
+            types += "g0"
+        elif isinstance(variable.type, TensorType) and variable.type.dtype in LETTERS:
+            types += f"{LETTERS[variable.type.dtype]}{variable.type.ndim}"
+        else:
+            return None
+    return types
+
+
+def called(op: Op, node: Apply) -> Call | None:
+    """The kernel that an Op calls for a node, which its method ``calls`` tells."""
+    found: Call | None = getattr(op, "calls", lambda node: None)(node)
+    return found
+
+
+def units_of(node: Apply) -> dict[str, native.Unit]:
+    """What is built for the kernel that a node calls, if it is one and the types are known."""
+    call = called(node.op, node)
+    return {} if call is None or call[1] is None else call[0].unit(call[1])
 
 
 def _writeable(argument: Any) -> Any:
@@ -122,6 +168,11 @@ def digest() -> str:
 def jit(function: Callable[..., Any]) -> Any:
     """A kernel."""
     return Kernel(function)
+
+
+def fused(function: Callable[..., Any]) -> Any:
+    """A kernel in which a product and a sum may be one operation."""
+    return Kernel(function, is_fused=True)
 
 
 def inline(function: Callable[..., Any]) -> Any:

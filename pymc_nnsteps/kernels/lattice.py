@@ -1,4 +1,4 @@
-"""The choice of a point of a lattice (:mod:`pymc_nnsteps.joint.lattice`)."""
+"""The choice of a point of a lattice (:mod:`pymc_nnsteps.moves.lattice`)."""
 
 import math
 

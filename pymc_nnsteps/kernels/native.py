@@ -17,23 +17,36 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from pytensor import config
 from pytensor.compile.compilelock import lock_ctx
 
-FLAGS: tuple[str, ...] = ("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-w")
-FLAGS += ("-fexceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-"""Of the compiler, beside those for the processor."""
+FLAGS: tuple[str, ...] = ("-O2", "-ftree-vectorize", "-std=c++17", "-fPIC", "-w")
+FLAGS += ("-fvisibility=hidden", "-fexceptions", "-fno-math-errno", "-fno-trapping-math")
+FLAGS += ("-ffp-contract=off",)
+"""Of the compiler, beside those for the processor; -O3 takes twice as long for as fast a sweep."""
+
+OF_GCC = ("-fvect-cost-model=dynamic",)
+"""Of GCC, which at -O2 makes few loops work on several numbers at a time."""
+
+FUSED = ("-O3", "-ffp-contract=fast", "-funroll-loops")
+"""Of functions of numbers that the processor does several of at a time."""
 
 PATIENCE = 2.0
 """Seconds of waiting for the compiler that nobody is told of."""
+
+SECONDS = 10
+"""What a first sampler takes the compiler, with some room for a busy machine."""
 
 _LOGGER = logging.getLogger("pymc.nnsteps")
 
@@ -62,11 +75,16 @@ def _temporary() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
 
+def _flags() -> tuple[str, ...]:
+    is_gcc = "clang" not in config.cxx and sys.platform != "darwin"
+    return (*FLAGS, *OF_GCC) if is_gcc else FLAGS
+
+
 @functools.cache
 def _machine() -> str:
     """What machine code depends on beside its source."""
     features = np.show_config(mode="dicts")["SIMD Extensions"]
-    return repr((config.cxx, FLAGS, np.__version__, sys.version, features))
+    return repr((config.cxx, _flags(), np.__version__, sys.version, features))
 
 
 def digest(source: str) -> str:
@@ -78,37 +96,71 @@ def _path(name: str) -> Path:
     return directory() / f"{name}.so"
 
 
-def build(units: Mapping[str, Callable[[], str]], header: str | Path = "") -> None:
-    """Build those of several units, under their names, whose machine code is not there yet.
-
-    They become one file, which begins with the header and has the name of each.
+class Unit(NamedTuple):
+    """A unit of code.
 
     Parameters
     ----------
-    units : mapping from name to function without arguments
-        That gives the source.
     header : str or Path
-        Text, or a file of it.
+        Text that precedes it, or a file of it.
+    source : function without arguments
+        Gives the unit's own text.
+    flags : tuple of str
+        Of the compiler, beside :data:`FLAGS`.
+    """
+
+    header: str | Path
+    source: Callable[[], str]
+    flags: tuple[str, ...] = ()
+
+
+def build(units: Mapping[str, Unit]) -> None:
+    """Build those of several units, under their names, whose machine code is not there yet.
+
+    Those of the same flags become one file, which begins with their headers and has the name of
+    each.
     """
     if all(_path(name).exists() for name in units):
         return
     with lock_ctx(directory()):
-        missing = {name: unit for name, unit in units.items() if not _path(name).exists()}
-        if missing:
-            text = header.read_text() if isinstance(header, Path) else header
-            sources = [text, *(unit() for unit in missing.values())]
-            _compile("\n".join(sources), [_path(name) for name in missing])
+        for flags in {unit.flags for unit in units.values()}:
+            same = {name: unit for name, unit in units.items() if unit.flags == flags}
+            missing = {name: unit for name, unit in same.items() if not _path(name).exists()}
+            if not missing:
+                continue
+            headers = dict.fromkeys(unit.header for unit in missing.values())
+            texts = [h.read_text() if isinstance(h, Path) else h for h in headers]
+            texts += [unit.source() for unit in missing.values()]
+            _compile("\n".join(texts), [_path(name) for name in missing], flags)
 
 
 @dataclass
 class Waiting:
-    """How long this process has waited for the compiler, and whether it has said so."""
+    """How long this process has waited for the compiler, and what has been announced."""
 
     seconds: float = 0.0
-    is_told: bool = False
+    told: set[str] = field(default_factory=set)
+
+    def tell(self, what: str, seconds: int) -> None:
+        """Announce once what is compiled, and how long that takes."""
+        if what not in self.told:
+            self.told.add(what)
+            _LOGGER.info(f"compiling {what}; about {seconds} s the first time on this machine")
 
 
 WAITING = Waiting()
+
+
+@contextmanager
+def announced(what: str, seconds: int) -> Iterator[None]:
+    """Announce what is compiled, if that takes longer than :data:`PATIENCE`."""
+    timer = threading.Timer(PATIENCE, WAITING.tell, (what, seconds))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _run(command: Sequence[str]) -> str:
@@ -118,18 +170,15 @@ def _run(command: Sequence[str]) -> str:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
-        _, errors = process.communicate(
-            timeout=None if WAITING.is_told else max(PATIENCE - WAITING.seconds, 0.0)
-        )
+        _, errors = process.communicate(timeout=max(PATIENCE - WAITING.seconds, 0.0))
     except subprocess.TimeoutExpired:
-        WAITING.is_told = True
-        _LOGGER.info("compiling the sampler; about 15 s the first time on this machine")
+        WAITING.tell("the sampler", SECONDS)
         _, errors = process.communicate()
     WAITING.seconds += time.monotonic() - began
     return errors
 
 
-def _compile(source: str, paths: Iterable[Path]) -> None:
+def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
     """Translate a source, and put what results at each of several paths."""
     from pytensor.link.c.cmodule import GCC_compiler
 
@@ -139,7 +188,7 @@ def _compile(source: str, paths: Iterable[Path]) -> None:
         shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
         includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
         command = [
-            *(config.cxx, *GCC_compiler.compile_args(), *FLAGS, *includes),
+            *(config.cxx, *GCC_compiler.compile_args(), *_flags(), *flags, *includes),
             *(shared or ["-shared"]),
             *(str(code), "-o", str(result)),
             str(Path(np.get_include()).parents[1] / "random" / "lib" / "libnpyrandom.a"),
@@ -181,13 +230,29 @@ def blas() -> list[int]:
     return [pointer_to(capsule, name_of(capsule)) for capsule in capsules]
 
 
+OF_MODULES = """\
+#include <initializer_list>
+#include <Python.h>
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+"""
+"""What sources of extension modules include, ahead of their namespaces."""
+
+
+def _beside(file: Path) -> list[Path]:
+    return sorted(file.parent.glob("*.cpp"))
+
+
 @functools.cache
 def module(file: Path) -> ModuleType:
-    """An extension module that a file of this package is the source of."""
-    source = file.read_text()
-    name = digest(source)
-    build({name: lambda: source})
-    loader = importlib.machinery.ExtensionFileLoader(file.stem, str(_path(name)))
+    """An extension module that a file of this package is the source of.
+
+    All that are in the same folder are built with it.
+    """
+    sources = {each: f"namespace {each.stem} {{\n{each.read_text()}}}" for each in _beside(file)}
+    names = {each: digest(source) for each, source in sources.items()}
+    build({names[each]: Unit(OF_MODULES, source.__str__) for each, source in sources.items()})
+    loader = importlib.machinery.ExtensionFileLoader(file.stem, str(_path(names[file])))
     spec = importlib.util.spec_from_file_location(file.stem, loader=loader)
     assert spec is not None
     found = importlib.util.module_from_spec(spec)

@@ -11,7 +11,6 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.type import tensor
 
 from pymc_nnsteps.kernels import (
@@ -27,7 +26,7 @@ from pymc_nnsteps.kernels import (
     reflections,
     windows,
 )
-from pymc_nnsteps.kernels.jit import Kernel, version
+from pymc_nnsteps.kernels.jit import Call, Kernel, types_of, version
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 
@@ -56,6 +55,10 @@ class KernelOp(Op):
         """The compiled function."""
         kernel: Kernel = getattr(sys.modules[self.module], self.name)
         return kernel
+
+    def calls(self, node: Apply) -> Call:
+        """The kernel, and the types that it is called with."""
+        return self.kernel, types_of(node.inputs)
 
     def make_node(self, *inputs: Variable) -> Apply:
         """Apply the kernel to symbolic arrays; those of floating point get the last one's type."""
@@ -97,9 +100,14 @@ class UnlessLost(OpFromGraph):
             raise TypeError(f"a block of {given} is declared as {drawn}")
         return node
 
+    def calls(self, node: Apply) -> Call:
+        """What looks at the pivots, which sees one matrix at a time."""
+        matrices = [v.type.clone(shape=(None, None))() for v in node.inputs[1:3]]
+        return linear_algebra.keeps_digits, types_of(matrices)
+
     def link_mode(self, impl: str | None) -> Mode:
         """Without a compiler: most chains never get here."""
-        return Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[None]))
+        return Mode(linker="py", optimizer="fast_compile")
 
     def make_thunk(self, *args: Any, **options: Any) -> Any:
         """Leave the compilation of the graph to its first evaluation."""

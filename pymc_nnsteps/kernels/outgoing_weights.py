@@ -1,6 +1,6 @@
 """Outgoing weights of a layer with its activations integrated out, one at a time.
 
-:mod:`pymc_nnsteps.joint.outgoing_weights` derives the draw.
+:mod:`pymc_nnsteps.moves.outgoing_weights` derives the draw.
 """
 
 import math
@@ -31,7 +31,7 @@ def draw_outgoing(
     r"""Draw the weights that one output sees a layer through in turn.
 
     Each is drawn given activations of its unit that are drawn for it, and with those of the other
-    units integrated out (:mod:`pymc_nnsteps.joint.outgoing_weights`).
+    units integrated out (:mod:`pymc_nnsteps.moves.outgoing_weights`).
 
     Parameters
     ----------

@@ -248,6 +248,10 @@ class Translation:
         """Whether it is an array of the module."""
         return isinstance(self._globals.get(name), np.ndarray) and not self._is_known(name)
 
+    def _is_tuple(self, name: str) -> bool:
+        """Whether it is a tuple of the module."""
+        return isinstance(self._globals.get(name), tuple) and not self._is_known(name)
+
     def _own(self) -> str:
         """A name of no variable."""
         self._n_own += 1
@@ -362,6 +366,8 @@ class Translation:
                     head = f"for (Int {i} = {begin}, {end} = {stop}, {by} = {step}; "
                     test = f"{by} > 0 ? {i} < {end} : {i} > {end}"
                     return f"{head} {test}; {i} += {by}) {self._body(node.body)}"
+            case ast.Name(entry), ast.Name(table) if self._is_tuple(table):
+                return "".join(self._round(node, entry, value) for value in self._globals[table])
             case ast.Tuple([index, entry]), ast.Call(ast.Name("enumerate"), [array], []):
                 pass
             case entry, array:
@@ -375,6 +381,15 @@ class Translation:
             head = f"for (Int {i} = 0; {i} < len({over}); {i}++)"
             body = self._body(node.body, first)
             return f"{{ auto {over} = {self._value(array)};\n{head} {body}}}\n"
+
+    def _round(self, node: ast.For, entry: str, value: Any) -> str:
+        """One round of a loop over a tuple of the module, which is written out."""
+        leaves = any(isinstance(n, ast.Continue | ast.Break) for n in ast.walk(node))
+        if leaves or self._is_known(entry) or entry in _assigned(node.body):
+            raise self._refuse(node)
+        with self._scope():
+            first = f"const auto {self._declare(entry)} = {number(value)};\n"
+            return self._body(node.body, first)
 
     def _augment(self, target: ast.expr, operator: ast.operator, value: ast.expr) -> str:
         kind = "to" if isinstance(target, ast.Name) else "into"
@@ -558,6 +573,8 @@ class Translation:
             case _, [x], [] if name in CASTS:
                 return f"{CASTS[name]}({self._value(x)})"
         match function, arguments:
+            case ast.Attribute(value, "view"), [kind]:
+                return f"with_bits_of<{DTYPES[ast.unparse(kind)]}>({self._value(value)})"
             case ast.Attribute(value, "astype"), [kind]:
                 return f"astype({self._value(value)}, {self._dtype(kind)})"
         values = [self._value(argument) for argument in arguments]

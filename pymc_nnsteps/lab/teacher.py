@@ -176,15 +176,14 @@ def teacher_student(
     Frozen({'chain': 1, 'draw': 1, 'obs': 5, 'output': 1})
     """
     if not callable(build):
-        raise ValueError(
-            "build must be a function of inputs and targets that returns a model, such as "
-            f"lambda X, y: nns.hierarchical_mlp(X, y); got {type(build).__name__}."
-        )
+        raise _no_builder(f"got {type(build).__name__}")
     n_prior = positive_integer("n_prior", n_prior)
     rng = np.random.default_rng(random_seed)
     if targets is None:
         targets = rng.normal(size=len(np.asarray(X)))
     template = build(X, targets)
+    if not isinstance(template, pm.Model):
+        raise _no_builder(f"it returned {type(template).__name__}")
     _require_drawable(template)
     drawn = _joint_draw(template, _seed(rng))
     observed = {rv.name: drawn[rv.name] for rv in template.observed_RVs}
@@ -204,6 +203,13 @@ def teacher_student(
         "zero": _start(model, "support_point", _seed(rng)),
     } | {name: _start(model, "prior", _seed(rng)) for name in names}
     return TeacherStudent(model, new_targets, _as_posterior(model, parameters), starts)
+
+
+def _no_builder(found: str) -> ValueError:
+    return ValueError(
+        "build must be a function of inputs and targets that returns a model, such as "
+        f"lambda X, y: nns.hierarchical_mlp(X, y); {found}."
+    )
 
 
 def _seed(rng: np.random.Generator) -> int:

@@ -21,12 +21,14 @@ from pymc_nnsteps.models.hierarchical import hierarchical_mlp
 from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
 from pymc_nnsteps.models.parts.convolutions import Conv2D
 from pymc_nnsteps.models.parts.data import one_hot
+from pymc_nnsteps.models.parts.shrinkage import Shrinkage
 from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.models.wide import wide_mlp
 
 __all__ = [
     "Conv2D",
     "Prior",
+    "Shrinkage",
     "blocks",
     "bow_tie",
     "hierarchical_mlp",

@@ -19,7 +19,7 @@ the posterior can be sampled exactly, layer by layer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -32,17 +32,18 @@ from pymc_nnsteps.arguments import positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
-    PerLayer,
     bow_tie_layers,
     inverse_gamma,
     noise_scale,
 )
+from pymc_nnsteps.models.blocks.noise import noise_network as read_noise_network
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.layers import floating
+from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.models.parts.shrinkage import Shrinkage
+from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
@@ -61,20 +62,14 @@ def bow_tie(
     *,
     hidden: Sequence[int] = (20,),
     temperature: float = 0.1,
-    shrinkage: Shrinkage = "student_t",
-    nu_global: float | None = None,
-    delta_global: float | None = None,
-    lambda_global: float | None = None,
-    nu_local: PerLayer | None = None,
-    delta_local: PerLayer | None = None,
-    lambda_local: PerLayer | None = None,
-    weight_var: PerLayer | None = None,
+    shrinkage: AnyShrinkage = "student_t",
     bias_var: PerLayer | None = None,
     hidden_alpha: float = 2.0,
     hidden_beta: float = 0.01,
     noise_alpha: float = 2.0,
     noise_beta: float | None = None,
-    sigma: float | None = None,
+    sigma: float | Literal["network"] | None = None,
+    noise_network: Mapping[str, Any] | None = None,
     marginalize_gates: bool = False,
     start: BowTieStart = "data",
 ) -> pm.Model:
@@ -95,27 +90,23 @@ def bow_tie(
         Widths of the hidden layers. ``()`` is a linear regression with shrinkage.
     temperature : float
         ``T``: how far about zero a gate is undecided, in units of ``z``.
-    shrinkage : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"}
-        Family of the laws of ``tau`` and ``psi``, by the law of a weight if one of them is known.
-        ``"gaussian"`` has neither: the variance of the weights is known.
-    nu_global, delta_global, lambda_global : float, optional
-        Hyperparameters of ``tau`` (global, one for each layer), with density in proportion to
-        :math:`x^{\nu-1} \exp\{-(\delta^2/x + \lambda^2 x)/2\}`. ``"student_t"`` has ``nu < 0``
-        (-1.5 by default) and ``delta``, ``"laplace"`` has ``lambda``, ``"normal_gamma"`` has
-        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``.
-    nu_local, delta_local, lambda_local : float or sequence of float (one per layer), optional
-        The same of ``psi`` (local, one for each weight).
-    weight_var : float or sequence of float (one per layer), optional
-        Variance of the weights, with ``shrinkage="gaussian"`` only.
+    shrinkage : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"} or Shrinkage
+        Prior of the weights: the family of the laws of ``tau`` and ``psi``, or a
+        :class:`~pymc_nnsteps.Shrinkage` with their hyperparameters too.
     bias_var : float or sequence of float (one per layer), optional
         ``s_0^2``, variance of the biases.
     hidden_alpha, hidden_beta : float
         Shape and scale of the inverse gamma prior of ``eta^2`` in the hidden layers.
     noise_alpha, noise_beta : float
         The same of the outputs' ``eta^2``, in squared units of ``y``.
-    sigma : float, optional
+    sigma : float or "network", optional
         The outputs' ``eta``, a standard deviation in the units of ``y``, if it is known;
-        variational fits are of a noise that is not.
+        variational fits are of a noise that is not. ``"network"``: it varies with the inputs, as
+        ``eta_{L+1}``, its level, times the exponential of a network of its own.
+    noise_network : dict, optional
+        This network's ``hidden``, ``activation`` and ``priors``, as for
+        :func:`~pymc_nnsteps.blocks.hierarchical`: four tanh units if not given, and biases of
+        hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is learnt.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
@@ -134,7 +125,8 @@ def bow_tie(
         ``b{L+1}``, ``eta_sq{L+1}`` of the output layer (``W{l}`` and ``psi{l}`` of shape
         (fan_out, fan_in), ``b{l}`` and ``eta_sq{l}`` (fan_out,), ``gamma{l}`` and ``a{l}``
         (n_obs, units)), observed ``y``, data containers ``inputs`` and ``targets``, and
-        dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+        dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``. Noise that varies
+        adds variables ``log_noise::W_ih1``, ..., and ``sigma``, of the shape of ``y``.
 
     Raises
     ------
@@ -217,15 +209,6 @@ def bow_tie(
         stack,
         temperature=temperature,
         shrinkage=shrinkage,
-        hyperparameters={
-            "nu_global": nu_global,
-            "delta_global": delta_global,
-            "lambda_global": lambda_global,
-            "nu_local": nu_local,
-            "delta_local": delta_local,
-            "lambda_local": lambda_local,
-            "weight_var": weight_var,
-        },
         weight_scale=fit.weight_scale,
         bias_var=fit.bias_var if bias_var is None else bias_var,
         hidden_alpha=hidden_alpha,
@@ -239,7 +222,14 @@ def bow_tie(
     if start == "variational" and sigma is not None:
         raise ValueError('start="variational" fits the noise too; leave sigma out.')
     noise = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
-    known = None if sigma is None else floating(_standard_deviation(sigma, noise_beta))
+    known, varying = None, None
+    if sigma == "network":
+        begin: Start = "prior" if start == "prior" else "support_point"
+        varying = read_noise_network(stack, noise_network, begin)
+    elif noise_network is not None:
+        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
+    elif sigma is not None:
+        known = floating(_standard_deviation(sigma, noise_beta))
 
     def build(
         network: BowTieLayers,
@@ -253,6 +243,8 @@ def bow_tie(
         z = network.add(x, stack, initvals)
         mean = z if observed.ndim == 2 else z[:, 0]
         scale = noise_scale(stack.n_layers, noise, stack, initvals) if known is None else known
+        if varying is not None:
+            scale = varying.vary(x, scale, scaffolding.row_dims)
         pm.Normal("y", mean, scale, observed=observed, dims=scaffolding.row_dims)
 
     warn_of_scales(inputs, targets, usual_targets=USUAL_TARGETS)
@@ -270,10 +262,12 @@ def bow_tie(
             starts = variational_start(x, fitted)
         build(network, x, observed, starts)
 
-    return scaffolding.add(build_with_starts)
+    return scaffolding.add(build_with_starts, {} if varying is None else varying.dims)
 
 
-def _standard_deviation(sigma: float, noise_beta: float | None) -> float:
+def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
+    if isinstance(sigma, str):
+        raise ValueError(f'sigma must be a positive number or "network"; got {sigma!r}.')
     if noise_beta is not None:
         raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
     number = positive_number("sigma", sigma)

@@ -10,7 +10,12 @@ layer sums over those before it that are connected to it:
 
 with weights W, biases b and offsets t, whose precisions are unknown at up to three levels
 (:class:`~pymc_nnsteps.models.priors.Prior`). The hidden layers are functions of the inputs: no
-noise but that of the observations.
+noise but that of the observations. Its standard deviation is one number for each output, or with
+``sigma="network"`` varies with the inputs,
+
+.. math::
+
+    \sigma(x) = \tau^{-1/2} \exp\Big(\sum_k W^{(ks)} (v^{(k)} + t^{(k)})\Big).
 """
 
 import math
@@ -60,12 +65,12 @@ def hierarchical_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
     *,
-    hidden: Sequence[int] = (8,),
+    hidden: Sequence[int] = (16, 16, 16),
     activation: AnyActivation | Sequence[AnyActivation] = "tanh",
     priors: Mapping[str, PriorLike] | None = None,
     connections: Mapping[str, ArrayLike] | None = None,
     likelihood: Likelihood = "normal",
-    sigma: float | None = None,
+    sigma: float | Literal["network"] | None = None,
     start: Start = "support_point",
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
@@ -110,6 +115,9 @@ def hierarchical_mlp(
                                          shared by the bias of a unit and all weights that
                                          lead into it (not there by default)
         ``"noise"``                      of real targets; its units are the outputs
+        ``"hs"``                         with ``sigma="network"``: weights, last hidden layer to
+                                         the logarithm of the noise (``"is"``, ``"h1s"``, ...:
+                                         from others)
         ===============================  ===================================================
 
         A key with the number of a layer, such as ``"h1h2"``, ``"bh2"`` or ``"ah1"``, is for that
@@ -125,9 +133,12 @@ def hierarchical_mlp(
         Law of the targets given the outputs f: about f with unknown noise; with probability
         1/(1 + exp(-f)) of 1; by the softmax of f. Student-t noise has as many degrees of freedom
         as ``alpha_weight`` of the noise's prior says, 4 by default.
-    sigma : float, optional
+    sigma : float or "network", optional
         Standard deviation of real targets about the outputs, if it is known: short for the
-        prior ``"noise"``.
+        prior ``"noise"``. ``"network"``: it varies with the inputs. The noise that the prior
+        ``"noise"`` is of is its level, and is multiplied by the exponential of a second output of
+        the network, whose weights have the prior ``"hs"``: their precision ``tau_h1s`` says how
+        much the noise varies, and is learnt.
     start : {"support_point", "prior"}
         Initial values of the chains: zero parameters and moderate scales, or a draw from the
         prior, another one for each chain.
@@ -138,10 +149,10 @@ def hierarchical_mlp(
         With weights ``W_ih1``, ``W_h1o``, ... of shape (fan_out, fan_in), biases ``bh1``,
         ``bo``, offsets ``ti``, ``th1``; precisions ``tau_ih1`` of a group, ``tau_ih1_unit`` of
         its source units, ``tau_ah1`` of adjustments, ``tau_noise`` and ``tau_noise_unit``; the
-        noise's standard deviation ``sigma``, the network's output ``f``, observed ``y``, data
-        containers ``inputs`` and ``targets``, and dimensions ``"obs"``, ``"feature"``,
-        ``"hidden1"``, ..., ``"output"``. A group whose connections are given has the
-        shape (n_weights,).
+        noise's standard deviation ``sigma`` (with ``sigma="network"`` of the shape of ``y``), the
+        network's output ``f``, observed ``y``, data containers ``inputs`` and ``targets``, and
+        dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``. A group whose
+        connections are given has the shape (n_weights,).
 
     Raises
     ------
@@ -174,7 +185,7 @@ def hierarchical_mlp(
     >>> import numpy as np
     >>> import pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> model = nns.hierarchical_mlp(X, np.sin(X[:, 0]))
+    >>> model = nns.hierarchical_mlp(X, np.sin(X[:, 0]), hidden=(8,))
     >>> [variable.name for variable in model.free_RVs]
     ['tau_ih1', 'tau_ih1_unit', 'W_ih1', 'tau_bh1', 'bh1', 'tau_h1o', 'W_h1o', 'bo', 'tau_noise']
     >>> model = nns.hierarchical_mlp(
@@ -183,6 +194,12 @@ def hierarchical_mlp(
     ... )
     >>> [variable.name for variable in model.free_RVs]
     ['tau_ah1', 'tau_ih1', 'tau_ih1_unit', 'W_ih1', 'tau_h1o', 'W_h1o', 'W_io', 'bo']
+
+    Noise that varies with the inputs:
+
+    >>> model = nns.hierarchical_mlp(X, X[:, 0], hidden=(3,), sigma="network")
+    >>> [variable.name for variable in model.free_RVs[-5:]]
+    ['W_h1o', 'bo', 'tau_h1s', 'W_h1s', 'tau_noise']
 
     A convolution along eight inputs, with a kernel of three weights and one bias, whose six
     results are weighted alike:
@@ -208,21 +225,22 @@ def hierarchical_mlp(
         connections=connections,
         likelihood=likelihood,
         start=start,
+        varying_noise=sigma == "network",
     )
     noise = network.group.noise
 
     def build(x: TensorVariable, observed: Observed) -> None:
-        outputs = network(x, stack)
+        outputs = network.add(x, stack)
         if observed.ndim == 1 and likelihood != "categorical":
-            outputs = outputs[:, 0]
-        f = pm.Deterministic("f", outputs, dims=("obs", "output")[: outputs.ndim])
+            outputs = [output[:, 0] for output in outputs]
+        f = pm.Deterministic("f", outputs[0], dims=("obs", "output")[: outputs[0].ndim])
         if likelihood == "bernoulli":
             pm.Bernoulli("y", logit_p=f, observed=observed, dims=row_dims)
         elif likelihood == "categorical":
             pm.Categorical("y", logit_p=f, observed=observed, dims=row_dims)
         elif noise is not None:
             with beginning(start):
-                _observe(f, noise, observed, row_dims)
+                _observe(f, outputs[1:], noise, observed, row_dims)
 
     real = scaffolding.targets.filled if likelihood in REAL else None
     warn_of_scales(scaffolding.inputs.values, real, usual=(0.1, 10.0))
@@ -230,24 +248,36 @@ def hierarchical_mlp(
 
 
 def _with_sigma(
-    priors: Mapping[str, PriorLike] | None, sigma: float | None, likelihood: str
+    priors: Mapping[str, PriorLike] | None, sigma: float | str | None, likelihood: str
 ) -> Mapping[str, PriorLike] | None:
-    """The priors, that of the noise a fixed standard deviation."""
+    """The priors, that of the noise a fixed standard deviation if it is known."""
     if sigma is None or not isinstance(priors or {}, Mapping):
         return priors
     if likelihood not in REAL:
         raise ValueError(f'sigma has no meaning with likelihood="{likelihood}"; leave it out.')
+    if sigma == "network":
+        return priors
+    if isinstance(sigma, str):
+        raise ValueError(f'sigma must be a positive number or "network"; got {sigma!r}.')
     if priors is not None and "noise" in priors:
         raise ValueError('sigma fixes what priors["noise"] leaves open; pass one of them.')
     return {**(priors or {}), "noise": positive_number("sigma", sigma)}
 
 
-def _observe(f: TensorVariable, noise: Prior, observed: Observed, dims: tuple[str, ...]) -> None:
+def _observe(
+    f: TensorVariable,
+    log_variation: Sequence[TensorVariable],
+    noise: Prior,
+    observed: Observed,
+    dims: tuple[str, ...],
+) -> None:
     """Add real targets and their noise, Student-t where ``alpha_weight`` is finite."""
     common = common_precision("noise", noise, 1, START["noise"])
     precision = precision_of_units("noise", noise, common, START["noise"], *dims[1:])
-    sigma = pt.reciprocal(pt.sqrt(precision))
-    sigma = pm.Deterministic("sigma", sigma, dims=dims[1:][: sigma.ndim])
+    sigma, sigma_dims = pt.reciprocal(pt.sqrt(precision)), dims[1:]
+    for g in log_variation:
+        sigma, sigma_dims = sigma * pt.exp(g), dims
+    sigma = pm.Deterministic("sigma", sigma, dims=sigma_dims[: sigma.ndim])
     if math.isinf(noise.alpha_weight):
         pm.Normal("y", f, sigma, observed=observed, dims=dims)
     else:

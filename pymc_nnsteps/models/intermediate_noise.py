@@ -12,8 +12,9 @@ Regression observes ``Z^(L+1)``; probit models observe its sign or its argmax. B
 conditional distribution is then known, the posterior can be sampled exactly, layer by layer.
 """
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, get_args
 
 import pandas as pd
 import pymc as pm
@@ -23,10 +24,11 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.blocks.intermediate_noise import noisy_layers
+from pymc_nnsteps.models.blocks.noise import noise_network as read_noise_network
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
-from pymc_nnsteps.models.parts.noise import Noise, default_noise
+from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
@@ -41,6 +43,7 @@ def intermediate_noise_mlp(
     activation: Activation = "relu",
     noise: Noise | None = None,
     sigma: Noise | None = None,
+    noise_network: Mapping[str, Any] | None = None,
     weight_precision: float | Sequence[float] | None = None,
     bias_precision: float | Sequence[float] | None = None,
     bias: bool = True,
@@ -79,6 +82,13 @@ def intermediate_noise_mlp(
         ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive.
     sigma : float, "learnt", Prior or dict
         Standard deviations, PyMC's word, in place of the variances of ``noise``.
+        ``"network"``, or ``"network"`` as ``"output"`` of a dict: the noise of real targets varies
+        with the inputs. It has the level ``noise_y``, which is learnt, times the exponential of a
+        network of its own; noise of hidden layers does not vary.
+    noise_network : dict, optional
+        This network's ``hidden``, ``activation`` and ``priors``, as for
+        :func:`~pymc_nnsteps.blocks.hierarchical`: four tanh units if not given, and biases of
+        hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is learnt.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
     bias : bool
@@ -99,7 +109,8 @@ def intermediate_noise_mlp(
         ``noise_y`` (``W{l}`` of shape
         (fan_out, fan_in), ``b{l}`` (fan_out,), ``Z{l}`` and ``X{l}`` (n_obs, units)), observed
         ``y``, data containers ``inputs`` and ``targets``, and dimensions ``"obs"``,
-        ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+        ``"feature"``, ``"hidden1"``, ..., ``"output"``. Noise that varies adds variables
+        ``log_noise::W_ih1``, ..., and ``sigma``, of the shape of ``y``.
 
     Raises
     ------
@@ -147,9 +158,13 @@ def intermediate_noise_mlp(
     ['W1', 'b1', 'noise_Z2', 'Z2', 'X2', 'W2', 'b2', 'noise_y']
     >>> model.named_vars_to_dims["W1"]
     ('hidden1', 'feature')
+    >>> varying = intermediate_noise_mlp(X, X[:, 0], sigma="network")
+    >>> [variable.name for variable in varying.free_RVs[-3:]]
+    ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
     scaffolding = scaffold(X, y, READ_TARGETS[likelihood], hidden)
+    (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
     network = noisy_layers(
         scaffolding.stack,
         activation=activation,
@@ -162,6 +177,16 @@ def intermediate_noise_mlp(
         observed=True,
         default=default_noise(likelihood),
     )
+    varying = None
+    if noise_varies or sigma_varies:
+        if likelihood != "normal":
+            raise ValueError(
+                f'noise cannot vary with likelihood="{likelihood}", which leaves the scale of '
+                'utilities open; "network" is for real targets.'
+            )
+        varying = read_noise_network(scaffolding.stack, noise_network, start)
+    elif noise_network is not None:
+        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
     targets = scaffolding.targets
 
     def build(x: TensorVariable, observed: Observed) -> None:
@@ -173,7 +198,8 @@ def intermediate_noise_mlp(
             observed,
             targets.n_outputs,
             start,
+            None if varying is None else partial(varying.vary, x),
         )
 
     warn_of_scales(scaffolding.inputs.values, targets.filled if likelihood == "normal" else None)
-    return scaffolding.add(build)
+    return scaffolding.add(build, {} if varying is None else varying.dims)

@@ -7,6 +7,10 @@ With widths ``d_0`` (inputs), ..., ``d_L`` and ``f^(0)`` the inputs, for hidden 
     h^(l) = psi(sigma_W / sqrt(d_{l-1}) h^(l-1) W^(l)T + sigma_b b^(l)),   h^(0) = X
     f = s_W / sqrt(d_L) h^(L) W^(L+1)T + sigma_b b^(L+1),   y ~ N(f, sigma^2)
 
+Noise that varies with the inputs has a readout of its own, and standard normal variables alone::
+
+    sigma(X) = 0.1 exp(beta + omega s_W / sqrt(d_L) h^(L) W^(s)T),   omega, beta, W^(s) ~ N(0, 1)
+
 In the reparametrised posterior the readout weights are a function of the hidden layers, the
 targets and standard normal variables ``phi`` that the likelihood does not depend on
 (see :mod:`~pymc_nnsteps.models.parts.readout`). As the width grows it tends to the prior, and
@@ -14,6 +18,7 @@ samplers that leave a Gaussian prior invariant accept ever more of their proposa
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -34,6 +39,9 @@ from pymc_nnsteps.models.parts.scales import warn_of_scales
 
 __all__ = ["wide_mlp"]
 
+LEVEL = 0.1
+"""Typical standard deviation of noise that varies with the inputs."""
+
 
 def wide_mlp(
     X: ArrayLike | pd.DataFrame,
@@ -44,7 +52,7 @@ def wide_mlp(
     weight_var: float = 2.0,
     bias_var: float = 0.01,
     readout_var: float = 1.0,
-    sigma: float = 0.1,
+    sigma: float | Literal["network"] = 0.1,
     reparametrize: bool = True,
     start: Start = "prior",
     noise: None = None,
@@ -75,8 +83,9 @@ def wide_mlp(
         ``sigma_b^2`` too. ``bias_var=0`` leaves all biases out.
     readout_var : float
         ``s_W^2`` of the readout layer.
-    sigma : float
-        Standard deviation of the observations, in the units of ``y``.
+    sigma : float or "network"
+        Standard deviation of the observations, in the units of ``y``. ``"network"``, with
+        ``reparametrize=False``: it varies with the inputs.
     reparametrize : bool
         Whether ``phi`` takes the place of the readout weights among the free variables.
     start : {"support_point", "prior"}
@@ -95,7 +104,8 @@ def wide_mlp(
         Reparametrised, the readout is ``pm.Deterministic``, ``phi`` is free, of shape
         (n_outputs, fan_in + 1) with dimensions ``"output"`` and ``"readout"`` (the bias last;
         fan_in without biases), and ``y`` with several outputs has dimensions ``"output"`` and
-        ``"obs"``.
+        ``"obs"``. Noise that varies adds ``W_noise`` (n_outputs, fan_in), ``b_noise`` (n_outputs,),
+        ``omega`` and ``sigma``, of the shape of ``y``.
 
     Raises
     ------
@@ -172,10 +182,17 @@ def wide_mlp(
         readout_var=readout_var,
         start=start,
     )
-    sigma = positive("sigma", sigma, "is a standard deviation and ")
-    layers.require_resolved(sigma**2, "sigma", sigma)
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
+    if varies := sigma == "network":
+        if reparametrize:
+            raise ValueError(
+                'sigma="network" varies with the inputs, but the readout is reparametrised by '
+                "noise that does not; pass reparametrize=False."
+            )
+        sigma = LEVEL
+    sigma = positive("sigma", sigma, "is a standard deviation and ")
+    layers.require_resolved(sigma**2, "sigma", sigma)
     if reparametrize and scaffolding.targets.missing.any():
         raise ValueError(
             "y has missing values, but the readout is reparametrised by all of them; pass "
@@ -200,6 +217,12 @@ def wide_mlp(
             return W, None
         return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
+    def log_variation(scaled: TensorVariable) -> TensorVariable:
+        """Logarithm of how the noise varies."""
+        W = network.normal("W_noise", stack.weight_shape(last), stack.weight_dims(last))
+        b = network.normal("b_noise", stack.weight_shape(last)[:1], stack.weight_dims(last)[:1])
+        return b + network.normal("omega", (), ()) * (scaled @ W.T)
+
     def build(x: TensorVariable, observed: Observed) -> None:
         scaled = network.hidden_layers(x, stack)
         W, b = whitened_readout(scaled, observed) if reparametrize else network.weights(last, stack)
@@ -207,6 +230,10 @@ def wide_mlp(
         f = pm.Deterministic("f", f if observed.ndim == 2 else f[:, 0], dims=row_dims)
         if not reparametrize:
             scale = pt.constant(sigma, dtype=config.floatX)
+            if varies:
+                sd = scale * pt.exp(log_variation(scaled))
+                sd = sd if observed.ndim == 2 else sd[:, 0]
+                scale = pm.Deterministic("sigma", sd, dims=row_dims)
             pm.Normal("y", f, scale, observed=observed, dims=row_dims)
 
     warn_of_scales(scaffolding.inputs.values, scaffolding.targets.filled)

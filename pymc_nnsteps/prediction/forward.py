@@ -2,7 +2,7 @@
 
 Latent layers are the free variables with one row for each row of the inputs. That each row of
 the output depends on its own row of the inputs alone is established from the graph
-(:mod:`.rows`); otherwise there is no prediction.
+(:mod:`~pymc_nnsteps.graphs.rows`); otherwise there is no prediction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,7 @@ from typing import Any
 
 import pymc as pm
 from numpy.typing import DTypeLike
-from pymc.distributions.mixture import MixtureRV
 from pytensor.compile.builders import infer_shape
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
@@ -21,15 +19,18 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.gates import match_gates
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import declined_as
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
+from pymc_nnsteps.graphs.lengths import length_of
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
+from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.laws.gates import match_gates
+from pymc_nnsteps.network.layers import Gates
+from pymc_nnsteps.network.network import Network, network_of
 from pymc_nnsteps.prediction.gaps import with_gaps
-from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
-from pymc_nnsteps.prediction.rows import follow_rows
 
 Lengths = Mapping[TensorVariable, int]
 NO_LENGTHS: Lengths = {}
@@ -90,17 +91,17 @@ def forward_pass(
         on its own row of the inputs alone.
     """
     model = with_gaps(model)
-    y = observed_of(model, container)
-    latents = latents_of(model, container)
+    network = network_of(model, container)
+    y = network.response
     if output_name is None:
-        output, name = _output(model, y, container, latents)
+        output, name = _output(network)
     else:
         output, name = named_output(model, output_name, container), output_name
-    stand_ins = stand_ins_of(model, container, y, [output], lengths)
+    stand_ins = stand_ins_of(network, [output], lengths)
     weights: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
 
     def mean_of_layer(variable: Any) -> Variable | None:
-        return _latent_mean(model, variable, container) if variable in latents else None
+        return _mean(network, variable) if variable in network.latents else None
 
     def read(rows: Known) -> TensorVariable:
         computed, place = follow_rows(output, weights | rows, mean_of_layer)
@@ -130,44 +131,14 @@ def forward_pass(
     )
 
 
-def observed_of(model: pm.Model, container: TensorSharedVariable) -> TensorVariable:
-    """The observed variable that depends on the inputs.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or several.
-    """
-    observed = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
-    if len(observed) != 1:
-        names = ", ".join(map(describe, observed)) or "none"
-        raise ValueError(
-            f"predict needs one observed variable that depends on {describe(container)}; "
-            f"the model has {names}."
-        )
-    return observed[0]
-
-
-def latents_of(model: pm.Model, container: TensorSharedVariable) -> set[Variable]:
-    """Free variables that depend on the inputs."""
-    return {rv for rv in model.free_RVs if depends_on(rv, {container})}
-
-
 def stand_ins_of(
-    model: pm.Model,
-    container: TensorSharedVariable,
-    y: TensorVariable,
-    outputs: Sequence[TensorVariable],
-    lengths: Lengths,
+    network: Network, outputs: Sequence[TensorVariable], lengths: Lengths
 ) -> dict[TensorVariable, TensorVariable]:
     """Symbolic stand-ins of the variables that are taken from the posterior.
 
     Parameters
     ----------
-    model : pm.Model
-    container : TensorSharedVariable
-    y : TensorVariable
-        The observed variable.
+    network : Network
     outputs : sequence of TensorVariable
         What is to be computed.
     lengths : mapping
@@ -176,15 +147,13 @@ def stand_ins_of(
     Returns
     -------
     dict of TensorVariable to TensorVariable
-        For the free variables that do not depend on the inputs, and what has been learnt.
+        For the weights, and what has been learnt.
     """
-    latents = latents_of(model, container)
-    weights = [rv for rv in model.free_RVs if rv not in latents]
-    targets = targets_of(model, y).intersection(graph_inputs(outputs))
-    learnt = _learnt(model, targets, container)
+    targets = targets_of(network.model, network.response).intersection(graph_inputs(outputs))
+    learnt = _learnt(network.model, targets, network.inputs)
     return {
-        variable: stand_in_for(model, variable, lengths.get(variable))
-        for variable in [*weights, *learnt]
+        variable: stand_in_for(network.model, variable, lengths.get(variable))
+        for variable in [*network.weights, *learnt]
     }
 
 
@@ -197,36 +166,25 @@ def stand_in_for(
     return variable.type.clone(shape=lengths)(variable.name)
 
 
-def length_of(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
-    """Length of an axis, as far as its type or the model's dimensions tell."""
-    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
-    if variable.type.shape[axis] is not None or dims[axis] is None:
-        return variable.type.shape[axis]
-    length = model.dim_lengths[dims[axis]]
-    shared = isinstance(length, SharedVariable)
-    return int(length.get_value() if shared else length.eval())
-
-
 def _require_first(name: str, place: Place) -> None:
     """Check that rows are along the first axis."""
     if place != Rows(0):
         raise MixesRows(f"{name} has rows along another axis than the first")
 
 
-def _output(
-    model: pm.Model, y: TensorVariable, container: TensorSharedVariable, latents: set[Variable]
-) -> tuple[TensorVariable, str]:
-    """Network output that ``y`` observes, and its name."""
+def _output(network: Network) -> tuple[TensorVariable, str]:
+    """Network output that the response observes, and its name."""
+    model, y = network.model, network.response
     if has_law(model, y, NormalRV):
-        return _mean(model, y, container), describe(y)
+        return _mean(network, y), describe(y)
     named = [
         variable
         for variable in model.deterministics
-        if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {container})
+        if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {network.inputs})
     ]
     if has_law(model, y, BernoulliRV, CategoricalRV) and not named:
-        utilities = _utilities(model, y, latents)
-        return _mean(model, utilities, container), describe(utilities)
+        utilities = network.utilities()
+        return _mean(network, utilities), describe(utilities)
     if len(named) != 1:
         raise ValueError(
             f"{describe(y)} depends on the inputs and is {distribution(y)}, whose forward mean "
@@ -292,61 +250,11 @@ def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
     )
 
 
-def _latent_mean(
-    model: pm.Model, rv: TensorVariable, container: TensorSharedVariable
-) -> TensorVariable:
-    """Mean of a latent variable; a gate is replaced by its probability."""
-    if has_law(model, rv, BernoulliRV):
-        try:
-            match_gates(model, rv)
-        except NotConjugate as reason:
-            raise ValueError(f"predict cannot average over {describe(rv)}: {reason}.") from None
-        return of_each_row(model, rv, parameters(rv)[0], container)
-    if has_law(model, rv, MixtureRV) and len(rv.owner.inputs) == 3:
-        _, weights, component = rv.owner.inputs
-        if has_law(model, component, NormalRV):
-            mean = (weights * parameters(component)[0]).sum(-1).astype(rv.dtype)
-            return of_each_row(model, rv, mean, container)
-    return _mean(model, rv, container)
-
-
-def _mean(model: pm.Model, rv: TensorVariable, container: TensorSharedVariable) -> TensorVariable:
-    if not has_law(model, rv, NormalRV):
-        raise ValueError(
-            f"{describe(rv)} depends on the inputs and is {law_as_stated(model, rv)}; "
-            "predict knows the forward mean of Normal layers only."
-        )
-    return of_each_row(model, rv, parameters(rv)[0].astype(rv.dtype), container)
-
-
-def of_each_row(
-    model: pm.Model,
-    rv: TensorVariable,
-    mean: TensorVariable,
-    container: TensorSharedVariable,
-) -> TensorVariable:
-    """The mean of a variable, if it follows the inputs and is not repeated along an axis."""
-    if not depends_on(mean, {container}):
-        raise ValueError(
-            f"{describe(rv)} depends on the inputs, but its mean does not, so that predict cannot "
-            "take it for a layer; write what it takes from the inputs as numbers."
-        )
-    if mean.ndim != rv.ndim or any(
-        one and length_of(model, rv, axis) != 1 for axis, one in enumerate(mean.type.broadcastable)
-    ):
-        raise ValueError(
-            f"predict needs a mean of {describe(rv)} for each of its entries; it has the shape "
-            f"{mean.type.shape}, which is repeated."
-        )
-    return mean
-
-
-def _utilities(model: pm.Model, y: TensorVariable, latents: set[Variable]) -> TensorVariable:
-    """The latent variable that a decision is taken on."""
-    parents = [rv for rv in model.free_RVs if depends_on(parameters(y)[0], {rv}, model.free_RVs)]
-    if len(parents) != 1 or parents[0] not in latents:
-        raise ValueError(
-            f"{describe(y)} is not a decision on one latent variable; name the network's output, "
-            'with pm.Deterministic("f", ...).'
-        )
-    return parents[0]
+def _mean(network: Network, rv: TensorVariable) -> TensorVariable:
+    """Mean of a layer; a gate is replaced by its probability."""
+    layer = network.layer(rv)
+    if isinstance(layer, Gates):
+        with declined_as(f"predict cannot average over {describe(rv)}"):
+            match_gates(network.model, rv)
+        return layer.mean
+    return layer.mean.astype(rv.dtype)

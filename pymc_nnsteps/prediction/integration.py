@@ -46,10 +46,12 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.special import logsumexp
 
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.network.activations import Largest, Threshold
+from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
 from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
-from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Normal, Other, Threshold
+from pymc_nnsteps.prediction.noisy import NoisyPass, Other
 from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.prediction.units import Units
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
@@ -60,6 +62,9 @@ Numbers = NDArray[np.float64]
 
 SHARE_OF_PRIOR = 0.2
 
+LARGEST_ERROR = 0.3
+"""Upper limit of the standard errors that are told: of a hundred draws, ten count."""
+
 
 @dataclass(frozen=True)
 class Integral:
@@ -69,7 +74,7 @@ class Integral:
     ----------
     log : ndarray, shape (n_obs,)
     standard_error : ndarray, shape (n_obs,)
-        Zero where it is exact.
+        Zero where it is exact, infinite where so few draws count that they do not tell it.
     """
 
     log: Numbers
@@ -191,7 +196,7 @@ class Integrator:
         with np.errstate(invalid="ignore"):
             relative = np.exp(log_weights - log[:, None])
         error = relative.std(axis=1, ddof=1) / n_draws**0.5 if n_draws > 1 else np.zeros(len(log))
-        return Integral(log, error)
+        return Integral(log, np.where(error > LARGEST_ERROR, np.inf, error))
 
     def _log_of_sums(
         self, units: Units, rows: NDArray[np.intp], weights: Sequence[np.ndarray]

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 
 from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.prediction.integration import Integrator
-from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Other, Threshold
+from pymc_nnsteps.prediction.noisy import NoisyPass, Other
 from pymc_nnsteps.prediction.progress import tracked
 from pymc_nnsteps.prediction.responses import responses
 

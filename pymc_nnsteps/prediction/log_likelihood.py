@@ -75,7 +75,9 @@ def log_likelihood(
         What ``idata`` has (of the posterior: the draws that were used), with the group
         ``log_likelihood`` of dims (chain, draw, obs) and, alike, ``log_likelihood_error``: standard
         errors of the logarithms, zero where they are exact. The logarithm of an estimate is too
-        small by half of its squared error, in the mean. The columns of a row count together.
+        small by half of its squared error, in the mean. The error is infinite where few of the
+        draws count, as for targets far from what the network predicts: the estimate may be far too
+        small, and more ``noise_draws`` are needed. The columns of a row count together.
 
     Raises
     ------

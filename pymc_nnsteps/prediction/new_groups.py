@@ -21,15 +21,16 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
+from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.entries import picked_entries
-from pymc_nnsteps.prediction.forward import length_of, stand_in_for
-from pymc_nnsteps.prediction.places import MixesRows, Rows
+from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_rows
-from pymc_nnsteps.prediction.rows import follow_rows
 
 __all__ = ["draws_with_new_groups", "lengths_with_new_groups"]
 
@@ -120,7 +121,7 @@ def _effects(
     """Variables whose entries along the first axis determine the entries of an array."""
 
     def read(effects: Known) -> None:
-        _, place = follow_rows(array, effects, lambda _: None)
+        _, place = follow_rows(array, effects)
         if place is None:
             raise MixesRows(f"{describe(array)} has entries of its own", (array, axis))
         if place != Rows(axis):

@@ -2,11 +2,12 @@
 
 Where :mod:`.forward` puts the means of latent layers, here are the layers themselves: normal ones
 as mean and standard normal noise, gates and mixtures as comparisons of a uniform level. What is
-observed is read as one of three laws of the row, given the noise: a :class:`Normal`, a decision
-(:class:`Threshold`, :class:`Largest`), whose utilities are integrated out, or :class:`Other`.
+observed is read as one of three laws of the row, given the noise: normal, a decision
+(:mod:`~pymc_nnsteps.network.activations`) by utilities of parameters mean and sd, which are
+integrated out, or :class:`Other`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,57 +15,31 @@ from typing import Any
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
-from pymc.distributions.mixture import MixtureRV
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.random.basic import BernoulliRV, NormalRV
+from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals import probit
-from pymc_nnsteps.conditionals.gaussian import decides
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_law, prior_kind
-from pymc_nnsteps.graphs.names import describe, distribution, law_as_stated
+from pymc_nnsteps.graphs.lengths import length_of
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
-from pymc_nnsteps.prediction.forward import (
-    NO_LENGTHS,
-    Lengths,
-    latents_of,
-    length_of,
-    observed_of,
-    of_each_row,
-    stand_ins_of,
-    targets_of,
-)
+from pymc_nnsteps.laws.probit import match_probit
+from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
+from pymc_nnsteps.network.layers import Gates, Layer, Normal
+from pymc_nnsteps.network.network import Network, network_of
+from pymc_nnsteps.prediction.forward import NO_LENGTHS, Lengths, stand_ins_of, targets_of
 from pymc_nnsteps.prediction.gaps import with_gaps
-from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
-from pymc_nnsteps.prediction.rows import follow_rows
 from pymc_nnsteps.prediction.units import Units, read_units
 
-__all__ = ["Largest", "Law", "NoisyPass", "Normal", "Other", "Threshold", "noisy_pass"]
-
-
-@dataclass(frozen=True)
-class Normal:
-    """``y ~ N(mean, sd^2)``, of parameters mean and sd."""
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """``y = 1[z > level]`` (or ``<``) with ``z ~ N(mean, sd^2)``, of parameters mean and sd."""
-
-    level: float
-    increasing: bool
-
-
-@dataclass(frozen=True)
-class Largest:
-    """``y = argmax z`` along the last axis, ``z ~ N(mean, sd^2)``, of parameters mean and sd."""
+__all__ = ["Law", "NoisyPass", "Other", "noisy_pass"]
 
 
 @dataclass(frozen=True)
@@ -140,38 +115,33 @@ def noisy_pass(
         or if it is not established that each row depends on its own row of the inputs alone.
     """
     model = with_gaps(model)
-    y = observed_of(model, container)
-    law, stated, integrated, value = _law(model, y, container)
-    latents = [rv for rv in model.free_RVs if rv in latents_of(model, container) - integrated]
+    network = network_of(model, container)
+    y = network.response
+    law, stated, utilities, value = _law(network)
     for potential in model.potentials:
         if depends_on(potential, {container}):
             raise ValueError(
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."
             )
-    stand_ins = stand_ins_of(model, container, y, stated, lengths)
-    noise = {rv: _noise(model, rv) for rv in latents}
+    stand_ins = stand_ins_of(network, stated, lengths)
+    read_as = {rv: network.layer(rv) for rv in network.latents if rv is not utilities}
+    noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     others: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
     others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
-    layers: dict[Variable, TensorVariable] = {}
-
-    def layer(variable: Any) -> Variable | None:
-        if variable not in noise:
-            return None
-        if variable not in layers:
-            layers[variable] = _layer(model, variable, container, **noise[variable])
-        return layers[variable]
-
-    [child] = integrated or {y}
-    linear = [] if isinstance(law, Other) else _linear(model, child, stated, latents)
+    made: dict[Any, TensorVariable] = {
+        rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
+    }
+    child = y if utilities is None else utilities
+    linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
     def read(rows: Known) -> tuple[list[TensorVariable], Units | None]:
         known = others | rows
-        followed = [follow_rows(parameter, known, layer) for parameter in stated]
+        followed = [follow_rows(parameter, known, made.get) for parameter in stated]
         supports = law.op.ndims_params if isinstance(law, Other) else (0, 0)
         for (new, place), support in zip(followed, supports, strict=True):
-            _require_aligned(new, place, child.ndim + support)
-        units = read_units(model, child, stated, latents, linear, known) if linear else None
+            require_aligned(new, place, child.ndim + support)
+        units = read_units(model, child, stated, read_as, linear, known) if linear else None
         return [new for new, _ in followed], units
 
     try:
@@ -195,104 +165,67 @@ def noisy_pass(
     )
 
 
-Reading = tuple[Law, tuple[TensorVariable, ...], set[TensorVariable], TensorVariable]
+Reading = tuple[Law, tuple[TensorVariable, ...], TensorVariable | None, TensorVariable]
 
 
-def _law(model: pm.Model, y: TensorVariable, container: TensorSharedVariable) -> Reading:
-    """The law of what is observed, its parameters, the latents integrated out, and the values."""
+def _law(network: Network) -> Reading:
+    """The law of what is observed, its parameters, utilities integrated out, and the values."""
+    model, y = network.model, network.response
     value: TensorVariable = model.rvs_to_values[y]
     if has_law(model, y, NormalRV):
-        mean, sigma = parameters(y)
-        return Normal(), (of_each_row(model, y, mean, container), sigma), set(), value
-    latents = latents_of(model, container)
-    for z in model.free_RVs:
-        if z in latents and decides(y) and children(model, z) == (y,):
-            with suppress(NotConjugate):
-                return _decision(model, z, container, value)
-    readout = read_readout(model, y, container)
+        return *_normal(network, y), None, value
+    for z in network.latents:
+        decision = _decision(model, z, y)
+        if decision is not None:
+            return decision, _normal(network, z)[1], z, value
+    readout = read_readout(model, y, network.inputs)
     if readout is not None:
-        return Normal(), readout, set(), value.T
+        return Normal(*readout), readout, None, value.T
     if not isinstance(y.owner.op, RandomVariable) or y.owner.op.ndim_supp > 0:
         raise ValueError(
             f"{describe(y)} is {distribution(y)}, which is not known to have independent rows; "
             "observe a distribution of numbers, such as pm.Normal."
         )
-    return Other(y.owner.op, prior_kind(model, y)), parameters(y), set(), value
+    return Other(y.owner.op, prior_kind(model, y)), parameters(y), None, value
 
 
-def _decision(
-    model: pm.Model, z: TensorVariable, container: TensorSharedVariable, value: TensorVariable
-) -> Reading:
-    read = probit.match_probit(model, z)
-    mean, sigma = parameters(z)
-    stated = of_each_row(model, z, mean, container), sigma
-    if isinstance(read, probit.Threshold):
-        return Threshold(read.threshold, read.increasing), stated, {z}, value
-    return Largest(), stated, {z}, value
+def _normal(network: Network, rv: TensorVariable) -> tuple[Normal, tuple[TensorVariable, ...]]:
+    """A normal variable, and its mean and standard deviation."""
+    layer = network.layer(rv)
+    assert isinstance(layer, Normal)
+    return layer, (layer.mean, layer.sd)
 
 
-def _noise(model: pm.Model, rv: TensorVariable) -> dict[str, TensorVariable]:
+def _decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Law | None:
+    """The law of ``y`` as a decision by utilities, if it is one."""
+    if decides(y) and children(model, z) == (y,):
+        with suppress(NotConjugate):
+            match_probit(model, z)
+            return read_decision(model, z, y)
+    return None
+
+
+def _noise(model: pm.Model, rv: TensorVariable, names: Sequence[str]) -> dict[str, TensorVariable]:
     """The noise that a latent variable is a function of, with rows along its first axis."""
     lengths = [length_of(model, rv, axis) for axis in range(1, rv.ndim)]
-    kinds = {NormalRV: ("normal",), BernoulliRV: ("uniform",), MixtureRV: ("normal", "uniform")}
-    for kind, names in kinds.items():
-        if has_law(model, rv, kind) and rv.ndim > 0:
-            return {
-                name: pt.tensor(f"{name} of {rv.name}", dtype="float64", shape=(None, *lengths))
-                for name in names
-            }
-    raise ValueError(
-        f"{describe(rv)} depends on the inputs and is {law_as_stated(model, rv)}; known "
-        "are layers that are Normal, Bernoulli or mixtures of normals."
-    )
-
-
-def _layer(
-    model: pm.Model,
-    rv: TensorVariable,
-    container: TensorSharedVariable,
-    normal: TensorVariable | None = None,
-    uniform: TensorVariable | None = None,
-) -> TensorVariable:
-    """A latent variable as a function of its noise."""
-    if normal is None:
-        return pt.lt(uniform, of_each_row(model, rv, parameters(rv)[0], container)).astype(rv.dtype)
-    if uniform is None:
-        mean, sigma = parameters(rv)
-        return (of_each_row(model, rv, mean, container) + sigma * normal).astype(rv.dtype)
-    component = rv.owner.inputs[2]
-    if len(rv.owner.inputs) != 3 or not has_law(model, component, NormalRV):
-        raise ValueError(f"{describe(rv)} is a mixture of others than normals of one kind.")
-    weights = rv.owner.inputs[1]
-    above = pt.gt(uniform[..., None], weights.cumsum(-1)[..., :-1])
-    number = above.sum(-1, keepdims=True)
-    chosen = pt.eq(number, pt.arange(weights.type.shape[-1] or weights.shape[-1]))
-    mean, sigma = ((chosen * each).sum(-1) for each in parameters(component))
-    return (of_each_row(model, rv, mean, container) + sigma * normal).astype(rv.dtype)
-
-
-def _require_aligned(parameter: TensorVariable, place: Place, n_axes: int) -> None:
-    """Check that a parameter has rows along the law's first axis, or nothing there."""
-    if place is None:
-        if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:
-            lacking = parameter, 0
-            raise MixesRows(f"{describe(parameter)} has entries along its own rows", lacking)
-    elif place != Rows(0) or parameter.ndim != n_axes:
-        raise MixesRows(f"{describe(parameter)} has rows along another axis than the first")
+    return {
+        name: pt.tensor(f"{name} of {rv.name}", dtype="float64", shape=(None, *lengths))
+        for name in names
+    }
 
 
 def _linear(
     model: pm.Model,
     child: TensorVariable,
     stated: Sequence[TensorVariable],
-    latents: Sequence[TensorVariable],
+    latents: Mapping[TensorVariable, Layer],
 ) -> list[TensorVariable]:
     """Latents, normal given gates, that enter the law of ``child`` by an affine mean alone."""
     mean, sigma = stated
     found: list[TensorVariable] = []
-    for rv in latents:
+    for rv, layer in latents.items():
         alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, model.basic_RVs)
-        if alone and has_law(model, rv, NormalRV, MixtureRV):
+        if alone and not isinstance(layer, Gates):
             with suppress(NotConjugate):
                 affine(mean, {*found, rv}, model.basic_RVs)
                 found.append(rv)

@@ -12,7 +12,9 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
-from pymc_nnsteps.prediction.noisy import Largest, NoisyPass, Normal, Other, Threshold
+from pymc_nnsteps.network.activations import Largest, Threshold
+from pymc_nnsteps.network.layers import Normal
+from pymc_nnsteps.prediction.noisy import NoisyPass, Other
 
 __all__ = ["responses"]
 

@@ -2,8 +2,8 @@
 
 Which data these are is read off the graph: where rows of the inputs are paired with entries of
 something else, these are of the same rows if their number is that of the rows of some data. All
-are then followed together (:mod:`.rows`): what is established is that each row of the output
-depends on its own row of the inputs and of these data alone.
+are then followed together (:mod:`~pymc_nnsteps.graphs.rows`): what is established is that each row
+of the output depends on its own row of the inputs and of these data alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.prediction.places import MixesRows, Place, Rows
+from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.posterior import sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
 

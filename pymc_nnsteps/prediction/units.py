@@ -13,19 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.gates import match_gates
-from pymc_nnsteps.conditionals.piecewise import read_activation
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.search import children, depends_on, parameters
-from pymc_nnsteps.prediction.forward import length_of
-from pymc_nnsteps.prediction.places import Place, Rows
-from pymc_nnsteps.prediction.rows import follow_rows
+from pymc_nnsteps.graphs.lengths import length_of
+from pymc_nnsteps.graphs.places import Place, Rows
+from pymc_nnsteps.graphs.rows import follow_rows
+from pymc_nnsteps.graphs.search import children, depends_on
+from pymc_nnsteps.laws.gates import match_gates
+from pymc_nnsteps.network.activations import read_activation
+from pymc_nnsteps.network.layers import Gates, Layer, Mixture, Normal
 
 __all__ = ["Units", "read_units"]
 
@@ -60,7 +58,7 @@ def read_units(
     model: pm.Model,
     child: TensorVariable,
     stated: Sequence[TensorVariable],
-    latents: Sequence[TensorVariable],
+    latents: Mapping[TensorVariable, Layer],
     linear: Sequence[TensorVariable],
     known: Known,
 ) -> Units | None:
@@ -73,8 +71,10 @@ def read_units(
         The target, or its utility.
     stated : sequence of TensorVariable
         Mean and standard deviation of the child.
-    latents, linear : sequence of TensorVariable
-        Latent variables, and those that the mean is affine in.
+    latents : mapping of TensorVariable to Layer
+        Latent variables.
+    linear : sequence of TensorVariable
+        Those that the mean is affine in.
     known : mapping
         What stands for inputs and weights.
 
@@ -91,11 +91,11 @@ def read_units(
 
     def followed(expression: TensorVariable, **others: tuple[Variable, Variable]) -> TensorVariable:
         more = {old: (new, Rows(0)) for old, new in others.values()}
-        return follow_rows(expression, {**known, **more}, lambda _: None)[0]
+        return follow_rows(expression, {**known, **more})[0]
 
     found = None
     with suppress(NotConjugate):
-        found = _components(model, x, behind, followed)
+        found = _components(model, latents, x, behind, followed)
     if found is None:
         return None
     components, activation_sd = found
@@ -108,47 +108,45 @@ def read_units(
 
 def _components(
     model: pm.Model,
+    latents: Mapping[TensorVariable, Layer],
     x: TensorVariable,
     behind: TensorVariable | None,
     followed: Callable[..., TensorVariable],
 ) -> tuple[tuple[tuple[TensorVariable, ...], ...], TensorVariable] | None:
     """Components of the activations, and their noise beside these."""
     zero, one, infinity = (pt.constant(value, dtype="float64") for value in (0.0, 1.0, np.inf))
-    if behind is None:
-        component = x.owner.inputs[2] if has_law(model, x, MixtureRV) else None
-        if component is None or len(x.owner.inputs) != 3:
+    layer = latents[x]
+    if isinstance(layer, Mixture):
+        n = layer.weights.type.shape[-1]
+        if behind is not None or n is None:
             return None
-        weights, mean, sigma = map(followed, (x.owner.inputs[1], *parameters(component)))
-        weights, mean, sigma = pt.broadcast_arrays(weights, mean, sigma)
-        n = x.owner.inputs[1].type.shape[-1]
-        if n is None:
-            return None
+        stated = map(followed, (layer.weights, layer.means, layer.sds))
+        weights, mean, sd = pt.broadcast_arrays(*stated)
         return tuple(
-            (weights[..., k], mean[..., k], sigma[..., k], -infinity, infinity) for k in range(n)
+            (weights[..., k], mean[..., k], sd[..., k], -infinity, infinity) for k in range(n)
         ), zero
-    if not has_law(model, x, NormalRV):
+    assert isinstance(layer, Normal)
+    if behind is None or depends_on(layer.sd, {behind}, model.basic_RVs):
         return None
-    mean, sigma = parameters(x)
-    if depends_on(sigma, {behind}, model.basic_RVs):
-        return None
-    if has_law(model, behind, BernoulliRV):
+    below = latents[behind]
+    if isinstance(below, Gates):
         match_gates(model, behind)
-        p = followed(parameters(behind)[0])
+        p = followed(below.mean)
         gates = pt.ones_like(p).astype(behind.dtype)
-        opened, closed = (followed(mean, gate=(behind, gates * level)) for level in (1, 0))
+        opened, closed = (followed(layer.mean, gate=(behind, gates * level)) for level in (1, 0))
         return (
             (p, opened, zero, -infinity, infinity),
             (one - p, closed, zero, -infinity, infinity),
-        ), followed(sigma)
-    if not has_law(model, behind, NormalRV):
+        ), followed(layer.sd)
+    if not isinstance(below, Normal):
         return None
     form = read_activation(model, behind, x)
     if form.offset is not None:
         return None
-    m, s = map(followed, parameters(behind))
+    m, s = followed(below.mean), followed(below.sd)
     knots = [(pt.constant(knot) - m) / s for knot in form.function.knots]
     bounds = [-infinity, *knots, infinity]
     return tuple(
         (one, slope * m + intercept, slope * s, bounds[k], bounds[k + 1])
         for k, (slope, intercept) in enumerate(form.function.lines)
-    ), followed(sigma)
+    ), followed(layer.sd)

@@ -62,7 +62,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import inline, jit, version
+from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version
 from pymc_nnsteps.kernels.when_numba import when_numba
 from pymc_nnsteps.random.op import float_dtype
 from pymc_nnsteps.random.parameters import Array, step
@@ -241,6 +241,10 @@ class GeneralizedInverseGaussianRV(RandomVariable):
     signature = "(),(),()->()"
     dtype = "floatX"
     _print_name = ("GIG", "\\operatorname{GIG}")
+
+    def calls(self, node: Apply) -> Call:
+        """The kernel, and the types that it is called with."""
+        return generalized_inverse_gaussian_kernel, f"g0d1d1d1{LETTERS[self.dtype]}1"
 
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel, which sees each parameter whole or, if constant, as one element."""

@@ -25,7 +25,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import version
+from pymc_nnsteps.kernels.jit import Call, types_of, version
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 
@@ -38,6 +38,12 @@ class KernelRV(RandomVariable):
 
     dtype = "floatX"
     kernel: ClassVar[Any]
+
+    def calls(self, node: Apply) -> Call:
+        """The kernel, and the types that it is called with."""
+        parameters, out = self.dist_params(node), node.outputs[1]
+        filled = out.type.clone(shape=(None,) * parameters[0].type.ndim)()
+        return self.kernel, types_of([node.inputs[0], *parameters, filled])
 
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel; the last argument, ``size``, is None."""
@@ -61,6 +67,13 @@ def float_dtype(*params: TensorVariable) -> str:
     return upcast(*(param.type.dtype for param in params), "float32")
 
 
+def as_float(param: TensorLike) -> TensorVariable:
+    """A parameter in one of the floating-point types that kernels take."""
+    tensor = pt.as_tensor(param)
+    kept = tensor.type.dtype in ("float32", "float64")
+    return tensor if kept else tensor.astype(float_dtype(tensor))
+
+
 def draw_elementwise(
     op: KernelRV,
     rng: Variable,
@@ -72,7 +85,7 @@ def draw_elementwise(
 
     A caller who knows that shape saves its inference, and the check, by giving ``size``.
     """
-    tensors = [pt.as_tensor(param) for param in params]
+    tensors = [as_float(param) for param in params]
     shape = pt.broadcast_shape(*tensors) if size is None else tuple(size)
     full = pt.broadcast_arrays(*tensors)[0].type.broadcastable
 

@@ -11,7 +11,7 @@ from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import jit, version
+from pymc_nnsteps.kernels.jit import LETTERS, Call, jit, version
 from pymc_nnsteps.kernels.when_numba import when_numba
 from pymc_nnsteps.random.parameters import Array
 from pymc_nnsteps.random.streams import AT_A_TIME, FEW, begin_streams, fill_normal
@@ -44,6 +44,10 @@ class StandardNormalRV(RandomVariable):
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         [shape] = dist_params
         return [shape[axis] for axis in range(self.ndim_supp)]
+
+    def calls(self, node: Apply) -> Call:
+        """The kernel, and the types that it is called with."""
+        return standard_normal_kernel, f"g0q1{LETTERS[self.dtype]}1"
 
     @override
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:

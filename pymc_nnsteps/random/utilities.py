@@ -21,7 +21,7 @@ from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import jit
-from pymc_nnsteps.random.op import KernelRV, float_dtype
+from pymc_nnsteps.random.op import KernelRV, as_float, float_dtype
 from pymc_nnsteps.random.parameters import Array, step
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal
 
@@ -108,7 +108,8 @@ def argmax_utilities(
     ValueError
         At run time, if a label is not in ``0 .. K - 1``.
     """
-    mu, sigma, labels, current = map(pt.as_tensor, (mu, sigma, labels, current))
+    mu, sigma, current = map(as_float, (mu, sigma, current))
+    labels = pt.as_tensor(labels)
     if labels.type.dtype not in discrete_dtypes:
         raise TypeError(f"labels must be integers, not {labels.type.dtype}")
     return _argmax_utilities(

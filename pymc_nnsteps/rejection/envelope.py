@@ -42,8 +42,6 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.entries import summed
-from pymc_nnsteps.conditionals.scales import CHILDREN, scaled_child
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import (
     LINE,
@@ -56,6 +54,8 @@ from pymc_nnsteps.graphs.known import (
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.values import observed_values, substitute
+from pymc_nnsteps.laws.entries import summed
+from pymc_nnsteps.laws.scales import CHILDREN, scaled_child
 
 LOCATION: dict[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0, MvNormalRV: 0}
 """Position of the parameter at which a density is greatest."""

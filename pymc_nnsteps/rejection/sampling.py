@@ -12,7 +12,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from arviz_base import from_dict
 from numpy.typing import NDArray
 from pymc.backends.arviz import (
     coords_and_dims_for_inferencedata,
@@ -335,6 +334,8 @@ def _possible(n: TensorVariable, rv: TensorVariable, copies: dict[Variable, Any]
 def _as_tree(
     model: pm.Model, posterior: dict[str, NDArray[Any]], attrs: dict[str, Any]
 ) -> xr.DataTree:
+    from arviz_base import from_dict
+
     coords, dims = coords_and_dims_for_inferencedata(model)
     groups = {
         "posterior": posterior,

@@ -10,7 +10,7 @@ rows split into shards :math:`s`,
 
 so that given the shared variables :math:`\theta` (weights, scales) each shard draws its latent
 variables :math:`a_s` by itself, and of these :math:`\theta` are told sums over rows only
-(:class:`~pymc_nnsteps.conditionals.conditional.Additive`), which add over shards.
+(:class:`~pymc_nnsteps.laws.conditional.Additive`), which add over shards.
 
 A *round* is: draws of rows in each shard, sums in each shard, one reduction, shared draws. A sweep
 of the intermediate-noise network has one round for each hidden layer; with ``scan="parallel"``
@@ -19,28 +19,22 @@ one in all. It begins with rows, so that one round serves the weights before and
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
-from numpy.typing import NDArray
-from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant, Variable
-from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Shapes
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import children, parameters, stated_in
+from pymc_nnsteps.graphs.places import Lengths, MixesRows, Place, Rows
+from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
+from pymc_nnsteps.graphs.search import children, depends_on, parameters, size_of, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.joint.plan import Options, plan
-from pymc_nnsteps.joint.scan import Scan
+from pymc_nnsteps.laws.conditional import Additive, Conditional
+from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.moves.scan import Scan
 
 
 @dataclass(frozen=True)
@@ -94,26 +88,9 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
         shared variables, or if what they say of one of these is no sum.
     """
     n_rows = _number_of_rows(model, exchanged)
-    containers = {model[name] for name in exchanged}
-    of_rows = frozenset(
-        rv for rv in model.basic_RVs if _varies_with_rows(_roots(model, rv), containers)
-    )
+    of_rows = _variables_of_rows(model, {model[name] for name in exchanged}, n_rows)
     shapes = shapes_of(model)
-    _require_no_gaps(model, of_rows)
-    for rv in of_rows:
-        if shapes[rv][:1] != (n_rows,):
-            raise NotConjugate(
-                f"{describe(rv)} depends on rows, but has shape {shapes[rv]}: its first axis is "
-                f"not that of the {n_rows} rows"
-            )
-        if rv in model.observed_RVs and not _varies_with_rows(
-            [model.rvs_to_values[rv]], containers
-        ):
-            raise NotConjugate(
-                f"{describe(rv)} is observed with values that belong to no shard; give it a "
-                "pm.Data container that each shard exchanges"
-            )
-    options = Options(scan, collapse=False, interweave=False)
+    options = Options(scan, collapse=False, interweave=False, rays=False)
     sweep = plan(model, model.free_RVs, options, shapes).sweep
     for conditional in sweep:
         if len({rv in of_rows for rv in conditional.draws}) > 1:
@@ -123,7 +100,6 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
     for conditional in sweep:
         if conditional.draws[0] not in of_rows:
             _require_sums(model, conditional, found.told(model, conditional))
-    _require_row_by_row(model, of_rows, containers, shapes, n_rows)
     return Rounds(tuple(_in_rounds(model, _from_rows(sweep, of_rows), found)), of_rows)
 
 
@@ -147,48 +123,85 @@ def _number_of_rows(model: pm.Model, exchanged: Collection[str]) -> int:
     return int(n_rows)
 
 
-def _require_no_gaps(model: pm.Model, of_rows: Collection[TensorVariable]) -> None:
-    """Check that PyMC imputes nothing: its variable has an entry for each gap, not for each row."""
-    for rv in of_rows:
-        name = str(rv.name).removesuffix("_unobserved")
-        if name != rv.name and f"{name}_observed" in model.named_vars:
+def _variables_of_rows(
+    model: pm.Model, containers: Collection[TensorVariable], n_rows: int
+) -> frozenset[TensorVariable]:
+    """Variables with one entry for each row, given those of the same row and shared ones.
+
+    Raises
+    ------
+    NotConjugate
+        If this is not established of a variable that depends on rows.
+    """
+    found: set[TensorVariable] = set()
+    known: dict[Variable, tuple[Variable, Place]] = {
+        container: (container, Rows(0)) for container in containers
+    }
+    for rv in model.basic_RVs:
+        _require_no_gaps(model, rv, containers)
+        is_observed = rv in model.observed_RVs
+        try:
+            is_of_rows = _is_of_rows(rv, None if is_observed else size_of(rv), known)
+            data = follow_rows(model.rvs_to_values[rv], known)[1] if is_observed else None
+        except MixesRows as reason:
+            raise NotConjugate(_why_not_by_row(rv, reason, n_rows)) from None
+        if is_observed and (data is not None or is_of_rows) and data != Rows(0):
             raise NotConjugate(
-                f"{name} has missing observations, of which shards have different numbers; leave "
-                "out the rows that have any, in the model and in the shards"
+                f"{describe(rv)} is observed with values that belong to no shard; give it a "
+                "pm.Data container that each shard exchanges"
             )
+        if is_of_rows or data is not None:
+            found.add(rv)
+        known[rv] = (rv, Rows(0) if rv in found else None)
+    return frozenset(found)
 
 
-def _roots(model: pm.Model, rv: TensorVariable) -> list[Variable]:
-    return [rv, *([model.rvs_to_values[rv]] if rv in model.observed_RVs else [])]
+def _require_no_gaps(
+    model: pm.Model, rv: TensorVariable, containers: Collection[TensorVariable]
+) -> None:
+    """Check that PyMC imputes nothing: its variable has an entry for each gap, not for each row."""
+    name = str(rv.name).removesuffix("_unobserved")
+    if name != rv.name and f"{name}_observed" in model.named_vars and depends_on(rv, containers):
+        raise NotConjugate(
+            f"{name} has missing observations, of which shards have different numbers; leave "
+            "out the rows that have any, in the model and in the shards"
+        )
 
 
-def _varies_with_rows(roots: Sequence[Variable], containers: Collection[Variable]) -> bool:
-    """Whether values of containers, or the number of their rows, enter."""
-    pending, seen = list(roots), set()
-    while pending:
-        variable = pending.pop()
-        if variable in containers:
-            return True
-        if variable not in seen and variable.owner is not None and not _is_other_length(variable):
-            seen.add(variable)
-            pending.extend(variable.owner.inputs)
-    return False
+def _is_of_rows(
+    rv: TensorVariable,
+    size: TensorVariable | None,
+    known: Mapping[Variable, tuple[Variable, Place]],
+) -> bool:
+    """Whether parameters or the size of a variable have rows, which are its first axis then.
 
-
-def _is_other_length(variable: Variable) -> bool:
-    """Whether it is a length of another axis than the first."""
-    op, inputs = variable.owner.op, variable.owner.inputs
-    if isinstance(op, Shape_i):
-        return op.i != 0
-    if not isinstance(op, Subtensor) or inputs[0].owner is None:
+    Raises
+    ------
+    MixesRows
+    """
+    given = [(each, follow_rows(each, known)[1]) for each in parameters(rv)]
+    length = None if size is None else follow_rows(size, known)[1]
+    if length is None and not any(place for _, place in given):
         return False
-    [index, *_] = indices_from_subtensor(inputs[1:], op.idx_list)
-    if not isinstance(inputs[0].owner.op, Shape) or isinstance(index, slice):
-        return False
-    while isinstance(index, Variable) and index.owner is not None and len(index.owner.inputs) == 1:
-        index = index.owner.inputs[0]
-    value = index.data if isinstance(index, Constant) else index
-    return isinstance(value, int | np.integer | np.ndarray) and int(value) > 0
+    op = rv.owner.op
+    cores = getattr(op, "ndims_params", (0,) * len(given))
+    for (parameter, place), core in zip(given, cores, strict=True):
+        require_aligned(parameter, place, rv.ndim - op.ndim_supp + core)
+    if size is not None and length != Lengths(0):
+        raise MixesRows(f"{describe(rv)} has a length of its own", (rv, 0))
+    return True
+
+
+def _why_not_by_row(rv: TensorVariable, reason: MixesRows, n_rows: int) -> str:
+    if reason.lacking is None:
+        return f"{describe(rv)} of a row depends on other rows: {reason}"
+    [lacking, _] = reason.lacking
+    of = "" if lacking is rv else f" of {describe(rv)}"
+    return (
+        f"{describe(lacking)} has an entry for each row{of}, but is stated for {n_rows} rows: put "
+        "data into a pm.Data container that each shard exchanges, and state the lengths of "
+        "variables by that of one"
+    )
 
 
 def _children(model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
@@ -212,69 +225,6 @@ def _require_sums(
                 f"{names} has an entry for each row of {describe(child)}, but a shape that is the "
                 "same in each shard; state its length by that of a pm.Data container"
             )
-
-
-def _require_row_by_row(
-    model: pm.Model,
-    of_rows: Collection[TensorVariable],
-    containers: Collection[TensorVariable],
-    shapes: Shapes,
-    n_rows: int,
-) -> None:
-    """Check that what a row's variables depend on does not change if other rows are left out."""
-    stated = [
-        (rv, shapes[rv][: rv.ndim - rv.owner.op.ndim_supp], core, parameter)
-        for rv in of_rows
-        if isinstance(rv.owner.op, RandomVariable)
-        for core, parameter in zip(rv.owner.op.ndims_params, parameters(rv), strict=True)
-    ]
-    stated += [
-        (rv, shapes[rv], 0, model.rvs_to_values[rv]) for rv in of_rows if rv in model.observed_RVs
-    ]
-    places: dict[Any, Any] = {
-        variable: pt.tensor(dtype=variable.dtype, shape=(None,) * variable.ndim)
-        for variable in (*model.free_RVs, *containers)
-    }
-    outputs = substitute([parameter for *_, parameter in stated], places)
-    evaluate = pytensor.function(
-        list(places.values()),
-        outputs,
-        mode=Mode(linker="py", optimizer="fast_compile"),
-        on_unused_input="ignore",
-    )
-    values = _random_values(model, places, shapes)
-    kept = slice(None, None, 2)
-    fewer = [
-        value[kept] if variable in of_rows or variable in containers else value
-        for variable, value in zip(places, values, strict=True)
-    ]
-    try:
-        parts = evaluate(*fewer)
-    except ValueError:
-        raise NotConjugate(
-            f"an array or a shape of the model is stated for {n_rows} rows; put it into a pm.Data "
-            "container that each shard exchanges"
-        ) from None
-    for (rv, batch, core, _), whole, part in zip(stated, evaluate(*values), parts, strict=True):
-        own = whole.shape[whole.ndim - core :]
-        expected = np.broadcast_to(whole, (*batch, *own))[kept]
-        if not np.allclose(np.broadcast_to(part, expected.shape), expected, equal_nan=True):
-            raise NotConjugate(
-                f"{describe(rv)} of a row depends on other rows: it changes where these are left "
-                "out"
-            )
-
-
-def _random_values(
-    model: pm.Model, places: Mapping[Any, Any], shapes: Shapes
-) -> list[NDArray[Any]]:
-    rng = np.random.default_rng(0)
-    return [
-        rng.uniform(0.5, 1.5, shapes[variable]).astype(variable.dtype)
-        if variable in shapes
-        else variable.get_value()
-        for variable in places
-    ]
 
 
 def _from_rows(

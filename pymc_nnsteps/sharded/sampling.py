@@ -9,14 +9,13 @@ from typing import Any, get_args
 import numpy as np
 import pymc as pm
 import xarray as xr
-from arviz_base import from_dict
 from numpy.typing import NDArray
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.joint.scan import Scan
+from pymc_nnsteps.moves.scan import Scan
 from pymc_nnsteps.runs.extras import require_client
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words
 from pymc_nnsteps.runs.tasks import saying
@@ -241,6 +240,8 @@ def _checkpoint(record: RunFile, run: Run, pool: ShardPool, shared: Shared) -> N
 
 
 def _as_tree(model: pm.Model, kept: Sequence[Sequence[Point]]) -> xr.DataTree:
+    from arviz_base import from_dict
+
     coords, dims = coords_and_dims_for_inferencedata(model)
     posterior: dict[str, NDArray[Any]] = {
         name: np.stack([[point[name] for point in chain] for chain in kept]) for name in kept[0][0]

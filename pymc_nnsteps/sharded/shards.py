@@ -1,8 +1,8 @@
 """The rows of a shard, and what is drawn once for all rows.
 
 Both are compiled from the conditionals of a local sweep: a shard draws its latent variables and
-says sums (:meth:`~pymc_nnsteps.conditionals.conditional.Additive.sums`); the draws of shared
-variables are given these (:meth:`~pymc_nnsteps.conditionals.conditional.Additive.draw_given`).
+says sums (:meth:`~pymc_nnsteps.laws.conditional.Additive.sums`); the draws of shared
+variables are given these (:meth:`~pymc_nnsteps.laws.conditional.Additive.draw_given`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
+from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.sharded.rounds import Rounds

@@ -10,25 +10,32 @@ from pymc.model import modelcontext
 from pymc.step_methods import STEP_METHODS
 from pymc.vartypes import continuous_types
 from pytensor.compile.mode import get_mode
+from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.recognition import match
 from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.laws.recognition import match
+from pymc_nnsteps.network.wide import WIDE
 from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.networks import needs_gibbs, networks_of, once_per_model
-from pymc_nnsteps.steps.wide_networks import WIDE_REASON
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
 
 SAMPLER = "pymc.sampling.mcmc"
 """PyMC's module whose calls are inspected for arguments of the user."""
+
+WIDE_REASON = (
+    f"hidden weights of a network with {WIDE} readout columns or more, so that their posterior is "
+    "near their Gaussian prior, which PCNL leaves as it is"
+)
+"""Reason shown by :func:`~pymc_nnsteps.explain`."""
 
 
 def set_auto_assign(enabled: bool) -> None:
@@ -37,8 +44,8 @@ def set_auto_assign(enabled: bool) -> None:
     Once this package is imported it assigns :class:`~pymc_nnsteps.Gibbs` to the variables of
     networks: latent layers, which NUTS cannot sample or samples badly, and the scales of their
     weights and noise. :class:`~pymc_nnsteps.HMC` moves the weights of networks whose hidden layers
-    are functions, if their scales are drawn by Gibbs and all other variables are such weights, of
-    a network that it can read. :class:`~pymc_nnsteps.PCNL` moves the hidden weights of a
+    are functions, and what else they stand beside, if Gibbs draws scales and HMC can read the
+    network, under any likelihood. :class:`~pymc_nnsteps.PCNL` moves the hidden weights of a
     :func:`~pymc_nnsteps.wide_mlp` that is wide enough. Other models are left alone, calls with a
     ``nuts_sampler`` of another package too; so are the weights if arguments for NUTS are passed
     (``target_accept=``, ``nuts={...}``) or another backend than Numba's.
@@ -80,13 +87,14 @@ def is_wide(rv: TensorVariable) -> bool:
 def moves(rv: TensorVariable) -> bool:
     """Whether HMC takes a variable that no step has been given for."""
     model = _model_to_sample()
-    if model is None or rv not in networks_of(model).functional or needs_gibbs(model, rv):
+    if model is None or rv not in model.free_RVs or not networks_of(model).functional:
         return False
     if _nuts_is_asked_for():
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
-    return _why_not_moved(model, left) is None
+    moved, reason = _beside_gibbs_in(model, tuple(left))
+    return reason is None and rv in moved
 
 
 @once_per_model
@@ -102,7 +110,7 @@ def _is_readable(model: pm.Model) -> bool:
             _gibbs_takes(model, reading)
         if weights := networks_of(model).functional.intersection(model.free_RVs):
             [reading, *_] = weights
-            _why_not_moved(model, model.free_RVs)
+            _beside_gibbs_in(model, tuple(model.free_RVs))
     except Exception as error:
         warnings.warn(
             f"pymc_nnsteps cannot read this model ({type(error).__name__} at variable "
@@ -130,17 +138,19 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     """
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
-    unmoved = _why_not_moved(model, model.free_RVs) if weights else None
-    integrated_out = _integrated_out(model, weights) if weights and unmoved is None else ""
+    moved, unmoved = _beside_gibbs_in(model, tuple(model.free_RVs)) if weights else ((), None)
+    integrated_out = _integrated_out(model, moved) if moved and unmoved is None else ""
     for rv in model.free_RVs:
         if not _enabled:
             step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
         elif _gibbs_takes(model, rv):
             continue
-        elif needs_gibbs(model, rv):
-            step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv in networks.wide:
             step, why = "PCNL", WIDE_REASON
+        elif rv in moved and unmoved is None and rv not in weights:
+            step, why = "HMC", "moved with the weights of the network"
+        elif needs_gibbs(model, rv):
+            step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv not in weights:
             step, why = (
                 _of_pymc(rv),
@@ -167,16 +177,31 @@ def _of_pymc(rv: TensorVariable) -> str:
     return str(max(STEP_METHODS, key=lambda step: step._competence(rv, has_grad)).__name__)
 
 
-def _why_not_moved(model: pm.Model, left: Sequence[TensorVariable]) -> str | None:
-    """Reason why HMC takes no network weights among the variables without a step."""
-    weights = [rv for rv in left if not needs_gibbs(model, rv)]
-    strange = [describe(rv) for rv in weights if rv not in networks_of(model).functional]
+@once_per_model
+def _beside_gibbs_in(
+    model: pm.Model, left: tuple[TensorVariable, ...]
+) -> tuple[tuple[TensorVariable, ...], str | None]:
+    """Variables without a step that Gibbs does not take; the reason if HMC does not move them."""
+    moved = tuple(rv for rv in left if not _gibbs_takes(model, rv))
+    return moved, _why_not_moved(model, left, moved)
+
+
+def _why_not_moved(
+    model: pm.Model, left: Sequence[TensorVariable], moved: Sequence[TensorVariable]
+) -> str | None:
+    functional = networks_of(model).functional
+    if not networks_of(model).wide.isdisjoint(moved):
+        return "it is wide"
+    known = set(ancestors(functional.intersection(model.basic_RVs)))
+    strange = [rv for rv in moved if rv not in known or rv.dtype not in continuous_types]
     if strange:
-        return f"{', '.join(strange)} would be left to NUTS"
-    if not any(_gibbs_takes(model, rv) for rv in left):
+        return f"{', '.join(map(describe, strange))} would be left to other steps"
+    if functional.isdisjoint(moved):
+        return "no weights of it are left"
+    if len(moved) == len(left):
         return "Gibbs draws no scales of them"
     try:
-        network_curvature(model, weights)
+        network_curvature(model, moved)
     except NotConjugate as reason:
         return str(reason)
     return None

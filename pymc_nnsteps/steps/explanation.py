@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pymc as pm
 
-from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
-from pymc_nnsteps.joint.plan import Explanation, Options, Plan, plan
-from pymc_nnsteps.joint.replacement import Choice
-from pymc_nnsteps.joint.scan import Scan
+from pymc_nnsteps.laws.recognition import recognise
+from pymc_nnsteps.moves.options import Choice, Options
+from pymc_nnsteps.moves.plan import Explanation, Plan, plan
+from pymc_nnsteps.moves.scan import Scan
 from pymc_nnsteps.steps.assignment import beside_gibbs
 
 
@@ -21,6 +21,7 @@ def explain(
     collapse: Choice = "auto",
     interweave: Choice = "auto",
     passes: int = 5,
+    rays: bool = True,
 ) -> Explanation:
     """Show which variables :class:`~pymc_nnsteps.Gibbs` draws, how, and which it cannot draw.
 
@@ -31,7 +32,7 @@ def explain(
     ----------
     model : pm.Model, optional
         Taken from the context if not given.
-    scan, collapse, interweave, passes
+    scan, collapse, interweave, passes, rays
         As for :class:`~pymc_nnsteps.Gibbs`, which runs the plan shown here.
 
     Returns
@@ -63,7 +64,7 @@ def explain(
     pm.sample gives slope, bend to NUTS: others are for networks with latent layers or learnt scales
     """
     model = model_or_context(model)
-    explanation = planned(model, Options(scan, collapse, interweave, passes)).explanation
+    explanation = planned(model, Options(scan, collapse, interweave, passes, rays)).explanation
     beside = ((describe(rv), step, why) for rv, step, why in beside_gibbs(model))
     return replace(explanation, beside=tuple(beside))
 

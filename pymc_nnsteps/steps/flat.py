@@ -17,11 +17,11 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.gaussian import Gaussian
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice
+from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
 from pymc_nnsteps.steps.integrated import log_integral
 from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density

@@ -1,7 +1,7 @@
 """The Gibbs step: exact draws from full conditionals read off the model's graph."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,15 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.conditionals.recognition import recognise
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
-from pymc_nnsteps.joint.plan import Options, plan
-from pymc_nnsteps.joint.replacement import Choice
-from pymc_nnsteps.joint.scan import Scan, afresh
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws, without_traces
+from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.laws.recognition import recognise
+from pymc_nnsteps.moves.options import Choice, Options
+from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.moves.scan import Scan, afresh
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import held_scales
@@ -93,6 +94,10 @@ class Gibbs(Step):
         invariant.
     passes : int
         How often each row is so moved in a sweep.
+    rays : bool
+        Whether scales that have been drawn are then moved with what they scale, multiplied by one
+        random number: a scale with the effects or output weights below it, levels of scales
+        against each other, global scales against local ones. It leaves the posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -115,8 +120,8 @@ class Gibbs(Step):
         If a variable's full conditional is not of a known form; the message names the variable,
         the child in the way, and the reason.
     ValueError
-        If ``sweeps``, ``scan``, ``collapse``, ``interweave`` or ``passes`` is not as above, if
-        what is asked for by ``True`` is not possible, or if a full conditional is
+        If ``sweeps``, ``scan``, ``collapse``, ``interweave``, ``passes`` or ``rays`` is not as
+        above, if what is asked for by ``True`` is not possible, or if a full conditional is
         improper at the initial point, as that of a variance with a Gamma prior is if all that is
         observed is zero. (The scale of weights that begin at zero keeps its value until these have
         been drawn.)
@@ -161,6 +166,7 @@ class Gibbs(Step):
         collapse: Choice = "auto",
         interweave: Choice = "auto",
         passes: int = 5,
+        rays: bool = True,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -168,12 +174,14 @@ class Gibbs(Step):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
-        self._options = options = Options(scan, collapse, interweave, passes)
+        self._options = options = Options(scan, collapse, interweave, passes, rays)
         model = modelcontext(model)
         require_fitting_data(model)
         if initial_point is None:
             initial_point = model.initial_point()
-        rvs = _recognised(model) if vars is None else chosen(model, vars)
+        rvs: Collection[TensorVariable] = (
+            _recognised(model) if vars is None else chosen(model, vars)
+        )
         shapes = shapes_of(model, initial_point)
         planned = plan(model, rvs, options, shapes)
         self.plan = planned.explanation
@@ -303,8 +311,8 @@ class Gibbs(Step):
         return (update_stats,)
 
 
-def _recognised(model: pm.Model) -> list[TensorVariable]:
-    """Free variables that have a full conditional of a known form."""
+def _recognised(model: pm.Model) -> dict[TensorVariable, Conditional]:
+    """Full conditionals of a known form, of the free variables that have one."""
     recognised, _ = recognise(model)
     if not recognised:
         raise NotConjugate(

@@ -1,6 +1,7 @@
 """Hamiltonian Monte Carlo with a metric that follows what other steps draw."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -21,13 +22,14 @@ from pymc_nnsteps.arguments import (
     require_choice,
 )
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
-from pymc_nnsteps.joint.replacement import Choice
 from pymc_nnsteps.kernels.compiling import (
     c_by_default,
     numba_by_default,
     of_laws,
     without_traces,
 )
+from pymc_nnsteps.kernels.native import announced
+from pymc_nnsteps.moves.options import Choice
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -48,29 +50,32 @@ FIRST_SIZE = 0.5
 LARGEST_SIZE = 1.0
 """Upper limit of the step size in the network metric, which already bounds the curvature."""
 
+SECONDS = 40
+"""What Numba takes to compile a density with its gradient, and trajectories."""
+
 LONGEST = 1_000
 """Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
 
 
 @dataclass(frozen=True)
-class Curvature:
-    """Running mean of squared gradients that weighs recent gradients most.
+class Recent:
+    """Running means that weigh recent values most.
 
-    The n-th gradient has a weight proportional to ``n ** RECENT``, so that a chain's way to its
-    typical places is forgotten. The mean is one before the first gradient.
+    The n-th value has a weight proportional to ``n ** RECENT``, so that a chain's way to its
+    typical places is forgotten.
     """
 
-    mean: np.ndarray
+    means: list[np.ndarray]
     count: int = 0
 
-    def update(self, gradient: np.ndarray) -> "Curvature":
-        """Add a gradient to the mean; gradients that are not finite are skipped."""
-        squares = gradient**2
-        if not np.isfinite(squares).all():
+    def update(self, values: Sequence[np.ndarray]) -> "Recent":
+        """Add values to the means; those that are not finite are skipped."""
+        if not all(np.isfinite(value).all() for value in values):
             return self
         count = self.count + 1
         weight = (RECENT + 1) / (count + RECENT + 1)
-        return Curvature(self.mean + weight * (squares - self.mean), count)
+        pairs = zip(self.means, values, strict=True)
+        return Recent([np.asarray(mean + weight * (x - mean)) for mean, x in pairs], count)
 
 
 @dataclass_state
@@ -79,7 +84,8 @@ class HMCState(StepMethodState):
 
     tune: bool
     adaptation: DualAveraging
-    curvature: Curvature | None
+    curvature: Recent | None
+    references: Recent | None
     momentum: np.ndarray
     n_diverging: int
 
@@ -96,9 +102,11 @@ class HMC(Step):
     prior; 1 on the unconstrained scale for others, and where a parent is moved by this step too),
     and the curvature of the rest of the log density. For the weights of a network this is the
     square of what a weight multiplies times what lies between it and the outputs, as large as they
-    may be at the present scales and noise: nothing is learnt, and units may exchange their roles.
-    For other models it is the mean of squared gradients in tuning, recent ones above all, kept
-    after that. As no M depends on what is moved, the posterior is left invariant.
+    may be at the present scales, times the expected information of the response in the outputs:
+    units may exchange their roles. Where that information depends on what is moved, this is held at
+    its mean in tuning. For other variables and models the curvature is the mean of squared
+    gradients in tuning, recent ones above all, kept after that. As no M depends on what is moved,
+    the posterior is left invariant.
 
     If the targets are Normal, weights in which the outputs are linear are integrated out of the
     density and drawn exactly from their Gaussian conditional after each trajectory (``collapse``).
@@ -113,10 +121,10 @@ class HMC(Step):
         all of the model.
     metric : {"auto", "network", "learnt", "prior"}
         The curvature: of a network at the present scales, learnt in tuning, or none. "auto" is
-        "network" where all variables are weights of a network that can be read (Normal, Student-t
-        or Laplace priors whose scales are drawn by others; matrix products, sums, and tanh, erf,
-        softplus, relu or abs between; Normal, Student-t, Bernoulli or Categorical targets), and
-        "learnt" elsewhere.
+        "network" where some variables are weights of a network that can be read (Normal,
+        Student-t or Laplace priors; matrix products, sums, and tanh, erf, softplus, relu or abs
+        between; any likelihood, with the network in its mean, its scale or both); those that are
+        none have a learnt curvature. "learnt" elsewhere.
     collapse : bool or "auto"
         Whether the largest block of the variables that is Gaussian given all others is integrated
         out. "auto" does so in float64 for weights of a network that can be read, up to 100 in what
@@ -232,6 +240,7 @@ class HMC(Step):
         self.rng = get_random_generator(rng)
         if initial_point is None:
             initial_point = model.initial_point()
+        self._initial_point = initial_point
         in_c = c_by_default(compile_kwargs)
         shapes = shapes_of(model, initial_point)
         block = block_to_collapse(model, rvs, collapse, shapes)
@@ -250,14 +259,16 @@ class HMC(Step):
                 raise ValueError("persistence is for trajectories of random length: pass longest.")
         self.persistence = float(persistence)
         located = self._density.read(initial_point)
-        start, ones = self._density(located), np.ones(len(located.place))
-        self._move(np.random.default_rng(0), located, start, ones, FIRST_SIZE, 1)
+        with announced("trajectories", SECONDS):
+            start, ones = self._density(located), np.ones(len(located.place))
+            self._move(np.random.default_rng(0), located, start, ones, FIRST_SIZE, 1)
         self._start(tune=True)
 
     def _start(self, *, tune: bool) -> None:
         self.tune = tune
         self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
-        self.curvature: Curvature | None = None
+        self.curvature: Recent | None = None
+        self.references: Recent | None = None
         self.momentum = np.empty(0)
         self.n_diverging = 0
 
@@ -267,10 +278,10 @@ class HMC(Step):
         A chain without tuning keeps the parameters that were tuned before.
         """
         super().setup_chain(rng, tune, draws)
-        tuned = self.adaptation, self.curvature
+        tuned = self.adaptation, self.curvature, self.references
         self._start(tune=tune > 0)
         if not tune:
-            self.adaptation, self.curvature = tuned
+            self.adaptation, self.curvature, self.references = tuned
         self._density.refresh()
         self._metric.refresh()
         if self._block is not None:
@@ -336,14 +347,27 @@ class HMC(Step):
 
     def _precision(self, point: PointType, start: np.ndarray) -> np.ndarray:
         """Diagonal of the metric at a point."""
-        precision, *priors = self._metric(point)
-        if not priors:
+        references = self._typical(point)
+        precision, *of_learnt = self._metric(point, references)
+        if not of_learnt:
             return precision
-        curvature = self.curvature or Curvature(np.ones_like(precision))
+        slopes, is_learnt = of_learnt
+        curvature = self.curvature or Recent([np.ones_like(precision)])
         if self.tune:
-            curvature = curvature.update(start[1:] - priors[0])
+            curvature = curvature.update([(start[1:] - slopes) ** 2])
         self.curvature = curvature
-        return precision + curvature.mean
+        return precision + is_learnt * curvature.means[0]
+
+    def _typical(self, point: PointType) -> list[np.ndarray]:
+        """Typical values of what the metric is evaluated at, learnt in tuning."""
+        first = self._metric.references(self._initial_point)
+        known = self.references
+        if known is None or [x.shape for x in known.means] != [x.shape for x in first]:
+            known = Recent(first)
+        if self.tune:
+            known = known.update(self._metric.references(point))
+        self.references = known
+        return known.means
 
     def _move(
         self,

@@ -1,7 +1,7 @@
 r"""A Gaussian block integrated out of the log density of a gradient step.
 
 Where the posterior of a block :math:`v` given all else is :math:`N(P^{-1} h, P^{-1})`
-(:mod:`pymc_nnsteps.conditionals.gaussian`), the density of all else is
+(:mod:`pymc_nnsteps.laws.gaussian`), the density of all else is
 
 .. math::
 
@@ -21,22 +21,18 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.blocks import (
-    BlockPrior,
-    Observation,
-    dense_size,
-    evidence_of,
-    prior_of,
-)
-from pymc_nnsteps.conditionals.conditional import Shapes
-from pymc_nnsteps.conditionals.gaussian import Gaussian
-from pymc_nnsteps.conditionals.gaussian_draws import Total, linear_of, total_of
-from pymc_nnsteps.conditionals.recognition import find_conditionals, match
+from pymc_nnsteps.gaussian.evidence import Total, total_of
+from pymc_nnsteps.gaussian.layout import dense_size
+from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.joint.replacement import Choice
+from pymc_nnsteps.laws.conditional import Shapes
+from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.recognition import find_conditionals, match
+from pymc_nnsteps.moves.options import Choice
 from pymc_nnsteps.steps.network_curvature import network_curvature
 
 LARGEST = 100
@@ -81,6 +77,7 @@ def block_to_collapse(
     block = max(sizes, key=sizes.__getitem__, default=None)
     if block is not None and len(block.draws) < len(rvs):
         cheap = sizes[block] <= LARGEST and _is_shared(*_prior_and_total(block))
+        cheap = cheap and any(seen.child not in rvs for seen in block.observations)
         return block if collapse is True or cheap else None
     if collapse is True:
         what = "none of" if block is None else "all of"
@@ -123,7 +120,7 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
     labels = dict(enumerate(prior.label_lengths))
     diagonal = prior.precision[..., None] * pt.eye(prior.precision.shape[-1])
     precision = diagonal if total is None else diagonal + total.information
-    linear = linear_of(prior, None if total is None else total.linear)
+    linear = prior.linear(None if total is None else total.linear)
     h = flatten(expand(linear, labels), 0, n)
     if _is_shared(prior, total):
         p, h = precision.dimshuffle("x", n, n + 1), h[None]

@@ -12,11 +12,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.network_curvature import network_curvature
+from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
 from pymc_nnsteps.steps.prior_precision import prior_precision
 from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with
 
 Kind = Literal["network", "learnt", "prior"]
+Choice = Literal["auto", "network", "learnt", "prior"]
+Point = Mapping[str, np.ndarray]
 
 
 class Metric:
@@ -48,57 +50,96 @@ class Metric:
         self,
         model: pm.Model,
         rvs: Sequence[TensorVariable],
-        metric: Literal["auto", "network", "learnt", "prior"],
+        metric: Choice,
         compile_kwargs: Mapping[str, Any],
         integrated_out: Sequence[TensorVariable] = (),
     ) -> None:
         values = [model.rvs_to_values[rv] for rv in rvs]
-        moved = moved_with(model, [*rvs, *integrated_out])
-        known = {rv: prior_precision(model, rv, moved) for rv in rvs}
-        precisions: list[Any] = [pt.ones(()) if p is None else p for p in known.values()]
-        self.kind: Kind = "learnt" if metric == "auto" else metric
-        if metric in ("auto", "network"):
-            try:
-                curvatures = network_curvature(model, [*rvs, *integrated_out])[: len(rvs)]
-            except NotConjugate as reason:
-                if metric == "network":
-                    raise ValueError(
-                        f'metric="network" needs a network that can be read: {reason}; use '
-                        '"learnt".'
-                    ) from reason
-            else:
-                self.kind = "network"
-                precisions = [p + c for p, c in zip(precisions, curvatures, strict=True)]
-        read = substitute(precisions, natural_values(model))
-        outputs = [_flat([pt.broadcast_to(p, v.shape) for p, v in zip(read, values, strict=True)])]
-        if self.kind == "learnt":
-            priors = log_density(model, [rv for rv in rvs if known[rv] is not None])
-            outputs.append(_flat(gradient_of(priors, values, values)))
-        used = set(ancestors(outputs))
-        read_off = [value for value in model.value_vars if value in used]
-        self._dtypes = {value.name: value.dtype for value in read_off}
-        self._compiled = Compiled(read_off, outputs, compile_kwargs)
+        moved = [*rvs, *integrated_out]
+        network = _network(model, moved, metric)
+        weights = {} if network is None else network.likelihoods
+        self.kind: Kind = "network" if weights else "learnt" if metric == "auto" else metric
+        priors = {rv: prior_precision(model, rv, moved_with(model, moved)) for rv in rvs}
+        precisions: dict[Any, Any] = {rv: 1.0 if p is None else p for rv, p in priors.items()}
+        places: Mapping[Any, Any] = {}
+        if network is not None:
+            precisions |= {rv: network.priors[rv] + c for rv, c in weights.items()}
+            places = network.references
+        natural = natural_values(model)
+        read = substitute([pt.as_tensor(precisions[rv]) for rv in rvs], natural)
+        outputs = [_flat(read, values)]
+        learnt = [] if self.kind == "prior" else [rv for rv in rvs if rv not in weights]
+        if learnt:
+            included = log_density(model, [rv for rv in learnt if priors[rv] is not None])
+            outputs.append(_flat(gradient_of(included, values, values), values))
+            outputs.append(_flat([pt.constant(float(rv in learnt)) for rv in rvs], values))
+        typical = substitute(places.values(), natural)
+        self._references = _Function(model, (), typical, compile_kwargs)
+        self._precisions = _Function(model, list(places), outputs, compile_kwargs)
 
     def refresh(self) -> None:
         """Compute again what depends on the model's data only."""
-        self._compiled.refresh()
+        self._references.compiled.refresh()
+        self._precisions.compiled.refresh()
 
     def distrust(self) -> None:
         """Treat the model's data as exchanged."""
-        self._compiled.distrust()
+        self._references.compiled.distrust()
+        self._precisions.compiled.distrust()
 
-    def __call__(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Precisions and, for "learnt", the gradient of the priors included in them.
+    def references(self, point: Point) -> list[np.ndarray]:
+        """What the precisions are evaluated at in the place of what is moved."""
+        return self._references(point)
+
+    def __call__(self, point: Point, references: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+        """Precisions and, where some are learnt, what belongs to these.
 
         Returns
         -------
         list of array, shape (n,)
+            Precisions; the gradient of the priors that are included in those to be learnt; one for
+            these, zero for others.
         """
-        self._compiled.refresh_if_data_changed()
-        return self._compiled(
-            *(np.asarray(point[name], dtype=dtype) for name, dtype in self._dtypes.items())
-        )
+        return self._precisions(point, references)
 
 
-def _flat(parts: Sequence[TensorVariable]) -> TensorVariable:
-    return pt.concatenate([part.ravel().astype("float64") for part in parts])
+class _Function:
+    """Compiled function of a point and of other arrays."""
+
+    def __init__(
+        self,
+        model: pm.Model,
+        given: Sequence[Any],
+        outputs: Sequence[Any],
+        compile_kwargs: Mapping[str, Any],
+    ) -> None:
+        used = set(ancestors(outputs))
+        read_off = [value for value in model.value_vars if value in used]
+        self._dtypes = {value.name: value.dtype for value in read_off}
+        self.compiled = Compiled([*read_off, *given], list(outputs), compile_kwargs)
+
+    def __call__(self, point: Point, given: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+        self.compiled.refresh_if_data_changed()
+        values = (np.asarray(point[name], dtype=dtype) for name, dtype in self._dtypes.items())
+        return self.compiled(*values, *given)
+
+
+def _network(
+    model: pm.Model, moved: Sequence[TensorVariable], metric: Choice
+) -> NetworkCurvature | None:
+    """Curvature read off the graph, if that is asked for, or possible and not excluded."""
+    if metric not in ("auto", "network"):
+        return None
+    try:
+        return network_curvature(model, moved)
+    except NotConjugate as reason:
+        if metric == "auto":
+            return None
+        raise ValueError(
+            f'metric="network" needs a network that can be read: {reason}; use "learnt".'
+        ) from reason
+
+
+def _flat(parts: Sequence[Any], values: Sequence[Any]) -> TensorVariable:
+    whole = (pt.broadcast_to(part, v.shape) for part, v in zip(parts, values, strict=True))
+    return pt.concatenate([each.ravel().astype("float64") for each in whole])

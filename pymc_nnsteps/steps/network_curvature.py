@@ -20,73 +20,61 @@ Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Soft
 equations 58-68.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.compile.ops import ViewOp
-from pytensor.gradient import disconnected_grad
-from pytensor.graph.basic import Variable
-from pytensor.scalar import basic as scalar
-from pytensor.scalar.math import Erf, Sigmoid, Softplus
-from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot, Sum
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV, StudentTRV
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.special import Softmax
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.gradient import DisconnectedInputError
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_prior
+from pymc_nnsteps.graphs.known import prior_kind
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import dependents, depends_on, parameters, unwrapped
-from pymc_nnsteps.steps.prior_precision import prior_precision
+from pymc_nnsteps.graphs.search import depends_on, parameters, stated_in
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.laws.conditional import value_of
+from pymc_nnsteps.steps.information import Unaligned, information
+from pymc_nnsteps.steps.outputs import network_outputs
+from pymc_nnsteps.steps.prior_precision import PRECISIONS
+from pymc_nnsteps.steps.squares import Squares
 from pymc_nnsteps.steps.target import dependent_factors, moved_with
 
-REARRANGING = (
-    AdvancedSubtensor,
-    Alloc,
-    DimShuffle,
-    Reshape,
-    SpecifyShape,
-    Subtensor,
-    Sum,
-    ViewOp,
-)
-"""Operations that act on squares as on the numbers of their first argument."""
 
-SIGNS = (scalar.Abs, scalar.Cast, scalar.Identity, scalar.Neg)
+@dataclass(frozen=True)
+class NetworkCurvature:
+    """Curvature of minus a log density in weights.
 
-BENT: dict[type[scalar.ScalarOp], Callable[[TensorVariable], TensorVariable]] = {
-    scalar.Tanh: lambda u: pt.minimum(u, 1.0),
-    Erf: lambda u: pt.minimum(4 / np.pi * u, 1.0),
-    Softplus: lambda u: pt.maximum(u, np.log(2) ** 2),
-}
-"""Largest squares of activations; their slopes are bounded by one."""
+    Attributes
+    ----------
+    priors, likelihoods : dict
+        Curvatures of the prior of each weight, and of all else, expressions of the model's other
+        variables and of ``references``.
+    references : dict
+        What stands for expressions of what is moved, at a typical place; and these.
+    """
+
+    priors: dict[TensorVariable, TensorVariable]
+    likelihoods: dict[TensorVariable, TensorVariable]
+    references: dict[TensorVariable, TensorVariable]
 
 
-def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """Curvature of minus the log density that weights are moved in, their priors left out.
+def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> NetworkCurvature:
+    """Curvature of minus the log density that weights and other variables are moved in.
 
     Parameters
     ----------
     model : pm.Model
     rvs : sequence of TensorVariable
-        Weights: free variables with Normal, Student-t or Laplace priors.
-
-    Returns
-    -------
-    list of TensorVariable
-        Curvature of each weight, with its shape, as an expression of the model's other variables.
+        Free variables. Those with Normal, Student-t or Laplace priors are weights if they enter
+        the parameters of the model's variables as those of a network do.
 
     Raises
     ------
     NotConjugate
-        If it cannot be read off the graph; the message says why.
+        If it cannot be read off the graph for any of them; the message says why.
 
     Examples
     --------
@@ -94,97 +82,102 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
     >>> with pm.Model() as model:
     ...     w, v = pm.Normal("w", 0, 3), pm.Normal("v", 0, 2)
     ...     y = pm.Normal("y", v * pm.math.tanh(w * np.array([1.0, 0.1])), 0.5, observed=[0.7, 0.2])
-    >>> [float(curvature.eval()) for curvature in network_curvature(model, [w, v])]
+    >>> found = network_curvature(model, [w, v])
+    >>> [float(found.likelihoods[rv].eval()) for rv in (w, v)]
     [16.16, 4.36]
     """
     if beside := moved_with(model, rvs)[len(rvs) :]:
         names = ", ".join(map(describe, beside))
         raise NotConjugate(f"the transform of {names} depends on what is moved")
-    variances = {}
-    for rv in rvs:
-        precision = prior_precision(model, rv, rvs)
-        if precision is None:
-            raise NotConjugate(f"the prior of {describe(rv)} is none whose precision is known")
-        variances[rv] = pt.broadcast_to(1 / precision, rv.shape)
+    weights = [rv for rv in rvs if prior_kind(model, rv) in PRECISIONS]
+    while weights:
+        try:
+            return _of_weights(model, weights, rvs)
+        except Unaligned as shared:
+            shared_weights = stated_in([shared.place], model.basic_RVs)
+            weights = [rv for rv in weights if rv not in shared_weights]
+    raise NotConjugate(f"none of {', '.join(map(describe, rvs))} is a weight of a network")
+
+
+def _of_weights(
+    model: pm.Model, weights: Sequence[TensorVariable], rvs: Sequence[TensorVariable]
+) -> NetworkCurvature:
+    barriers = model.basic_RVs
+    priors = [pt.as_tensor(PRECISIONS[prior_kind(model, rv)](*parameters(rv))) for rv in weights]
+    variances = [_variance(rv, p) for rv, p in zip(weights, priors, strict=True)]
+    squares = Squares(dict(zip(weights, variances, strict=True)), barriers)
     total = pt.constant(0.0)
-    for factor in dependent_factors(model, rvs):
-        outputs, curvature = _output(model, factor)
-        if depends_on(curvature, rvs, model.basic_RVs):
-            raise NotConjugate(f"the scale of {describe(factor)} depends on what is moved")
-        total += (curvature * _Squares(variances, model.basic_RVs).of(outputs)).sum()
-    found: Any = pt.grad(total, list(variances.values()), disconnected_inputs="ignore")
-    return list(found)
+    places: dict[Any, TensorVariable] = {}
+    for factor in _factors(model, weights):
+        outputs = network_outputs(parameters(factor), weights, barriers, squares.of)
+        places |= {u: _like(u) for u in outputs if u not in places}
+        curvatures = _curvatures(model, factor, {u: places[u] for u in outputs})
+        for u, curvature in zip(outputs, curvatures, strict=True):
+            total += (curvature * squares.of(u)).sum()
+    likelihoods: Any = pt.grad(total, variances, disconnected_inputs="ignore")
+    read = [*priors, *likelihoods]
+    seen = [rv for rv in rvs if any(depends_on(each, [rv], barriers) for each in read)]
+    places |= {rv: _like(rv) for rv in seen if rv not in places}
+    read = substitute(read, {rv: places[rv] for rv in seen})
+    used = set(ancestors(read))
+    references = {place: each for each, place in places.items() if place in used}
+    n = len(weights)
+    return NetworkCurvature(
+        dict(zip(weights, read[:n], strict=True)),
+        dict(zip(weights, read[n:], strict=True)),
+        references,
+    )
 
 
-def _output(model: pm.Model, factor: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Network output in a likelihood factor and the largest curvature of its log density in it."""
-    given = () if factor in model.potentials else parameters(factor)
-    if has_prior(model, factor, NormalRV):
-        mean, sigma = given
-        return mean, pt.sqr(1 / sigma)
-    if has_prior(model, factor, StudentTRV):
-        nu, mean, sigma = given
-        return mean, (1 + 1 / nu) * pt.sqr(1 / sigma)
-    if has_prior(model, factor, BernoulliRV, CategoricalRV):
-        link = unwrapped(given[0]).owner
-        if link is not None and (
-            isinstance(link.op, Softmax) or isinstance(getattr(link.op, "scalar_op", None), Sigmoid)
-        ):
-            return link.inputs[0], pt.constant(0.25)
-    raise NotConjugate(f"the curvature of {describe(factor)} is not known")
+def _variance(rv: TensorVariable, precision: TensorVariable) -> TensorVariable:
+    """Prior variance of each entry; what is known to have length one says so in its type."""
+    first = rv.ndim - precision.ndim
+    ones = [axis for axis in range(precision.ndim) if rv.type.shape[first + axis] == 1]
+    return pt.broadcast_to(1 / pt.specify_broadcastable(precision, *ones), rv.shape)
 
 
-class _Squares:
-    """Typical squares of expressions, given the squares of the weights that move."""
-
-    def __init__(
-        self, given: Mapping[TensorVariable, TensorVariable], barriers: Collection[TensorVariable]
-    ) -> None:
-        self._found: dict[Any, TensorVariable] = dict(given)
-        self._given = given
-        self._barriers = barriers
-
-    def of(self, expression: Any) -> Any:
-        """Square of an expression; its value if nothing in it moves."""
-        moving = dependents(expression, self._given, self._barriers)
-        return self._square(expression, moving)
-
-    def _square(self, expression: Any, moving: Collection[Variable]) -> Any:
-        if expression not in self._found:
-            if expression in moving:
-                self._found[expression] = self._of_node(expression, moving)
-            else:
-                self._found[expression] = pt.sqr(expression.astype("float64"))
-        return self._found[expression]
-
-    def _of_node(self, expression: Any, moving: Collection[Variable]) -> Any:
-        op, inputs = expression.owner.op, expression.owner.inputs
-        if isinstance(op, REARRANGING):
-            if not moving.isdisjoint(inputs[1:]):  # type: ignore[attr-defined]
-                raise NotConjugate("what is moved enters an index or a length")
-            return op(self._square(inputs[0], moving), *inputs[1:])
-        squares = [self._square(operand, moving) for operand in inputs]
-        if isinstance(getattr(op, "core_op", op), Dot | Join):
-            return op(*squares)
-        if isinstance(op, Elemwise):
-            return _of_numbers(op.scalar_op, squares, [i in moving for i in inputs])
-        raise NotConjugate(f"{op} has no rule for squares")
+def _curvatures(
+    model: pm.Model, factor: TensorVariable, places: Mapping[Any, TensorVariable]
+) -> list[TensorVariable]:
+    """Curvatures in the outputs behind a factor, at places of which only what matters is left."""
+    if factor in model.potentials:
+        raise NotConjugate(f"the curvature of {describe(factor)} is not known")
+    node = factor.owner
+    value = value_of(model, factor)
+    given = {rv: _like(rv) for rv in stated_in([*node.inputs, value], model.basic_RVs)}
+    inputs = substitute(node.inputs, {**given, **places})
+    response = node.clone_with_new_inputs(inputs).outputs[node.outputs.index(factor)]
+    try:
+        found = information(response, given.get(value, value), list(places.values()))
+    except Unaligned as shared:
+        [shared.place] = [u for u, place in places.items() if place is shared.place]
+        raise
+    except NotConjugate as reason:
+        raise NotConjugate(f"the curvature of {describe(factor)} is not known: {reason}") from None
+    back: dict[Any, Any] = {place: rv for rv, place in given.items()}
+    unused = [
+        (place, pt.zeros(u.shape, dtype=u.dtype))
+        for u, place in places.items()
+        if not any(_is_used(place, curvature) for curvature in found)
+    ]
+    return substitute(found, back | dict(unused))
 
 
-def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -> Any:
-    """Square of an elementwise operation, given the squares of its operands."""
-    match operation:
-        case scalar.Add() | scalar.Sub():
-            return pt.add(*squares)
-        case scalar.Mul():
-            return pt.mul(*squares)
-        case scalar.TrueDiv() if not moves[1]:
-            return squares[0] / squares[1]
-        case scalar.Maximum() if sum(moves) == 1:
-            return pt.maximum(*squares)
-    [square, *others] = squares
-    if not others and isinstance(operation, SIGNS):
-        return square
-    if not others and type(operation) in BENT:
-        return square + disconnected_grad(BENT[type(operation)](square) - square)
-    raise NotConjugate(f"{operation} has no rule for squares")
+def _is_used(place: TensorVariable, curvature: TensorVariable) -> bool:
+    """Whether a curvature depends on more than the shape of a place."""
+    try:
+        pt.grad(curvature.sum(), place, null_gradients="return")
+    except DisconnectedInputError:
+        return False
+    return True
+
+
+def _like(expression: TensorVariable) -> TensorVariable:
+    return expression.type(name=f"place of {expression.name}")
+
+
+def _factors(model: pm.Model, weights: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Random variables whose parameters depend on weights, and potentials that do."""
+    barriers = model.basic_RVs
+    own = [rv for rv in weights if any(depends_on(i, weights, barriers) for i in rv.owner.inputs)]
+    return [*own, *dependent_factors(model, weights)]

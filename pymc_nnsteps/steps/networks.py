@@ -7,7 +7,8 @@ These are the variables for which NUTS is wrong or poor:
   variables whose children they are, and the variables that share a child with an activation or are
   one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
-  inputs: precisions of weights, biases and observations, and what controls them, at every level;
+  inputs: precisions of weights, biases and observations, and what controls them, at every level
+  (half-Normal ones of a latent network too, as of effects beside it, which rays move with these);
 - beside such scales, the missing targets of the network;
 - of a wide network whose readout is whitened by the data, what the likelihood does not depend on.
 """
@@ -15,23 +16,24 @@ These are the variables for which NUTS is wrong or poor:
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Conditional
-from pymc_nnsteps.conditionals.gates import Gates
-from pymc_nnsteps.conditionals.gaussian import match_gaussian
-from pymc_nnsteps.conditionals.piecewise import PiecewiseGaussian
-from pymc_nnsteps.conditionals.probit import LargestUtility, Threshold
-from pymc_nnsteps.conditionals.scales import PRIORS
-from pymc_nnsteps.conditionals.table import laws_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
-from pymc_nnsteps.graphs.search import children, parameters, stated_in
-from pymc_nnsteps.steps.layers import has_hidden_layer, unconstrained
-from pymc_nnsteps.steps.wide_networks import wide_network
+from pymc_nnsteps.graphs.search import children, stated_in
+from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.laws.gates import Gates
+from pymc_nnsteps.laws.gaussian import match_gaussian
+from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
+from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
+from pymc_nnsteps.laws.scales import PRIORS, SQUARES
+from pymc_nnsteps.laws.table import laws_of
+from pymc_nnsteps.network.functional import functional_networks
+from pymc_nnsteps.network.wide import wide_network
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,19 @@ class Networks:
     wide: frozenset[TensorVariable]
 
 
-def once_per_model[R](read: Callable[[pm.Model], R]) -> Callable[[pm.Model], R]:
-    """Read a model once for as long as no variable is added."""
-    found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], R]] = WeakKeyDictionary()
+def once_per_model[R](read: Callable[..., R]) -> Callable[..., R]:
+    """Read a model once for as long as no variable is added; further arguments are hashable."""
+    found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], dict[Any, R]]] = WeakKeyDictionary()
 
     @wraps(read)
-    def remembered(model: pm.Model) -> R:
+    def remembered(model: pm.Model, *given: Any) -> R:
         size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
         if model not in found or found[model][0] != size:
-            found[model] = size, read(model)
-        return found[model][1]
+            found[model] = size, {}
+        of_model = found[model][1]
+        if given not in of_model:
+            of_model[given] = read(model, *given)
+        return of_model[given]
 
     return remembered
 
@@ -70,8 +75,8 @@ def once_per_model[R](read: Callable[[pm.Model], R]) -> Callable[[pm.Model], R]:
 @once_per_model
 def networks_of(model: pm.Model) -> Networks:
     """The networks of a model."""
-    latent, functional = _latent_networks(model), _functional_networks(model)
-    scales = _scales_of(model, latent | functional)
+    latent, functional = _latent_networks(model), functional_networks(model)
+    scales = _scales_of(model, latent | functional) | _scales_of(model, latent, SQUARES)
     of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
     wide = wide_network(model)
     return Networks(frozenset(of_gibbs | wide.readout), frozenset(functional), wide.hidden)
@@ -132,7 +137,7 @@ def _layers_of(model: pm.Model, found: Conditional, child: TensorVariable) -> se
     """Latent layers that a conditional shows: those that it draws, and their child."""
     [z, *_] = found.draws
     match found:
-        case Threshold() | LargestUtility():
+        case UtilityBehindThreshold() | LargestUtility():
             return {z}
         case PiecewiseGaussian(activation=activation) if activation.knots:
             return {z, child}
@@ -158,25 +163,17 @@ def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
         return False
 
 
-def _functional_networks(model: pm.Model) -> set[TensorVariable]:
-    """Outputs of networks whose hidden layers are functions, and what these outputs depend on."""
-    variables: set[TensorVariable] = set()
-    for output in model.basic_RVs:
-        given = parameters(output)
-        if has_hidden_layer(given, model.basic_RVs, unconstrained(model)):
-            variables |= {output} | stated_in(given, model.basic_RVs)
-    return variables
-
-
 def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
     """Outputs that are not observed."""
     return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
 
 
-def _scales_of(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
+def _scales_of(
+    model: pm.Model, variables: set[TensorVariable], priors: Collection[type] = PRIORS
+) -> set[TensorVariable]:
     """Positive free variables that control ``variables``, at every level."""
     scales: set[TensorVariable] = set()
-    positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in PRIORS]
+    positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in priors]
     for rv in reversed(positive):
         if not (variables | scales).isdisjoint(children(model, rv)):
             scales.add(rv)

@@ -2,6 +2,7 @@
 
 from typing import Any, Self
 
+import pymc as pm
 from pymc.step_methods.compound import BlockedStep
 
 from pymc_nnsteps.graphs.search import model_or_context
@@ -15,13 +16,17 @@ class Step(BlockedStep):
     TypeError
         If no model is given and none is open.
     ValueError
-        If ``vars`` is empty.
+        If ``vars`` is empty, or a model.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check arguments before PyMC raises a less helpful error."""
-        kwargs["model"] = model_or_context(kwargs.get("model"))
         given = args[0] if args else kwargs.get("vars")
+        if isinstance(given, pm.Model):
+            raise ValueError(
+                "vars must be variables; got a model, which is to be passed as model=."
+            )
+        kwargs["model"] = model_or_context(kwargs.get("model"))
         if isinstance(given, list | tuple) and not given:
             raise ValueError(
                 f"vars is empty; name variables of the model for {cls.__name__}, or leave vars out."

@@ -16,10 +16,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.conditional import Conditional, Shapes
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.joint.scan import check_scan
+from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.moves.scan import check_scan
 from pymc_nnsteps.steps.compiled import Compiled
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pymc as pm
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.conditionals.verification import compare_laws
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data
+from pymc_nnsteps.laws.verification import compare_laws
 from pymc_nnsteps.steps.assigned import Step
 from pymc_nnsteps.steps.stationarity import check_chain
 from pymc_nnsteps.tables import as_text

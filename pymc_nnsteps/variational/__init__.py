@@ -15,7 +15,7 @@ module             its subject
 ``prediction``     moments of new targets, by Monte Carlo and by iteration
 ``draws``          draws of weights, noise, scales, gates and activations
 ``selection``      weights and units that can be left out
-``network``        prior and approximation of a network
+``factors``        prior of a network, and the factors of its approximation
 ``laws``           moments of generalised inverse Gaussian laws
 =================  ========================================================================
 """

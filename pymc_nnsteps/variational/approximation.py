@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_base import from_dict
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_nnsteps.arguments import (
@@ -20,8 +19,8 @@ from pymc_nnsteps.arguments import (
 from pymc_nnsteps.tables import Table, in_type, numbers
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
+from pymc_nnsteps.variational.factors import LayerFactors
 from pymc_nnsteps.variational.laws import GIG
-from pymc_nnsteps.variational.network import Layer
 from pymc_nnsteps.variational.prediction import Prediction, by_iteration, by_monte_carlo
 from pymc_nnsteps.variational.reading import Reading
 from pymc_nnsteps.variational.selection import Selection, select
@@ -326,7 +325,7 @@ def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws
     return LayerDraws(*map(join, ("W", "b", "eta_sq", "tau", "psi")))
 
 
-def _means(layer: Layer) -> Mapping[str, Any]:
+def _means(layer: LayerFactors) -> Mapping[str, Any]:
     """Mean of each variable of a layer."""
     scales = {"tau": layer.tau, "psi": layer.psi}
     return {
@@ -337,7 +336,7 @@ def _means(layer: Layer) -> Mapping[str, Any]:
     }
 
 
-def _deviations(layer: Layer) -> Mapping[str, Any]:
+def _deviations(layer: LayerFactors) -> Mapping[str, Any]:
     """Standard deviation of each variable of a layer."""
     variances = np.einsum("dii->di", layer.cov)
     noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
@@ -357,6 +356,8 @@ def _dims(reading: Reading, name: str, ndim: int) -> tuple[str, ...]:
 
 def labelled_draws(reading: Reading, layers: Sequence[LayerDraws]) -> xr.DataTree:
     """A posterior of one chain."""
+    from arviz_base import from_dict
+
     values, dims = {}, {}
     for names, drawn in zip(reading.names, layers, strict=True):
         for role in ("tau", "psi", "W", "b", "eta_sq"):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_nnsteps.variational.evidence import elbo
-from pymc_nnsteps.variational.network import Layer, Network
+from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
 from pymc_nnsteps.variational.rows import Gates, Statistics, forward_gates, sweep_rows
 from pymc_nnsteps.variational.start import LayerStart, start_layers
 from pymc_nnsteps.variational.updates import em_step, update_layers, update_scales
@@ -64,23 +64,23 @@ class Fitted:
 
     Attributes
     ----------
-    network : Network
+    network : NetworkPrior
         The prior, changed by EM steps if there were any.
-    layers : tuple of Layer
+    layers : tuple of LayerFactors
     history : ndarray
         The evidence after each sweep.
     evidence : float
         The last value; of noisy ones the average of the last tenth.
     """
 
-    network: Network
-    layers: tuple[Layer, ...]
+    network: NetworkPrior
+    layers: tuple[LayerFactors, ...]
     history: Numbers
     evidence: float
 
 
 def ascend(
-    network: Network,
+    network: NetworkPrior,
     x: Numbers,
     y: Numbers,
     start: LayerStart,
@@ -92,7 +92,7 @@ def ascend(
 
     Parameters
     ----------
-    network : Network
+    network : NetworkPrior
     x : ndarray, shape (n_obs, n_features)
     y : ndarray, shape (n_obs, n_outputs)
     start : {"laplace", "spike_slab"}
@@ -118,7 +118,7 @@ def ascend(
 
 
 def ascend_by_batches(
-    network: Network,
+    network: NetworkPrior,
     batches: Iterable[Batch],
     n_obs: int,
     start: LayerStart,
@@ -136,7 +136,7 @@ def ascend_by_batches(
 
     Parameters
     ----------
-    network : Network
+    network : NetworkPrior
     batches : iterable of (ndarray, ndarray)
         Inputs and targets, shape (n_rows, n_features) and (n_rows, n_outputs).
     n_obs : int
@@ -155,7 +155,7 @@ def ascend_by_batches(
     ValueError
         If there are no batches.
     """
-    layers: list[Layer] = []
+    layers: list[LayerFactors] = []
     history: list[float] = []
     for (x, y), _ in zip(batches, range(schedule.sweeps), strict=False):
         if not layers:
@@ -174,8 +174,8 @@ def ascend_by_batches(
 
 
 def _settled_rows(
-    network: Network,
-    layers: Sequence[Layer],
+    network: NetworkPrior,
+    layers: Sequence[LayerFactors],
     x: Numbers,
     y: Numbers,
     n_obs: int,
@@ -194,7 +194,7 @@ def _settled_rows(
     return sums
 
 
-def _scaled(network: Network, layers: Sequence[Layer]) -> list[Layer]:
+def _scaled(network: NetworkPrior, layers: Sequence[LayerFactors]) -> list[LayerFactors]:
     """Layers with their scales updated."""
     return [update_scales(*pair) for pair in zip(network.layers, layers, strict=True)]
 

@@ -51,9 +51,11 @@ def require_density(model: pm.Model, reading: Reading) -> None:
     )
     rng = np.random.default_rng(0)
     initial = model.initial_point(0)
+    scales = {name for names in reading.names for name in (names.tau, names.psi, names.eta_sq)}
     stated, read = [], []
     for _ in range(N_POINTS):
-        log_density, *drawn = evaluate(*(_random(rng, initial[value.name]) for value in values))
+        at = (_random(rng, initial[v.name], positive=v.name in scales) for v in values)
+        log_density, *drawn = evaluate(*at)
         point = {rv.name: np.asarray(x, float) for rv, x in zip(model.free_RVs, drawn, strict=True)}
         stated.append(float(log_density))
         read.append(_log_density(reading, point))
@@ -67,10 +69,13 @@ def require_density(model: pm.Model, reading: Reading) -> None:
         )
 
 
-def _random(rng: np.random.Generator, like: NDArray[np.generic]) -> NDArray[np.generic]:
-    """A value for a variable, of 0 and 1 for a gate."""
+def _random(
+    rng: np.random.Generator, like: NDArray[np.generic], *, positive: bool
+) -> NDArray[np.generic]:
+    """A value for a variable: 0 and 1 for a gate, positive for a scale without a transform."""
     if np.issubdtype(like.dtype, np.floating):
-        return rng.normal(size=like.shape).astype(like.dtype)
+        value = rng.normal(size=like.shape).astype(like.dtype)
+        return np.abs(value) if positive else value
     return rng.integers(0, 2, like.shape).astype(like.dtype)
 
 

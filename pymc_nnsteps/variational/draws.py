@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian_kernel
+from pymc_nnsteps.variational.factors import LayerFactors
 from pymc_nnsteps.variational.laws import GIG
-from pymc_nnsteps.variational.network import Layer
 
 __all__ = ["LayerDraws", "draw_forward", "draw_layer"]
 
@@ -35,12 +35,12 @@ class LayerDraws:
     psi: Numbers | None
 
 
-def draw_layer(layer: Layer, draws: int, rng: np.random.Generator) -> LayerDraws:
+def draw_layer(layer: LayerFactors, draws: int, rng: np.random.Generator) -> LayerDraws:
     """Draw from the approximation of one layer.
 
     Parameters
     ----------
-    layer : Layer
+    layer : LayerFactors
     draws : int
     rng : numpy.random.Generator
 

@@ -10,21 +10,21 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln
 
+from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior
 from pymc_nnsteps.variational.laws import relative_entropy
-from pymc_nnsteps.variational.network import Layer, LayerPrior, Network
 from pymc_nnsteps.variational.rows import LOG_2PI, LayerStatistics, Statistics
 from pymc_nnsteps.variational.updates import prior_precision, squared_error
 
 __all__ = ["elbo"]
 
 
-def elbo(network: Network, layers: Sequence[Layer], sums: Statistics) -> float:
+def elbo(network: NetworkPrior, layers: Sequence[LayerFactors], sums: Statistics) -> float:
     """Compute the evidence lower bound of ``log p(y)`` (Appendix B of the paper, corrected).
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     sums : Statistics
         Sums over rows, from the present laws of activations and gates.
 
@@ -43,7 +43,7 @@ def elbo(network: Network, layers: Sequence[Layer], sums: Statistics) -> float:
     return float(sums.entropy + rows + priors)
 
 
-def _of_rows(layer: Layer, seen: LayerStatistics, n_obs: float, temperature: float) -> float:
+def _of_rows(layer: LayerFactors, seen: LayerStatistics, n_obs: float, temperature: float) -> float:
     """Expected log densities of the layer's values and gates, without the logs of the noise."""
     errors = layer.noise_precision @ squared_error(layer, seen)
     gates = np.sum(layer.mean * seen.lean) / temperature
@@ -52,7 +52,7 @@ def _of_rows(layer: Layer, seen: LayerStatistics, n_obs: float, temperature: flo
     return float(-0.5 * (errors + constants) + gates - 0.5 * doubt / temperature**2)
 
 
-def _of_weights(prior: LayerPrior, layer: Layer) -> float:
+def _of_weights(prior: LayerPrior, layer: LayerFactors) -> float:
     """Weights and scales, relative to their priors, without the logs of the scales."""
     expected = np.sum(prior_precision(prior, layer) * layer.squares)
     logs = np.log(prior.bias_var).sum() + np.log(prior.weight_var).sum()
@@ -63,7 +63,7 @@ def _of_weights(prior: LayerPrior, layer: Layer) -> float:
     return float(value)
 
 
-def _of_noise(prior: LayerPrior, layer: Layer) -> float:
+def _of_noise(prior: LayerPrior, layer: LayerFactors) -> float:
     """Noise relative to its prior, with the expected logs of all that it is the noise of."""
     a, b = layer.alpha, layer.beta
     own = gammaln(a) - a * np.log(b) + a

@@ -155,6 +155,7 @@ def fit(
     >>> sorted(approximation.predict(X[:5]).data_vars)
     ['lower', 'mean', 'sd', 'upper']
     """
+    model = model_or_context(model)
     require_choice("method", method, get_args(Method))
     kinds: list[Any] = [start] if isinstance(start, str) else list(start)
     for kind in kinds or [None]:
@@ -172,7 +173,6 @@ def fit(
         raise ValueError(f"forgetting must be above 1/2, or steps do not settle; got {forgetting}.")
     if finite_number("zeta", zeta) < 0:
         raise ValueError(f"zeta must be a number from 0 upwards; got {zeta!r}.")
-    model = model_or_context(model)
     reading = read_model(model)
     require_density(model, reading)
     if em:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_nnsteps.variational.draws import draw_forward, draw_layer
-from pymc_nnsteps.variational.network import Layer, Network
+from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
 from pymc_nnsteps.variational.rows import (
     activations,
     forward_gates,
@@ -47,14 +47,18 @@ class Prediction:
 
 
 def by_monte_carlo(
-    network: Network, layers: Sequence[Layer], x: Numbers, draws: int, rng: np.random.Generator
+    network: NetworkPrior,
+    layers: Sequence[LayerFactors],
+    x: Numbers,
+    draws: int,
+    rng: np.random.Generator,
 ) -> Prediction:
     """Draw weights and noise, and run the network forward.
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
     draws : int
     rng : numpy.random.Generator
@@ -77,7 +81,7 @@ def by_monte_carlo(
 
 
 def by_iteration(
-    network: Network, layers: Sequence[Layer], x: Numbers, iterations: int = 60
+    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers, iterations: int = 60
 ) -> Prediction:
     r"""Fit the laws of the new rows' activations and gates without targets.
 
@@ -88,8 +92,8 @@ def by_iteration(
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
     iterations : int
         Most iterations.
@@ -106,7 +110,7 @@ def by_iteration(
 
 
 def _iterate(
-    network: Network, layers: Sequence[Layer], x: Numbers, iterations: int
+    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers, iterations: int
 ) -> tuple[Numbers, Numbers]:
     """Mean and variance of the outputs' means."""
     gates = forward_gates(network, layers, x)

@@ -14,26 +14,24 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
-from pytensor.scalar import basic as scalar
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.random.basic import BernoulliRV, InvGammaRV, NormalRV
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.random.basic import InvGammaRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.conditionals.augmentation import logit_of
-from pymc_nnsteps.conditionals.scales import PRIORS
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import POSITIVE, has_law, prior_kind
+from pymc_nnsteps.graphs.monomial import monomial
 from pymc_nnsteps.graphs.names import describe, law_as_stated
-from pymc_nnsteps.graphs.search import children, depends_on, parameters, unwrapped
+from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.laws.scales import PRIORS
+from pymc_nnsteps.network.dense import DenseLayer, dense_layers, normal_of
+from pymc_nnsteps.variational.factors import LayerPrior, NetworkPrior
 from pymc_nnsteps.variational.laws import GIG
-from pymc_nnsteps.variational.network import LayerPrior, Network
 
 __all__ = ["LayerNames", "Reading", "read_model"]
 
 Numbers = NDArray[np.float64]
+Variables = dict[str, TensorVariable]
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Reading:
 
     Attributes
     ----------
-    network : Network
+    network : NetworkPrior
     names : tuple of LayerNames
     inputs : ndarray, shape (n_obs, n_features)
     targets : ndarray, shape (n_obs, n_outputs)
@@ -67,7 +65,7 @@ class Reading:
         Names of the dimensions of the inputs.
     """
 
-    network: Network
+    network: NetworkPrior
     names: tuple[LayerNames, ...]
     inputs: Numbers
     targets: Numbers
@@ -117,129 +115,63 @@ class _Reader:
 
     def read(self) -> Reading:
         [y] = self.model.observed_RVs
-        z, sigma = self.normal(y, "the observed variable")
-        has_one_output = y.ndim == 1
-        if has_one_output:
-            z = _only_column(y, z)
-        layers, names = [], []
-        temperatures: set[float] = set()
-        roles: dict[str, TensorVariable] = {}
-        while True:
-            x, W, b = self.linear_map(z)
-            eta_sq = self.noise(y, sigma)
-            tau, psi, weight_var = self.weights(W)
-            bias_var = np.broadcast_to(self.fixed_variance(b), b.type.shape)
-            units, fan_in = W.type.shape
-            noise = self.law(eta_sq, (units,))
-            layers.append(
-                LayerPrior(
-                    np.array(bias_var, dtype=float),
-                    np.broadcast_to(-noise.nu, units).astype(float),
-                    np.broadcast_to(noise.delta2 / 2, units).astype(float),
-                    np.array(np.broadcast_to(weight_var, (units, fan_in)), dtype=float),
-                    None if tau is None else self.law(tau, ()),
-                    None if psi is None else self.law(psi, (units, fan_in)),
-                )
-            )
-            found = roles | {"W": W, "b": b, "eta_sq": eta_sq}
-            found |= {} if tau is None or psi is None else {"tau": tau, "psi": psi}
-            names.append(found)
-            if x not in self.model.free_RVs:
-                break
-            y = x
-            z, gamma, sigma, temperature = self.gated(y)
-            temperatures.add(temperature)
-            roles = {"a": y, "gamma": gamma}
-        self.require_all(names)
+        chain = dense_layers(self.model, y)
+        read = [self.layer(dense) for dense in chain]
+        temperatures = {self.temperature(dense) for dense in chain[:-1]}
+        self.require_all([variables for _, variables in reversed(read)])
         if len(temperatures) > 1:
             raise NotConjugate(f"gates have several temperatures, {sorted(temperatures)}")
         temperature = temperatures.pop() if temperatures else 1.0
-        network = Network(temperature, tuple(reversed(layers)))
-        return self.with_data(x, network, names, has_one_output)
-
-    def with_data(
-        self,
-        x: TensorVariable,
-        network: Network,
-        names: list[dict[str, TensorVariable]],
-        has_one_output: bool,
-    ) -> Reading:
-        [y] = self.model.observed_RVs
+        x = chain[0].inputs
         targets = self.number(self.model.rvs_to_values[y], describe(y))
-        inputs = self.number(x, describe(x))
-        of_layers = (
-            LayerNames(**{role: rv.name for role, rv in found.items()}) for found in reversed(names)
-        )
         dims = {
             rv.name: tuple(self.model.named_vars_to_dims.get(rv.name) or ())
             for rv in self.model.free_RVs
         }
         coords = {dim: labels for dim, labels in self.model.coords.items() if labels is not None}
-        input_dims = self.model.named_vars_to_dims.get(x.name) or ("obs", "feature")
         return Reading(
-            network,
-            tuple(of_layers),
-            inputs,
+            NetworkPrior(temperature, tuple(prior for prior, _ in read)),
+            tuple(
+                LayerNames(**{role: str(rv.name) for role, rv in found.items()})
+                for _, found in read
+            ),
+            self.number(x, describe(x)),
             targets.reshape(len(targets), -1),
-            has_one_output,
+            y.ndim == 1,
             dims,
             coords,
-            tuple(input_dims),
+            tuple(self.model.named_vars_to_dims.get(x.name) or ("obs", "feature")),
         )
 
-    def normal(self, rv: TensorVariable, role: str) -> tuple[TensorVariable, TensorVariable]:
-        """Mean and standard deviation."""
-        if not has_law(self.model, rv, NormalRV):
-            raise NotConjugate(
-                f"{describe(rv)}, {role}, is {law_as_stated(self.model, rv)}, not Normal"
-            )
-        mu, sigma = parameters(rv)
-        return unwrapped(mu), unwrapped(sigma)
-
-    def linear_map(
-        self, z: TensorVariable
-    ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-        """``x``, ``W`` and ``b`` of ``x @ W.T + b``."""
-        operands = _operands(z, scalar.Add)
-        if operands is not None and len(operands) == 2:
-            for product, bias in (operands, operands[::-1]):
-                pair, b = _product(product), _broadcast(bias)
-                if pair is not None and b in self.model.free_RVs and b.ndim == 1:
-                    x, W = pair
-                    if W in self.model.free_RVs and None not in (*W.type.shape, *b.type.shape):
-                        return x, W, b
-        raise NotConjugate(
-            f"{describe(z)} is not read as x @ W.T + b with free variables W and b of known shape"
+    def layer(self, dense: DenseLayer) -> tuple[LayerPrior, Variables]:
+        """Prior of a layer, and its variables by their roles."""
+        W, b = dense.weights, dense.bias
+        eta_sq = self.noise(dense.post_activation, dense.sd)
+        tau, psi, weight_var = self.weights(W)
+        units, fan_in = W.type.shape
+        noise = self.law(eta_sq, (units,))
+        prior = LayerPrior(
+            np.array(np.broadcast_to(self.fixed_variance(b), b.type.shape), dtype=float),
+            np.broadcast_to(-noise.nu, units).astype(float),
+            np.broadcast_to(noise.delta2 / 2, units).astype(float),
+            np.array(np.broadcast_to(weight_var, (units, fan_in)), dtype=float),
+            None if tau is None else self.law(tau, ()),
+            None if psi is None else self.law(psi, (units, fan_in)),
         )
+        found = {"W": W, "b": b, "eta_sq": eta_sq, "tau": tau, "psi": psi, "gamma": dense.gates}
+        if dense.gates is not None:
+            found["a"] = dense.post_activation
+        return prior, {role: rv for role, rv in found.items() if rv is not None}
 
-    def gated(
-        self, a: TensorVariable
-    ) -> tuple[TensorVariable, TensorVariable, TensorVariable, float]:
-        """``z``, gates, noise and temperature of activations."""
-        mean, sigma = self.normal(a, "an activation")
-        operands = _operands(mean, scalar.Mul)
-        if operands is not None and len(operands) == 2:
-            for gamma, z in (operands, operands[::-1]):
-                if gamma in self.model.free_RVs and has_law(self.model, gamma, BernoulliRV):
-                    return z, gamma, sigma, self.temperature(gamma, z)
-        raise NotConjugate(f"the mean of {describe(a)} is not read as gamma * z with gates gamma")
-
-    def temperature(self, gamma: TensorVariable, z: TensorVariable) -> float:
-        """``T``, where the gates have probability ``sigmoid(z / T)``."""
-        logit = logit_of(gamma)
-        if logit is not None:
-            logit = unwrapped(logit)
-            if logit is z:
-                return 1.0
-            quotient = _operands(logit, scalar.TrueDiv)
-            if quotient is not None and quotient[0] is z:
-                value = self.number(quotient[1], f"the temperature of {describe(gamma)}")
-                if value.size == 1 and value.item() > 0:
-                    return float(value.item())
-        raise NotConjugate(
-            f"the probability of {describe(gamma)} is not read as sigmoid(z / T) with the z of its "
-            "activations and a number T"
-        )
+    def temperature(self, dense: DenseLayer) -> float:
+        """Temperature of the gates of a hidden layer."""
+        if dense.gates is None or dense.temperature is None:
+            return 1.0
+        what = f"the temperature of {describe(dense.gates)}"
+        value = self.number(dense.temperature, what)
+        if value.size != 1 or not value.item() > 0:
+            raise NotConjugate(f"{what} is not one positive number")
+        return float(value.item())
 
     def noise(self, y: TensorVariable, sigma: TensorVariable) -> TensorVariable:
         """The variable that is the noise variance of each unit."""
@@ -260,9 +192,7 @@ class _Reader:
         self, W: TensorVariable
     ) -> tuple[TensorVariable | None, TensorVariable | None, Numbers]:
         """Global and local scales of weights, and the known factor of their variance."""
-        mu, sigma = self.normal(W, "weights")
-        self.require_zero(W, mu)
-        factors, constant = self.variance(sigma)
+        factors, constant = self.variance(self.scale_about_zero(W, "weights"))
         if not factors:
             return None, None, constant
         factors = sorted(factors, key=lambda rv: rv.ndim)
@@ -276,51 +206,35 @@ class _Reader:
 
     def fixed_variance(self, rv: TensorVariable) -> Numbers:
         """A known variance about zero."""
-        mu, sigma = self.normal(rv, "biases")
-        self.require_zero(rv, mu)
+        sigma = self.scale_about_zero(rv, "biases")
         return self.number(sigma, f"the standard deviation of {describe(rv)}") ** 2
 
-    def require_zero(self, rv: TensorVariable, mu: TensorVariable) -> None:
-        """Check a mean."""
+    def scale_about_zero(self, rv: TensorVariable, role: str) -> TensorVariable:
+        """Standard deviation of a normal variable of mean zero."""
+        mu, sigma = normal_of(self.model, rv, role)
         if np.any(self.number(mu, f"the mean of {describe(rv)}") != 0):
             raise NotConjugate(f"the mean of {describe(rv)} is not zero")
+        return sigma
 
     def variance(self, sigma: TensorVariable) -> tuple[list[TensorVariable], Numbers]:
         """Free variables whose product with a constant is the square of ``sigma``."""
-        sigma = _broadcast(sigma)
-        if not depends_on(sigma, set(self.model.free_RVs)):
-            return [], self.number(sigma, "a standard deviation") ** 2
-        root = _operands(sigma, scalar.Sqrt)
-        if root is not None:
-            return self.factors(root[0])
-        parts = _operands(sigma, scalar.Mul)
-        if parts is None:
-            raise NotConjugate(
-                f"{describe(sigma)} is not read as the root of a product of free variables"
-            )
-        found: list[TensorVariable] = []
-        constant: Numbers = np.ones(())
-        for part in parts:
-            more, its_constant = self.variance(part)
-            found, constant = found + more, constant * its_constant
-        return found, constant
-
-    def factors(self, product: TensorVariable) -> tuple[list[TensorVariable], Numbers]:
-        """Free variables of a product, and its constant."""
-        product = _broadcast(product)
-        if product in self.model.free_RVs:
-            return [product], np.ones(())
-        if not depends_on(product, set(self.model.free_RVs)):
-            return [], self.number(product, "a variance")
-        parts = _operands(product, scalar.Mul)
-        if parts is None:
-            raise NotConjugate(f"{describe(product)} is not read as a product of free variables")
-        found: list[TensorVariable] = []
-        constant: Numbers = np.ones(())
-        for part in parts:
-            more, its_constant = self.factors(part)
-            found, constant = found + more, constant * its_constant
-        return found, constant
+        free = self.model.free_RVs
+        found = [rv for rv in free if rv in stated_in([sigma], free)]
+        for rv in found:
+            with declined_as(f"{describe(sigma)} is not the root of a product of free variables"):
+                form = monomial(sigma, rv, free)
+            carried = [link and (link.axis, link.index) for link in form.term.links]
+            own = [(axis, None) for axis in range(rv.ndim)]
+            others = [None] * (sigma.ndim - rv.ndim)
+            if form.exponent != 0.5 or carried != [*others, *own] or form.where is not None:
+                raise NotConjugate(
+                    f"{describe(sigma)} is not read as the root of a product of free variables"
+                )
+        if any(None in rv.type.shape for rv in found):
+            raise NotConjugate(f"{', '.join(map(describe, found))} have shapes that are not known")
+        ones = {rv: pt.ones(rv.type.shape, dtype=rv.dtype) for rv in found}
+        [constant] = substitute([sigma], ones)
+        return found, self.number(constant, "a standard deviation") ** 2
 
     def law(self, rv: TensorVariable, shape: tuple[int | None, ...]) -> GIG:
         """The generalised inverse Gaussian prior of a scale."""
@@ -352,8 +266,11 @@ class _Reader:
         value = pt.as_tensor(expression).eval(mode="FAST_COMPILE")
         return np.asarray(value, dtype=np.float64)
 
-    def require_all(self, names: list[dict[str, TensorVariable]]) -> None:
-        """Check that each free variable has one part, and is the parent of nothing else."""
+    def require_all(self, names: list[Variables]) -> None:
+        """Check that each free variable has one part, and is the parent of nothing else.
+
+        Layers come in the order from the output to the inputs.
+        """
         found = [rv for layer in names for rv in layer.values()]
         others = [rv for rv in self.model.free_RVs if rv not in found]
         twice = [rv for rv in self.model.free_RVs if found.count(rv) > 1]
@@ -378,50 +295,3 @@ class _Reader:
 def _squeezed(value: Numbers) -> Numbers:
     """One number, where all are the same."""
     return np.asarray(value.flat[0]) if np.all(value == value.flat[0]) else value
-
-
-def _operands(expression: TensorVariable, op: type) -> list[TensorVariable] | None:
-    """Operands of an elementwise operation, if the expression is one."""
-    node = expression.owner
-    if node is None or not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, op):
-        return None
-    return [unwrapped(operand) for operand in node.inputs]
-
-
-def _broadcast(expression: TensorVariable) -> TensorVariable:
-    """Expression without the leading axes that it is repeated along."""
-    expression = unwrapped(expression)
-    node = expression.owner
-    if node is not None and isinstance(node.op, DimShuffle):
-        order = [axis for axis in node.op.new_order if axis != "x"]
-        trailing = node.op.new_order[len(node.op.new_order) - len(order) :]
-        if list(trailing) == list(range(node.inputs[0].ndim)):
-            return unwrapped(node.inputs[0])
-    return expression
-
-
-def _product(expression: TensorVariable) -> tuple[TensorVariable, TensorVariable] | None:
-    """``x`` and ``W`` of ``x @ W.T``."""
-    node = expression.owner
-    if node is None:
-        return None
-    op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    if not isinstance(op, Dot) or any(operand.ndim != 2 for operand in node.inputs):
-        return None
-    x, transposed = map(unwrapped, node.inputs)
-    turn = transposed.owner
-    if turn is None or not isinstance(turn.op, DimShuffle) or tuple(turn.op.new_order) != (1, 0):
-        return None
-    return x, unwrapped(turn.inputs[0])
-
-
-def _only_column(y: TensorVariable, mean: TensorVariable) -> TensorVariable:
-    """``z`` of ``z[:, 0]``, of one column."""
-    node = mean.owner
-    if node is not None and isinstance(node.op, Subtensor):
-        indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
-        column = indices[1] if len(indices) == 2 else None
-        value = getattr(column, "data", column)
-        if indices[0] == slice(None) and value == 0 and node.inputs[0].type.shape[1] == 1:
-            return unwrapped(node.inputs[0])
-    raise NotConjugate(f"the mean of {describe(y)} is not read as z[:, 0] of one output")

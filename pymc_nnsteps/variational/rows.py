@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from pymc_nnsteps.variational.network import Layer, Network, inverse
+from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior, inverse
 
 __all__ = [
     "Activations",
@@ -196,13 +196,13 @@ def _open(logit: Numbers) -> tuple[Numbers, Numbers]:
     return np.where(logit > 0, 1 - minor, minor), np.log1p(small) + size * minor
 
 
-def forward_gates(network: Network, layers: Sequence[Layer], x: Numbers) -> list[Gates]:
+def forward_gates(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers) -> list[Gates]:
     """Laws of gates from a pass of the means through the network, as if there were no targets.
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
 
     Returns
@@ -218,8 +218,8 @@ def forward_gates(network: Network, layers: Sequence[Layer], x: Numbers) -> list
 
 
 def activations(
-    network: Network,
-    layers: Sequence[Layer],
+    network: NetworkPrior,
+    layers: Sequence[LayerFactors],
     x: Numbers,
     y: Numbers | None,
     gates: Sequence[Gates],
@@ -233,8 +233,8 @@ def activations(
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
         Hidden layers and the output layer.
     x : ndarray, shape (n_obs, n_features)
     y : ndarray, shape (n_obs, n_outputs), or None
@@ -290,7 +290,7 @@ def activations(
 
 
 def update_gates(
-    network: Network, layers: Sequence[Layer], chain: Sequence[Activations]
+    network: NetworkPrior, layers: Sequence[LayerFactors], chain: Sequence[Activations]
 ) -> list[Gates]:
     r"""Update the laws of gates and Polya-Gamma variables, eqs (17) and (18).
 
@@ -299,8 +299,8 @@ def update_gates(
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     chain : sequence of Activations
         Of the inputs and the hidden layers.
 
@@ -320,7 +320,7 @@ def update_gates(
     return gates
 
 
-def pre_activations(layer: Layer, before: Activations) -> tuple[Numbers, Numbers]:
+def pre_activations(layer: LayerFactors, before: Activations) -> tuple[Numbers, Numbers]:
     """First and second moments of ``z``, shape (n_obs, units); the latter at least the square."""
     z = before.mean @ layer.mean[:, 1:].T + layer.mean[:, 0]
     second = np.ascontiguousarray((_weights(layer) @ before.second).T)
@@ -328,7 +328,7 @@ def pre_activations(layer: Layer, before: Activations) -> tuple[Numbers, Numbers
 
 
 def statistics(
-    network: Network,
+    network: NetworkPrior,
     chain: Sequence[Activations],
     gates: Sequence[Gates],
     y: Numbers,
@@ -337,7 +337,7 @@ def statistics(
 
     Parameters
     ----------
-    network : Network
+    network : NetworkPrior
     chain : sequence of Activations
         Of the inputs and the hidden layers.
     gates : sequence of Gates, one for each hidden layer
@@ -379,8 +379,8 @@ def statistics(
 
 
 def sweep_rows(
-    network: Network,
-    layers: Sequence[Layer],
+    network: NetworkPrior,
+    layers: Sequence[LayerFactors],
     x: Numbers,
     y: Numbers,
     gates: Sequence[Gates],
@@ -389,8 +389,8 @@ def sweep_rows(
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
     y : ndarray, shape (n_obs, n_outputs)
     gates : sequence of Gates, one for each hidden layer
@@ -418,7 +418,7 @@ def sweep_rows(
     return joined, total
 
 
-def rows_at_once(network: Network) -> int:
+def rows_at_once(network: NetworkPrior) -> int:
     """Rows of a chunk."""
     largest = 1
     for index, layer in enumerate(network.layers):
@@ -467,7 +467,7 @@ def _outer(x: Numbers, cov: Numbers | None) -> Numbers:
     return out
 
 
-def _weights(layer: Layer) -> Numbers:
+def _weights(layer: LayerFactors) -> Numbers:
     """Factors of :func:`_outer` that give second moments of ``z``."""
     rows, columns = np.triu_indices(layer.mean.shape[1])
     factor = np.where(rows == columns, 1.0, 2.0)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
-from pymc_nnsteps.variational.network import Layer, Network
+from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
 
 __all__ = ["Selection", "select"]
 
@@ -24,7 +24,7 @@ class Selection:
 
     Attributes
     ----------
-    layers : tuple of Layer
+    layers : tuple of LayerFactors
         With zeros for the means and variances of what is left out.
     weights : tuple of ndarray of bool, one for each layer, shape (units, fan_in)
         Those that are kept.
@@ -32,12 +32,12 @@ class Selection:
         Those that are kept.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerFactors, ...]
     weights: tuple[Mask, ...]
     units: tuple[Mask, ...]
 
 
-def select(network: Network, layers: Sequence[Layer], level: float) -> Selection:
+def select(network: NetworkPrior, layers: Sequence[LayerFactors], level: float) -> Selection:
     r"""Keep weights whose sign is known, at a Bayesian false discovery rate.
 
     Of a weight, :math:`Q = \Phi(|m|/\sqrt B)` is the probability of its sign. In the order of
@@ -47,8 +47,8 @@ def select(network: Network, layers: Sequence[Layer], level: float) -> Selection
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
     level : float
 
     Returns
@@ -79,7 +79,7 @@ def select(network: Network, layers: Sequence[Layer], level: float) -> Selection
     return Selection(tuple(masked), tuple(kept), units)
 
 
-def _discoveries(layers: Sequence[Layer], level: float) -> list[Mask]:
+def _discoveries(layers: Sequence[LayerFactors], level: float) -> list[Mask]:
     """Weights that are kept before units are pruned."""
     scales = [np.sqrt(np.einsum("dii->di", layer.cov)[:, 1:]) for layer in layers]
     signs = [
@@ -92,14 +92,14 @@ def _discoveries(layers: Sequence[Layer], level: float) -> list[Mask]:
     return [sign >= threshold for sign in signs]
 
 
-def _mean_without_inputs(layer: Layer, unit: np.intp, temperature: float) -> float:
+def _mean_without_inputs(layer: LayerFactors, unit: np.intp, temperature: float) -> float:
     """Mean activation of a unit that has its bias only."""
     scale = np.sqrt(layer.cov[unit, 0, 0])
     bias = layer.mean[unit, 0] + scale * NODES
     return float(NODE_WEIGHTS @ (expit(bias / temperature) * bias))
 
 
-def _masked(layer: Layer, mask: Mask) -> Layer:
+def _masked(layer: LayerFactors, mask: Mask) -> LayerFactors:
     """A layer whose other weights are zero; those that are kept have their marginal law."""
     both = mask[:, :, None] & mask[:, None, :]
     return replace(layer, mean=np.where(mask, layer.mean, 0), cov=np.where(both, layer.cov, 0))

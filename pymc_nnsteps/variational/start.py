@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior, gaussian_rows
 from pymc_nnsteps.variational.laws import GIG
-from pymc_nnsteps.variational.network import Layer, LayerPrior, Network, gaussian_rows
 from pymc_nnsteps.variational.updates import update_scales
 
 __all__ = ["LayerStart", "start_layers"]
@@ -30,13 +30,13 @@ PENALTIES = np.logspace(-3, 3, 13)
 
 
 def start_layers(
-    network: Network,
+    network: NetworkPrior,
     x: Numbers,
     y: Numbers,
     start: LayerStart,
     rng: np.random.Generator,
     n_obs: int | None = None,
-) -> list[Layer]:
+) -> list[LayerFactors]:
     r"""Laws of weights, noise and scales to begin with (Appendix D.1).
 
     Hidden weights are Laplace with scale :math:`\sqrt{2/D_{l-1}}`, or a mixture of zero and a
@@ -45,7 +45,7 @@ def start_layers(
 
     Parameters
     ----------
-    network : Network
+    network : NetworkPrior
     x : ndarray, shape (n_rows, n_features)
         Rows to begin with.
     y : ndarray, shape (n_rows, n_outputs)
@@ -56,7 +56,7 @@ def start_layers(
 
     Returns
     -------
-    list of Layer
+    list of LayerFactors
     """
     n_obs = len(x) if n_obs is None else n_obs
     layers = []
@@ -88,7 +88,7 @@ WEIGHTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Numbers]] = 
 }
 
 
-def _layer(prior: LayerPrior, mean: Numbers, n_obs: int) -> Layer:
+def _layer(prior: LayerPrior, mean: Numbers, n_obs: int) -> LayerFactors:
     """Weights about given means, noise with the precision of its prior, and scales that fit."""
     units, width = mean.shape
     precision = np.broadcast_to(np.eye(width) / VARIANCE, (units, width, width))
@@ -97,7 +97,7 @@ def _layer(prior: LayerPrior, mean: Numbers, n_obs: int) -> Layer:
     alpha = prior.alpha + n_obs / 2
     beta = alpha * prior.beta / prior.alpha
     scales = _about_centre(prior.tau), _about_centre(prior.psi)
-    layer = Layer(precision, shift, mean, cov, log_det, alpha, beta, *scales)
+    layer = LayerFactors(precision, shift, mean, cov, log_det, alpha, beta, *scales)
     return update_scales(prior, layer)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior, gaussian_rows
 from pymc_nnsteps.variational.laws import GIG, SMALLEST
-from pymc_nnsteps.variational.network import Layer, LayerPrior, Network, gaussian_rows
 from pymc_nnsteps.variational.rows import LayerStatistics, Statistics
 
 __all__ = ["em_step", "squared_error", "update_noise", "update_scales", "update_weights"]
@@ -23,7 +23,7 @@ LEAST_DELTA2 = 1e-12
 """Least ``delta^2`` that an EM step may give: without a limit it collapses to zero."""
 
 
-def prior_precision(prior: LayerPrior, layer: Layer) -> Numbers:
+def prior_precision(prior: LayerPrior, layer: LayerFactors) -> Numbers:
     """Expected prior precisions of biases and weights, shape (units, 1 + fan_in)."""
     weights = 1 / prior.weight_var
     if layer.tau is not None and layer.psi is not None:
@@ -32,8 +32,12 @@ def prior_precision(prior: LayerPrior, layer: Layer) -> Numbers:
 
 
 def update_weights(
-    prior: LayerPrior, layer: Layer, sums: LayerStatistics, temperature: float, step: float = 1.0
-) -> Layer:
+    prior: LayerPrior,
+    layer: LayerFactors,
+    sums: LayerStatistics,
+    temperature: float,
+    step: float = 1.0,
+) -> LayerFactors:
     r"""Update the laws of the rows of weights, eq. (16).
 
     .. math::
@@ -44,7 +48,7 @@ def update_weights(
     Parameters
     ----------
     prior : LayerPrior
-    layer : Layer
+    layer : LayerFactors
     sums : LayerStatistics
     temperature : float
     step : float
@@ -52,7 +56,7 @@ def update_weights(
 
     Returns
     -------
-    Layer
+    LayerFactors
     """
     e = layer.noise_precision
     precision = e[:, None, None] * sums.seen + sums.doubt / temperature**2
@@ -66,7 +70,7 @@ def update_weights(
     return replace(layer, precision=precision, shift=shift, mean=mean, cov=cov, log_det=log_det)
 
 
-def squared_error(layer: Layer, sums: LayerStatistics) -> Numbers:
+def squared_error(layer: LayerFactors, sums: LayerStatistics) -> Numbers:
     r"""Sum over rows of :math:`E[(a - \gamma z)^2]`, or of :math:`E[(y - z)^2]`, shape (units,).
 
     The printed eq. (15) leaves out the covariance of ``z`` and ``a`` in hidden layers after the
@@ -78,8 +82,8 @@ def squared_error(layer: Layer, sums: LayerStatistics) -> Numbers:
 
 
 def update_noise(
-    prior: LayerPrior, layer: Layer, sums: LayerStatistics, step: float = 1.0
-) -> Layer:
+    prior: LayerPrior, layer: LayerFactors, sums: LayerStatistics, step: float = 1.0
+) -> LayerFactors:
     r"""Update the laws of the noise variances, eq. (15), corrected.
 
     :math:`\beta = \beta_0 + \tfrac12 \sum_n E[(a - \gamma z)^2]`; :math:`\alpha` never changes.
@@ -87,7 +91,7 @@ def update_noise(
     Parameters
     ----------
     prior : LayerPrior
-    layer : Layer
+    layer : LayerFactors
     sums : LayerStatistics
     step : float
         Share of the new ``beta`` in the result. (The paper averages its inverse, which is not the
@@ -95,13 +99,13 @@ def update_noise(
 
     Returns
     -------
-    Layer
+    LayerFactors
     """
     beta = prior.beta + 0.5 * squared_error(layer, sums)
     return replace(layer, beta=(1 - step) * layer.beta + step * beta)
 
 
-def update_scales(prior: LayerPrior, layer: Layer) -> Layer:
+def update_scales(prior: LayerPrior, layer: LayerFactors) -> LayerFactors:
     r"""Update the laws of the global scale and then of the local ones, eqs (13) and (14).
 
     :math:`\hat\delta^2_\tau = \delta^2 + \sum E[\psi^{-1}] E[W^2]` and
@@ -111,11 +115,11 @@ def update_scales(prior: LayerPrior, layer: Layer) -> Layer:
     Parameters
     ----------
     prior : LayerPrior
-    layer : Layer
+    layer : LayerFactors
 
     Returns
     -------
-    Layer
+    LayerFactors
     """
     if prior.tau is None or prior.psi is None or layer.psi is None:
         return layer
@@ -128,8 +132,8 @@ def update_scales(prior: LayerPrior, layer: Layer) -> Layer:
 
 
 def update_layers(
-    network: Network, layers: Sequence[Layer], sums: Statistics, step: float = 1.0
-) -> list[Layer]:
+    network: NetworkPrior, layers: Sequence[LayerFactors], sums: Statistics, step: float = 1.0
+) -> list[LayerFactors]:
     """Update weights and then noise of all layers."""
     new = []
     for prior, layer, seen in zip(network.layers, layers, sums.layers, strict=True):
@@ -138,7 +142,7 @@ def update_layers(
     return new
 
 
-def em_step(network: Network, layers: Sequence[Layer]) -> Network:
+def em_step(network: NetworkPrior, layers: Sequence[LayerFactors]) -> NetworkPrior:
     r"""Set one hyperparameter of the global scales to what maximises the evidence.
 
     It is :math:`\delta` of inverse gamma laws, :math:`\lambda` of gamma and inverse Gaussian ones:
@@ -153,12 +157,12 @@ def em_step(network: Network, layers: Sequence[Layer]) -> Network:
 
     Parameters
     ----------
-    network : Network
-    layers : sequence of Layer
+    network : NetworkPrior
+    layers : sequence of LayerFactors
 
     Returns
     -------
-    Network
+    NetworkPrior
 
     Raises
     ------
@@ -179,7 +183,7 @@ def em_step(network: Network, layers: Sequence[Layer]) -> Network:
     return replace(network, layers=changed)
 
 
-def shared_law(network: Network) -> GIG:
+def shared_law(network: NetworkPrior) -> GIG:
     """The law of all global scales, if an EM step can change it.
 
     Raises

@@ -1,48 +1,93 @@
-"""A random intercept beside a network: R-hat and ESS of what is identified, by plain pm.sample."""
+"""Effects of groups beside a network: R-hat and ESS of what is identified, by plain pm.sample.
 
+With scales moved along rays and without, and by nutpie on the same model without hidden noise.
+"""
+
+import sys
 import time
+from collections.abc import Callable
 
 import arviz as az
 import numpy as np
 import pymc as pm
+from pytensor.tensor.variable import TensorVariable
 
 import pymc_nnsteps as nns
 
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
-GROUPS, ROWS = 11, 220
+GROUPS, ROWS, UNITS = 11, 220, 5
 
 
-def model_of(seed: int) -> pm.Model:
+def network(x: np.ndarray, noise: bool) -> TensorVariable:
+    if noise:
+        return nns.blocks.intermediate_noise(x, hidden=(UNITS,))
+    w = pm.Normal("w", 0, x.shape[1] ** -0.5, shape=(x.shape[1], UNITS))
+    z = x @ w + pm.Normal("b", 0, 1, shape=UNITS)
+    v = pm.Normal("v", 0, UNITS**-0.5, shape=UNITS)
+    return pm.math.maximum(z, 0) @ v + pm.Normal("c", 0, 1)
+
+
+def intercepts(x: np.ndarray, group: np.ndarray, other: np.ndarray) -> TensorVariable:
+    return pm.Normal("a", 0, tau=pm.Gamma("tau", 2, 1), shape=GROUPS)[group]
+
+
+def crossed(x: np.ndarray, group: np.ndarray, other: np.ndarray) -> TensorVariable:
+    d = pm.Normal("d", 0, pm.HalfNormal("s", 1), shape=5)
+    return intercepts(x, group, other) + d[other]
+
+
+def slopes(x: np.ndarray, group: np.ndarray, other: np.ndarray) -> TensorVariable:
+    d = pm.Normal("d", 0, pm.HalfNormal("s", 1), shape=GROUPS)
+    return intercepts(x, group, other) + d[group] * x[:, 1]
+
+
+MODELS = {"intercepts": intercepts, "crossed": crossed, "slopes": slopes}
+Effects = Callable[[np.ndarray, np.ndarray, np.ndarray], TensorVariable]
+
+
+def model_of(effects: Effects, seed: int, noise: bool = True) -> pm.Model:
     rng = np.random.default_rng(seed)
     x, group = rng.normal(size=(ROWS, 2)), rng.integers(GROUPS, size=ROWS)
+    other = rng.integers(5, size=ROWS)
     effect = 0.4 * rng.normal(size=GROUPS)[group]
+    if effects is crossed:
+        effect += 0.3 * rng.normal(size=5)[other]
+    if effects is slopes:
+        effect += 0.3 * rng.normal(size=GROUPS)[group] * x[:, 1]
     y = effect + 0.5 * np.abs(x[:, 0]) - 0.3 * x[:, 1] + 0.1 * rng.normal(size=ROWS)
     with pm.Model() as model:
-        tau = pm.Gamma("tau", 2, 1)
-        a = pm.Normal("a", 0, tau=tau, shape=GROUPS)
-        f = nns.blocks.intermediate_noise(x, hidden=(5,))
         sigma = pm.HalfNormal("sigma", 1)
-        mean = pm.Deterministic("mean", a[group] + f)
-        pm.Normal("y", mean, sigma, observed=y)
+        mean = effects(x, group, other) + network(x, noise)
+        pm.Normal("y", pm.Deterministic("mean", mean), sigma, observed=y)
     return model
 
 
-def main(draws: int = 1500) -> None:
-    print("seed  variable  R-hat  ESS median  ESS least  ESS per CPU second")
-    for seed in range(3):
-        with model_of(seed):
-            start = time.process_time()
-            idata = pm.sample(draws, tune=draws // 2, cores=1, random_seed=seed, **QUIET)
-            seconds = time.process_time() - start
-        for name in ("a", "mean", "sigma", "tau"):
-            rhat = np.max(az.rhat(idata, var_names=[name])[name].values)
-            ess = az.ess(idata, var_names=[name])[name].values
-            middle = np.median(ess)
-            print(
-                f"{seed:4d}  {name:8s} {rhat:6.3f} {middle:11.0f} {np.min(ess):10.0f} "
-                f"{middle / seconds:19.1f}"
-            )
+def main(draws: int = 1500, seeds: int = 3) -> None:
+    print("model       seed  sampler   variable  R-hat  ESS median  ESS least  per CPU second")
+    for (name, effects), seed in ((m, s) for m in MODELS.items() for s in range(seeds)):
+        for sampler in ("no rays", "rays", "nutpie"):
+            model = model_of(effects, seed, noise=sampler != "nutpie")
+            options = {"nuts_sampler": "nutpie"} if sampler == "nutpie" else {}
+            with model:
+                if sampler == "no rays":
+                    options["step"] = nns.Gibbs(rays=False)
+                start = time.process_time()
+                idata = pm.sample(
+                    draws, tune=draws // 2, chains=2, cores=1, random_seed=seed, **options, **QUIET
+                )
+                seconds = time.process_time() - start
+            for variable in ("a", "tau", "d", "s", "mean", "sigma"):
+                if variable not in model.named_vars:
+                    continue
+                rhat = np.max(az.rhat(idata, var_names=[variable])[variable].values)
+                ess = az.ess(idata, var_names=[variable])[variable].values
+                print(
+                    f"{name:11s} {seed:4d}  {sampler:8s}  {variable:8s} {rhat:6.3f}"
+                    f" {np.median(ess):11.0f} {np.min(ess):10.0f}"
+                    f" {np.median(ess) / seconds:15.1f}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

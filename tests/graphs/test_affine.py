@@ -14,7 +14,7 @@ from pytensor.tensor import signal
 from pymc_nnsteps.graphs.affine import affine, cut_link
 from pymc_nnsteps.graphs.errors import NotConjugate
 from tests.cases import half
-from tests.conditionals.graphs import evaluate
+from tests.laws.graphs import evaluate
 
 RNG = np.random.default_rng(20)
 with pm.Model() as MODEL:

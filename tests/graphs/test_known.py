@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -53,16 +54,27 @@ def odd(op, values, *parameters, **kwargs):
     return -abs(values[0])
 
 
-@pytest.mark.parametrize("how", ["registered", "of a class", "another distribution's"])
+@wraps(pm.Normal.logp)
+def wrapping(value, mu, sigma):
+    return -abs(value)
+
+
+LOGPS = {
+    "of a class": lambda value, mu, sigma: -abs(value),
+    "another distribution's": pm.Laplace.logp,
+    "wrapping": wrapping,
+}
+
+
+@pytest.mark.parametrize("how", ["registered", *LOGPS])
 def test_a_density_that_is_registered_anew(how):
-    """By its function, by a subclass of the distribution, and by one with PyMC's Laplace."""
+    """By its function or by a subclass of the distribution, whatever its method calls itself."""
     rv, density = pm.Normal.dist(), _logprob.registry[NormalRV]
     try:
         if how == "registered":
             _logprob.register(NormalRV)(odd)
         else:
-            logp = pm.Laplace.logp if how != "of a class" else lambda value, mu, sigma: -abs(value)
-            type("Odd", (pm.Continuous,), {"rv_op": pm.Normal.rv_op, "logp": logp})
+            type("Odd", (pm.Continuous,), {"rv_op": pm.Normal.rv_op, "logp": LOGPS[how]})
         assert kind_of(rv) is Unknown
         with pm.Model() as model:
             mu = pm.Normal("mu")
@@ -146,15 +158,16 @@ def test_what_bears_on_a_law():
     assert not has_prior(model, seen, NormalRV)
 
 
-OF_GRAPHS = ("random", "kernels", "graphs/known.py", "conditionals/densities.py")
-OF_DRAWS = ("conditionals/verification.py", "graphs", *OF_GRAPHS)
+OF_GRAPHS = ("random", "kernels", "graphs/known.py", "laws/densities.py")
+OF_DRAWS = ("laws/verification.py", "graphs", *OF_GRAPHS)
 """What looks at the operations of draws and graphs, not at the laws of a model."""
 
 
 def test_no_reader_asks_an_operation_for_its_class():
-    """Only ``known`` does. Outside conditionals nothing asks for a kind without what bears on it.
+    """Only ``known`` does. Few ask for a kind without what bears on it.
 
-    In conditionals the density of a child given its parents is all that matters.
+    In laws and networks the density of a child given its parents is all that matters, and the
+    information of a response is a metric, which changes no law.
     """
     found = []
     for file in PACKAGE.rglob("*.py"):
@@ -168,7 +181,7 @@ def test_no_reader_asks_an_operation_for_its_class():
 def _asks_for_less(node, part):
     """Whether it imports what a reader of children alone may use."""
     names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
-    own = part.startswith(("conditionals", "graphs"))
+    own = part.startswith(("laws", "graphs", "network", "steps/information.py"))
     return not own and not names.isdisjoint({"is_a", "kind_of", "_logprob"})
 
 

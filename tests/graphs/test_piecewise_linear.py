@@ -13,7 +13,7 @@ import pytest
 from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.piecewise_linear import piecewise_linear
-from tests.conditionals.graphs import evaluate
+from tests.laws.graphs import evaluate
 
 RNG = np.random.default_rng(21)
 N, K = 12, 3

@@ -9,7 +9,7 @@ from pymc_nnsteps.graphs.lengths import known_shape, lengths, stated_lengths
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on
 from pymc_nnsteps.graphs.values import scalar_constant
-from tests.conditionals.graphs import evaluate
+from tests.laws.graphs import evaluate
 
 
 def names(variables):

@@ -1,11 +1,14 @@
 """What the default mode makes of a graph."""
 
+import time
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.blas import Gemm
 
+from pymc_nnsteps.kernels import jit, native
 from pymc_nnsteps.kernels.compiling import (
     InPython,
     OfMatrix,
@@ -14,6 +17,7 @@ from pymc_nnsteps.kernels.compiling import (
     of_laws,
     without_traces,
 )
+from pymc_nnsteps.random.truncated_normal import truncated_normal
 
 FUNCTIONS = [pt.exp, pt.tanh, pt.erf, pt.erfc]
 
@@ -113,3 +117,30 @@ def test_traces_are_left_out_for_a_while():
         traced = pt.vector("x") + 1
     assert not untraced.tag.trace
     assert traced.tag.trace
+
+
+def test_a_long_wait_is_announced_once(monkeypatch, caplog):
+    """After a while, and not where all is soon there."""
+    monkeypatch.setattr(native, "PATIENCE", 0.01)
+    monkeypatch.setattr(native, "WAITING", native.Waiting())
+    with caplog.at_level("INFO", "pymc.nnsteps"):
+        for _ in range(2):
+            with native.announced("trajectories", 40):
+                time.sleep(0.1)
+        monkeypatch.setattr(native, "PATIENCE", 60.0)
+        with native.announced("something else", 40):
+            pass
+    assert caplog.messages == ["compiling trajectories; about 40 s the first time on this machine"]
+
+
+def test_kernels_of_a_graph_are_built_with_its_loops():
+    """With the types that they are called with: nothing is left to the first call."""
+    rng, mu = pt.random.rng("rng"), pt.matrix("mu", dtype="float32")
+    _, z = truncated_normal(rng, mu, 1.0, 0.0, np.inf)
+    function = pytensor.function([rng, mu], pt.exp(z), **c_by_default())
+    nodes = function.maker.fgraph.toposort()
+    [(kernel, types)] = [call for node in nodes if (call := jit.called(node.op, node))]
+    before = set(native.directory().iterdir())
+    function(np.random.default_rng(0), np.zeros((3, 2), np.float32))
+    assert set(native.directory().iterdir()) == before
+    assert kernel.types == types

@@ -43,10 +43,13 @@ def test_both_compilers_do_the_same_arithmetic():
         linear_algebra.factorise(-np.eye(2))
 
 
+DIGITS = (1.0, 2.0, 3.0)
+
+
 @jit
 def arithmetic(x, single, k, rng):
     """What C++ would do otherwise if operators and slices were left to it."""
-    out = np.zeros(16)
+    out = np.zeros(17)
     out[0], out[1], out[2], out[3] = -7 // k[0], -7 % k[0], 7 // -k[0], 7 % -k[0]
     out[4], out[5] = k[0] / 2, k[0] * single[0]
     out[6], out[7] = x[:-1].max(), x[-2:].max()
@@ -62,6 +65,10 @@ def arithmetic(x, single, k, rng):
     out[12] = (single * 0.1 + single).max()
     out[13] = k[1] if k[0] > 2 else single[0]
     out[14] = rng.random() - 0.5
+    for digit in DIGITS:
+        out[15] = 10.0 * out[15] + digit
+    bits = np.float64(out[12]).view(np.int64) + (k[0] << 52)
+    out[16] = np.int64(bits).view(np.float64)
     return out
 
 
@@ -117,6 +124,12 @@ def with_step(x):
     return x[::2]
 
 
+def leaves_a_tuple_early(x):
+    for digit in DIGITS:
+        if x[0] > digit:
+            break
+
+
 def with_else(x):
     for i in range(3):
         x[i] = 0.0
@@ -151,6 +164,7 @@ def draws_between_bounds(x, rng):
 
 REFUSED = [
     with_step,
+    leaves_a_tuple_early,
     with_else,
     moves_its_own_count,
     counts_in_a_name_in_use,

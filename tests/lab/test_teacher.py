@@ -201,3 +201,5 @@ def test_a_model_in_the_place_of_what_builds_it():
     model = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,))
     with pytest.raises(ValueError, match=r"^build must be a function of inputs .*; got Model"):
         nns.teacher_student(model, X)
+    with pytest.raises(ValueError, match=r"^build must be .*; it returned NoneType"):
+        nns.teacher_student(lambda X, y: None, X)

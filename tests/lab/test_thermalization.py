@@ -248,7 +248,7 @@ def test_special_cases_by_nuts_and_mala(name):
     error = {"error": lab.test_error(X)}
     starts = {start: lab.starts[start] for start in ("informed", "zero")}
     last = {}
-    steps = {"NUTS": (pm.NUTS(model=lab.model), 300), "MALA": (nns.MALA(model=lab.model), 10_000)}
+    steps = {"NUTS": (pm.NUTS(model=lab.model), 300), "MALA": (nns.MALA(model=lab.model), 20_000)}
     for sampler, (step, sweeps) in steps.items():
         run = nns.thermalize(
             starts, error, sweeps=sweeps, tune=sweeps // 3, step=step, model=lab.model,

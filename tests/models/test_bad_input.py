@@ -1,5 +1,7 @@
 """Every wrong argument is met by one sentence that names it, and nothing is half done."""
 
+from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -9,7 +11,14 @@ from scipy import sparse
 
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import Normalize
-from pymc_nnsteps.models import bow_tie, hierarchical_mlp, intermediate_noise_mlp, one_hot, wide_mlp
+from pymc_nnsteps.models import (
+    Shrinkage,
+    bow_tie,
+    hierarchical_mlp,
+    intermediate_noise_mlp,
+    one_hot,
+    wide_mlp,
+)
 
 X = np.random.default_rng(1).normal(size=(6, 2))
 Y = X[:, 0]
@@ -145,6 +154,23 @@ CASES = {
     "noise negative": ({"noise": -0.1}, "noise is a variance and must not be negative"),
     "sigma negative": ({"sigma": -0.1}, "sigma is a standard deviation and must not be negative"),
     "sigma lost": ({"sigma": 1e-9}, "sigma is too small: a variance below .*; got 1e-09"),
+    "sigma network of classes": (
+        {"sigma": "network", "y": [0, 1] * 3, "likelihood": "probit"},
+        'noise cannot vary with likelihood="probit"',
+    ),
+    "hidden noise network": (
+        {"noise": {"pre": "network", "post": 0, "output": 1}},
+        r'noise\["pre"\] must be a finite number .*; got \'network\'',
+    ),
+    "noise network alone": ({"noise_network": {}}, 'noise_network is for .* sigma="network" too'),
+    "noise network key": (
+        {"sigma": "network", "noise_network": {"width": 3}},
+        "noise_network must be a mapping with any of the keys hidden, activation, priors; got",
+    ),
+    "noise network prior": (
+        {"sigma": "network", "noise_network": {"priors": {"io": "x"}}},
+        r"priors\['io'\] is not a prior",
+    ),
     "sigma and noise": ({"sigma": 0.1, "noise": 0.1}, "noise is a variance and sigma .* pass one"),
     "noise zero": ({"noise": 0}, "noise of the output must be positive; .* pass noise="),
     "noise nan": ({"noise": np.nan}, "noise must be a finite number"),
@@ -252,6 +278,7 @@ WIDE_CASES = (
             "activation must return a tensor with as many axes",
         ),
         "weight variance": ({"weight_var": 0}, "weight_var must be positive; got 0"),
+        "sigma network": ({"sigma": "network"}, 'sigma="network" .* pass reparametrize=False'),
         "weight variances": ({"weight_var": [1, 2]}, "weight_var must be one number"),
         "bias variance": (
             {"bias_var": -0.1},
@@ -350,6 +377,13 @@ HIERARCHICAL_CASES = {
     "sigma": ({"sigma": 0}, "sigma must be a positive number; got 0"),
     "sigma of classes": ({"sigma": 1, **BINARY}, 'sigma has no meaning with likelihood="bern'),
     "sigma and noise": with_priors({"noise": 1}, r'sigma fixes what priors\["noise"\]', sigma=1),
+    "sigma word": ({"sigma": "net"}, "sigma must be a positive number or \"network\"; got 'net'"),
+    "sigma network of classes": (
+        {"sigma": "network", **BINARY},
+        'sigma has no meaning with likelihood="bern',
+    ),
+    "no varying noise": with_priors({"hs": 1}, "priors has the key 'hs'"),
+    "nothing varies": with_priors({"hs": None}, "leads? into layer s", sigma="network"),
     "prior noise": with_priors({"noise": "-1"}, r"priors\['noise'\] is not a prior"),
     "scaled biases": with_priors({"bo": "x1:2"}, r"priors\['bo'\] must not have scale=True \(x\)"),
     "scaled offsets": with_priors({"ti": "x1"}, r"priors\['ti'\] must not have scale=True"),
@@ -450,6 +484,13 @@ def of_family(shrinkage, message, **options):
     return {"shrinkage": shrinkage, **options}, message
 
 
+def shrunk(X, y, *, shrinkage="student_t", **options):
+    """A bow-tie network with the hyperparameters of its shrinkage among the arguments."""
+    names = {field.name for field in fields(Shrinkage)} & set(options)
+    given = {name: options.pop(name) for name in names}
+    return bow_tie(X, y, shrinkage=Shrinkage(shrinkage, **given), **options)
+
+
 BOW_TIE_CASES = {
     name: CASES[name]
     for name in (
@@ -540,6 +581,12 @@ BOW_TIE_CASES = {
     "hidden beta": ({"hidden_beta": -1}, "hidden_beta must be a positive number; got -1"),
     "hidden betas": ({"hidden_beta": [1, 2]}, "hidden_beta must be a positive number"),
     "sigma": ({"sigma": -1}, "sigma must be a positive number; got -1"),
+    "sigma text": ({"sigma": "net"}, "sigma must be a positive number or \"network\"; got 'net'"),
+    "noise network alone": ({"noise_network": {}}, 'noise_network is for .* sigma="network" too'),
+    "noise network": (
+        {"sigma": "network", "noise_network": 3},
+        "noise_network must be a mapping with any of the keys .*; got 3",
+    ),
     "sigma lost": ({"sigma": 1e-9}, "sigma is too small: a variance below"),
     "gaps and start": (
         {"y": with_entry(Y, 2, np.nan), "start": "variational"},
@@ -574,13 +621,18 @@ def test_labels_without_a_likelihood_for_them(builder, remedy, labels):
         builder(X, labels)
 
 
+def one_layer(X, y, **arguments):
+    """A hierarchical network of one hidden layer, if not said otherwise."""
+    return hierarchical_mlp(X, y, **{"hidden": (8,), **arguments})
+
+
 @pytest.mark.parametrize(
     ("builder", "cases", "case"),
     [
         *((intermediate_noise_mlp, CASES, case) for case in CASES),
         *((wide_mlp, WIDE_CASES, case) for case in WIDE_CASES),
-        *((hierarchical_mlp, HIERARCHICAL_CASES, case) for case in HIERARCHICAL_CASES),
-        *((bow_tie, BOW_TIE_CASES, case) for case in BOW_TIE_CASES),
+        *((one_layer, HIERARCHICAL_CASES, case) for case in HIERARCHICAL_CASES),
+        *((shrunk, BOW_TIE_CASES, case) for case in BOW_TIE_CASES),
     ],
     ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
 )

@@ -74,7 +74,8 @@ def of_builder(name):
             f = nns.blocks.hierarchical(X, outputs=2, **options)
             pm.Normal("y", f, 0.3, observed=Y)
     elif name == "bow tie":
-        options = {"hidden": (3, 2), "delta_global": 2.0, "bias_var": 3.0}
+        shrinkage = nns.Shrinkage(delta_global=2.0)
+        options = {"hidden": (3, 2), "shrinkage": shrinkage, "bias_var": 3.0}
         model = nns.bow_tie(X, Y, sigma=0.3, **options)
         with pm.Model() as own:
             pm.Normal("y", nns.blocks.bow_tie(X, outputs=2, **options), 0.3, observed=Y)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.compile.mode import Mode
 from scipy import special, stats
 
-from pymc_nnsteps import bow_tie
+from pymc_nnsteps import Shrinkage, bow_tie
 from tests.cases import half, slow
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_uniform
@@ -135,9 +136,8 @@ def test_logp_is_the_joint_density(family, hidden, n_outputs):
         y,
         hidden=hidden,
         temperature=0.3,
-        shrinkage=family,
+        shrinkage=Shrinkage(family, **settings),
         bias_var=BIAS_VAR[:n_layers],
-        **settings,
         **NOISE,
     )
     point = random_point(model)
@@ -272,7 +272,7 @@ def test_defaults_come_from_least_squares(y, delta_sq, bias_var, noise_beta):
         hidden_alpha=2,
         hidden_beta=0.01,
         noise_alpha=2,
-        **default_settings("student_t", delta_sq, (1, 3)),
+        shrinkage=Shrinkage(**default_settings("student_t", delta_sq, (1, 3))),
     )
     point = random_point(explicit)
     model = bow_tie(CROSS, y, hidden=(3,))
@@ -283,7 +283,7 @@ def test_defaults_come_from_least_squares(y, delta_sq, bias_var, noise_beta):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_default_scales_of_all_families(family, hidden, variance):
     settings = default_settings(family, variance, (1, *hidden))
-    explicit = bow_tie(CROSS, LINE, hidden=hidden, shrinkage=family, **settings)
+    explicit = bow_tie(CROSS, LINE, hidden=hidden, shrinkage=Shrinkage(family, **settings))
     point = random_point(explicit)
     model = bow_tie(CROSS, LINE, hidden=hidden, shrinkage=family)
     np.testing.assert_allclose(logp(model, point), logp(explicit, point), rtol=1e-12)
@@ -304,16 +304,10 @@ def test_default_scales_have_the_same_prior_means(family):
 
 
 def test_lambda_follows_nu():
-    model = bow_tie(CROSS, LINE, shrinkage="normal_gamma", nu_global=2.0, nu_local=[1.0, 3.0])
-    explicit = bow_tie(
-        CROSS,
-        LINE,
-        shrinkage="normal_gamma",
-        nu_global=2.0,
-        nu_local=[1.0, 3.0],
-        lambda_global=np.sqrt(4 / 3),
-        lambda_local=[np.sqrt(2), np.sqrt(120)],
-    )
+    given = Shrinkage("normal_gamma", nu_global=2.0, nu_local=[1.0, 3.0])
+    model = bow_tie(CROSS, LINE, shrinkage=given)
+    derived = {"lambda_global": np.sqrt(4 / 3), "lambda_local": [np.sqrt(2), np.sqrt(120)]}
+    explicit = bow_tie(CROSS, LINE, shrinkage=replace(given, **derived))
     point = random_point(model)
     np.testing.assert_allclose(logp(model, point), logp(explicit, point), rtol=1e-12)
 
@@ -334,7 +328,7 @@ def weight_density(family, w, nu, delta, lam):
 @pytest.mark.parametrize("family", ["student_t", "laplace", "normal_gamma", "nig"])
 def test_marginal_prior_of_a_weight(family):
     settings = of_layers(FAMILIES[family], 1)
-    model = bow_tie(X[:, :1], TARGETS[1], hidden=(), shrinkage=family, **settings)
+    model = bow_tie(X[:, :1], TARGETS[1], hidden=(), shrinkage=Shrinkage(family, **settings))
     density = model.compile_logp(vars=[model["psi1"], model["W1"]], **FAST)
     point = model.initial_point() | {"tau1_log__": np.array(0.0)}
     logs = np.linspace(-60, 60, 601)

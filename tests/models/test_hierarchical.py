@@ -14,10 +14,19 @@ from scipy import special, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
-from pymc_nnsteps.activations import Normalize, PiecewiseLinear
+from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.models.parts.groups import groups
 from tests.cases import half, quick, slow
-from tests.conditionals.graphs import start_of
+from tests.models.neal import (
+    FUNCTIONS,
+    INF,
+    forward,
+    levels,
+    precision_and_logp,
+    prior_logp,
+    random_point,
+    real_logpdf,
+)
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_moments, assert_uniform
 
@@ -29,128 +38,20 @@ BINARY = np.array([[0, 1], [1, 1], [0, 0], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1
 CLASSES = np.array([0, 2, 1, 1, 0, 2, 2, 0, 1])
 FAST = {"mode": "FAST_COMPILE"}
 STABLE = pytensor.compile.Mode(linker="py", optimizer="fast_run")
-INF = np.inf
 FULL = {"ih1": "0.5:3", "bh1": "0.7:2", "h1o": "x0.6:3", "bo": "1.5"}
 
 
 # --- the oracle ----------------------------------------------------------------------------
 
 
-def levels(notation):
-    """Width, the three alphas and whether the width is scaled."""
-    numbers = notation.lstrip("x").split(":")
-    numbers += [""] * (4 - len(numbers))
-    return *(float(number) if number else INF for number in numbers), notation[0] == "x"
-
-
-def gamma_logpdf(tau, alpha, mean):
-    """Shape ``alpha / 2`` and rate ``alpha / (2 mean)``."""
-    return stats.gamma.logpdf(tau, alpha / 2, scale=2 * mean / alpha).sum()
-
-
-def precision_and_logp(point, name, notation, n_sources=1):
-    """Lowest precision of a group, and the log density of its precisions."""
-    width, common, unit, weight, scaled = levels(notation)
-    precision, density = width**-2, 0.0
-    if scaled:
-        alpha = weight if weight < INF else unit
-        assert alpha != 2
-        precision *= n_sources if alpha > 2 else n_sources ** (2 / alpha)
-        precision *= alpha / (alpha - 2) if 2 < alpha < INF else 1
-    for alpha, tau in ((common, f"tau_{name}"), (unit, f"tau_{name}_unit")):
-        if alpha < INF:
-            density += gamma_logpdf(point[tau], alpha, precision)
-            precision = point[tau]
-        else:
-            assert tau not in point
-    return precision, density
-
-
-def real_logpdf(residual, precision, alpha):
-    law = stats.norm if alpha == INF else stats.t(alpha)
-    root = np.sqrt(precision)
-    return np.sum(law.logpdf(residual * root) + np.log(root))
-
-
-def prior_logp(point, priors):
-    """Of networks with full keys, such as ``h1o``."""
-    density = 0.0
-    adjustments = {}
-    for key, alpha in priors.items():
-        if key[0] == "a":
-            adjustments[key[1:]] = point[f"tau_{key}"]
-            density += gamma_logpdf(point[f"tau_{key}"], alpha, 1.0)
-    for key, notation in priors.items():
-        if key == "noise":
-            density += precision_and_logp(point, key, notation)[1]
-        elif weights := re.fullmatch(r"(i|h\d)(h\d|o)", key):
-            w = point[f"W_{key}"]
-            n_destinations, n_sources = w.shape
-            precision, above = precision_and_logp(point, key, notation, n_sources)
-            by_source = np.broadcast_to(precision, n_sources)
-            by_destination = np.broadcast_to(adjustments.get(weights[2], 1.0), n_destinations)
-            density += above
-            for i in range(n_sources):
-                for j in range(n_destinations):
-                    tau = by_source[i] * by_destination[j]
-                    density += real_logpdf(w[j, i], tau, levels(notation)[3])
-        elif key[0] in "bt":
-            precision, above = precision_and_logp(point, key, notation)
-            if key[0] == "b":
-                precision = precision * adjustments.get(key[1:], 1.0)
-            precision = np.broadcast_to(precision, point[key].shape)
-            density += above + real_logpdf(point[key], precision, levels(notation)[3])
-    return density
-
-
-def normalised(u, groups=1):
-    parts = np.split(u, groups, axis=1)
-    return np.hstack([v / np.sqrt(0.01 + np.mean(v**2, axis=1)[:, None]) for v in parts])
-
-
-FUNCTIONS = {
-    "tanh": np.tanh,
-    "softplus": lambda u: np.log(1 + np.exp(u)),
-    "softplus0": lambda u: np.log((1 + np.exp(u)) / 2),
-    "identity": lambda u: u,
-    "softmax": lambda u: np.exp(u) / np.exp(u).sum(axis=1)[:, None],
-    "normalize": normalised,
-    Normalize(2): lambda u: normalised(u, 2),
-    PiecewiseLinear([0], [0.5, 1], [0.2]): lambda u: np.where(u < 0, 0.5, 1) * u + 0.2,
-}
-
-
-def forward(point, x, activations=("tanh",)):
-    """Outputs, of shape (n_obs, n_outputs)."""
-    passed_on = {"i": x + point.get("ti", 0.0)}
-    for layer, activation in enumerate([*activations, None], 1):
-        name = "o" if activation is None else f"h{layer}"
-        u = np.zeros((len(x), 1)) + point.get(f"b{name}", 0.0)
-        for source, value in passed_on.items():
-            if f"W_{source}{name}" in point:
-                u = u + value @ point[f"W_{source}{name}"].T
-        if activation is not None:
-            passed_on[name] = FUNCTIONS[activation](u) + point.get(f"t{name}", 0.0)
-    return u
-
-
-def likelihood_logp(point, f, y, likelihood, noise):
+def likelihood_logp(point, f, y, likelihood, noise, log_variation=0.0):
     if likelihood == "bernoulli":
         return (y.reshape(f.shape) * f - np.log(1 + np.exp(f))).sum()
     if likelihood == "categorical":
         return np.log(special.softmax(f, axis=1))[np.arange(len(f)), y].sum()
     precision, _ = precision_and_logp(point, "noise", noise)
+    precision = np.broadcast_to(precision * np.exp(-2 * log_variation), f.shape)
     return real_logpdf(y.reshape(f.shape) - f, precision, levels(noise)[3])
-
-
-def random_point(model, seed=0):
-    """Values of the free variables themselves: precisions, not their logarithms."""
-    rng = np.random.default_rng(seed)
-    draws = {name: rng.normal(size=value.shape) for name, value in start_of(model).items()}
-    return {
-        name.removesuffix("_log__"): np.exp(z / 2) if name.endswith("_log__") else z
-        for name, z in draws.items()
-    }
 
 
 def logp_function(model, mode=AS_WRITTEN):
@@ -174,8 +75,9 @@ def assert_density(model, priors, y, activations=("tanh",), likelihood="normal")
     for seed in range(3):
         point = random_point(model, seed)
         f = forward(point, X, activations)
+        g = forward(point, X, activations, last="s")
         expected = prior_logp(point, priors)
-        expected += likelihood_logp(point, f, y, likelihood, priors.get("noise"))
+        expected += likelihood_logp(point, f, y, likelihood, priors.get("noise"), g)
         np.testing.assert_allclose(logp(point), expected, rtol=1e-10)
 
 
@@ -314,6 +216,29 @@ def test_density_of_likelihoods(likelihood, y, noise, read_as):
     )
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "y", "priors"),
+    [
+        ("normal", Y[:, 0], FULL | {"noise": "0.4:3", "h1s": "x0.3:2"}),
+        ("normal", Y, FULL | {"noise": "0.4:3:2", "h1s": "x0.3:2:3", "is": "0.2:1:4"}),
+        ("student_t", Y[:, :2], FULL | {"noise": "0.4:3::6", "h1s": None, "is": "0.5", "ao": 3.0}),
+        ("normal", Y, {"io": "0.5", "bo": "1", "noise": "0.4"}),
+    ],
+)
+def test_density_of_noise_that_varies(likelihood, y, priors):
+    """The noise of another output, a variance for a deviation, its weights with others' priors."""
+    hidden = (4,) if "ih1" in priors else ()
+    model = hierarchical_mlp(
+        X, y, hidden=hidden, priors=priors, likelihood=likelihood, sigma="network"
+    )
+    if not hidden:
+        priors = priors | {"is": "0.1:1:4"}
+    present = {key: prior for key, prior in priors.items() if prior is not None}
+    assert_density(model, present, y, ("tanh",) * len(hidden), likelihood)
+    assert model["sigma"].type.ndim == y.ndim
+    assert model.named_vars_to_dims["sigma"] == model.named_vars_to_dims["y"]
+
+
 SEVERAL = ("softplus0", Normalize(2), "tanh")
 
 
@@ -385,10 +310,10 @@ def test_density_of_large_outputs(likelihood, y):
     np.testing.assert_allclose(logp_function(model, mode=STABLE)(point), expected, rtol=1e-10)
 
 
-def test_eight_units_by_default():
+def test_three_layers_of_sixteen_by_default():
     model = hierarchical_mlp(X, Y)
-    assert model["W_ih1"].shape.eval(**FAST).tolist() == [8, 3]
-    assert model["W_h1o"].shape.eval(**FAST).tolist() == [3, 8]
+    shapes = {"W_ih1": [16, 3], "W_h1h2": [16, 16], "W_h2h3": [16, 16], "W_h3o": [3, 16]}
+    assert {name: model[name].shape.eval(**FAST).tolist() for name in shapes} == shapes
 
 
 @pytest.mark.parametrize(
@@ -403,11 +328,15 @@ def test_eight_units_by_default():
         ({"ah": 3, "ah1": None}, {"ah2": 3}),
         ({"io": "1"}, {"io": Prior(1.0)}),
         ({"io": None, "ti": None, "noise": "1"}, {"noise": np.float32(1)}),
+        ({"hs": "2:3"}, {"h2s": Prior(2, 3)}),
+        ({"hs": None, "is": "0.1"}, {"h2s": None, "is": 0.1}),
     ],
 )
 def test_keys_and_values_of_priors(short, full):
     """A shorthand that reaches the wrong layers or overrides the key of one layer."""
-    assert groups(short, (3, 4, 5, 1), "normal") == groups(full, (3, 4, 5, 1), "normal")
+    varying = "h2s" in full
+    found, expected = (groups(p, (3, 4, 5, 1), "normal", None, varying) for p in (short, full))
+    assert found == expected
 
 
 # --- draws from the prior ------------------------------------------------------------------
@@ -620,7 +549,7 @@ def test_data_frames_name_the_dimensions():
     model = hierarchical_mlp(frame, labels, likelihood="categorical")
     assert model.coords["output"] == ("low", "mid", "high", "none")
     np.testing.assert_array_equal(model["targets"].get_value(), CLASSES)
-    assert model["W_h1o"].shape.eval(**FAST).tolist() == [4, 8]
+    assert model["W_h3o"].shape.eval(**FAST).tolist() == [4, 16]
 
 
 def test_outer_model_and_its_coords():

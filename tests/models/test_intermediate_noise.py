@@ -9,7 +9,7 @@ from scipy.stats import invgamma, norm
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.models import intermediate_noise_mlp
-from tests.conditionals.graphs import start_of
+from tests.laws.graphs import start_of
 from tests.modes import AS_WRITTEN
 
 N_OBS, N_FEATURES = 9, 3

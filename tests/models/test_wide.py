@@ -22,7 +22,7 @@ from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.models import one_hot, wide_mlp
 from tests.cases import slow
-from tests.conditionals.graphs import start_of
+from tests.laws.graphs import start_of
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_moments
 
@@ -147,6 +147,25 @@ def test_plain_logp_is_the_joint_density(outputs, depth, bias_var):
     np.testing.assert_allclose(logp(model, point), expected, rtol=1e-12)
     [f] = compiled(model, [model["f"]])(point)
     np.testing.assert_allclose(f, mean[:, 0] if outputs == 1 else mean, rtol=1e-12)
+
+
+@OUTPUTS
+@BIASES
+def test_density_of_noise_that_varies(outputs, bias_var):
+    """A readout with biases, of another scale or output, or a level that is left out."""
+    options = {"sigma": "network", "reparametrize": False, "bias_var": bias_var}
+    model = build("by columns", outputs, **options)
+    point = random_point(model)
+    psi = psi_of(model, point, bias_var=bias_var)
+    hidden = psi[:, :-1] if bias_var else psi
+    mean = hidden @ point["W2"].T + np.sqrt(bias_var) * point.get("b2", 0)
+    sd = 0.1 * np.exp(point["b_noise"] + point["omega"] * hidden @ point["W_noise"].T)
+    expected = sum(norm.logpdf(value).sum() for value in point.values())
+    expected += norm.logpdf(targets(12, outputs).reshape(mean.shape), mean, sd).sum()
+    np.testing.assert_allclose(logp(model, point), expected, rtol=1e-12)
+    _, found = compiled(model, [model["f"], model["sigma"]])(point)
+    np.testing.assert_allclose(found.reshape(sd.shape), sd, rtol=1e-12)
+    assert model.named_vars_to_dims["sigma"] == model.named_vars_to_dims["y"]
 
 
 @FORMS

@@ -107,6 +107,22 @@ def test_two_outputs_are_estimated_within_their_errors(noise):
     assert error.max() < 0.05
 
 
+@pytest.mark.filterwarnings("ignore:y has a scale")
+def test_targets_that_few_draws_reach(monkeypatch):
+    """Weights of which one counts would tell an error that is a tenth of what they are off by."""
+    model = network({"pre": 1.0, "post": 0.01, "output": 0.03}, X[:, 0] - 8)
+    draws = made_up(model)
+    draws["W1"][:], draws["W2"][:], draws["b2"][:] = 0, 1, 0
+    draws["b1"][:] = np.array([-5.0, 3.0])
+    exact = first(nns.log_likelihood(draws, model))
+    monkeypatch.setattr(noisy, "read_units", lambda *_: None)
+    found = nns.log_likelihood(draws, model, random_seed=1)
+    error = first(found, "log_likelihood_error")
+    off = np.abs(first(found) - exact)
+    assert off.min() > 4
+    assert np.all(off < 4 * error)
+
+
 def test_classes_are_estimated_within_their_errors():
     labels = np.array([0, 1, 2])
     model = network(0.5, labels, likelihood="multinomial_probit")
@@ -278,7 +294,7 @@ def test_bad_input(build, options, message):
 def test_a_potential_is_named_where_the_law_is_not_known():
     """It is not for being Normal that a layer is declined."""
     model = with_potential()
-    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; predict knows"):
+    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; known are"):
         nns.predict(made_up(model), X, model=model)
 
 

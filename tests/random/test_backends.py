@@ -87,6 +87,29 @@ def test_generator_is_left_alone_unless_mutable():
     assert generator.bit_generator.state == state
 
 
+def test_whole_numbers_and_half_precision_are_computed_in_float():
+    """``pm.Normal("Z", X @ W, 1)`` states its scale as an int8."""
+    rng = symbolic_rng()
+    labels, pieces = np.array([0, 2]), ACTIVATIONS["relu"]
+
+    def draws(mu, sigma, x):
+        return [
+            truncated_normal(rng, mu, sigma, 0, 3)[1],
+            argmax_utilities(rng, mu, sigma, labels, x)[1],
+            piecewise_normal(rng, mu, sigma, x, sigma, *pieces)[1],
+        ]
+
+    x = np.array([[1, 0, 2], [0, 1, 1]])
+    stated = [
+        draw
+        for kind in ("int8", "float16", "float32")
+        for draw in draws(x.astype(kind), np.ones((), kind), x.astype(kind))
+    ]
+    compiled = function([rng], stated, mode=MODES["fast_compile"])
+    results = np.reshape(compiled(np.random.default_rng(0)), (3, 3, *x.shape))
+    np.testing.assert_array_equal(results, np.stack([results[-1]] * 3))
+
+
 def test_shapes_that_do_not_broadcast():
     """Two parameters of equal size and different shape, paired element by element."""
     rng = symbolic_rng()

@@ -11,8 +11,8 @@ from scipy import stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.rejection.envelope import envelope
 from tests.cases import half
-from tests.conditionals.graphs import evaluate
 from tests.graphs.foreign import Tempered
+from tests.laws.graphs import evaluate
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -41,6 +41,14 @@ def latent_offsets(X, y):
     return model
 
 
+def of_a_stated_length(X, y):
+    with pm.Model() as model:
+        inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
+        w = pm.Normal("w", 0, 1, shape=X.shape[1])
+        pm.Normal("y", pm.Normal("Z", inputs @ w, 1, shape=len(X)), 1, observed=targets)
+    return model
+
+
 def centred(X, y):
     with pm.Model() as model:
         inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
@@ -70,6 +78,7 @@ def constant_of_all(X, y):
     ("build", "message"),
     [
         (latent_offsets, "offset has an entry for each row of Z"),
+        (of_a_stated_length, "Z has an entry for each row, but is stated for 6 rows"),
         (centred, "y of a row depends on other rows"),
         (observed_for_all, "y is observed with values that belong to no shard"),
         (constant_of_all, "is stated for 6 rows"),

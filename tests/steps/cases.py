@@ -62,9 +62,17 @@ CASES = {
     "pcnl-process": Case(nns.PCNL, gaussian_process, ("f",)),
     "pcnl-network": Case(nns.PCNL, smooth_network, ("W1", "w2", "b2"), {"delta": 0.001}),
     "mala-process": Case(nns.MALA, gaussian_process, None, {"step_size": 0.02}),
-    "hmc-network": Case(nns.HMC, smooth_network, ("W1", "w2", "b2"), IN_C),
+    "hmc-network": Case(
+        nns.HMC,
+        smooth_network,
+        ("W1", "w2", "b2"),
+        {"longest": None, "collapse": False, **IN_C},
+    ),
     "hmc-persistent": Case(
-        nns.HMC, smooth_network, None, {"longest": 5, "persistence": 0.8, **IN_C}
+        nns.HMC,
+        smooth_network,
+        None,
+        {"longest": 5, "persistence": 0.8, "collapse": False, **IN_C},
     ),
     "mala-network": Case(nns.MALA, smooth_network, None, {"preconditioner": {"W1": 0.5}}),
 }

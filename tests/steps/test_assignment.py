@@ -71,7 +71,8 @@ def test_weights_are_moved_by_hmc():
     assert assigned(network(learnt_scales=False), nns.HMC) == set()
     fixed = {"ih": 1, "bh": 1, "ho": 1, "noise": 1}
     for others in ({"activation": "softmax"}, {"priors": fixed}):
-        assert assigned(nns.hierarchical_mlp(X, X[:, 0], **others), nns.HMC) == set()
+        one = nns.hierarchical_mlp(X, X[:, 0], hidden=(8,), **others)
+        assert assigned(one, nns.HMC) == set()
     with network() as larger:
         pm.Normal("apart")
     assert assigned(larger, nns.HMC) == set()

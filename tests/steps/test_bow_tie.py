@@ -19,13 +19,12 @@ def tiny(shrinkage, hidden=(2, 2), **options):
         [-1.0, 1.0],
         hidden=hidden,
         temperature=0.7,
-        shrinkage=shrinkage,
+        shrinkage=LIGHT[shrinkage],
         bias_var=0.7,
         hidden_alpha=4,
         hidden_beta=0.4,
         noise_alpha=4,
         noise_beta=0.3,
-        **LIGHT[shrinkage],
         **options,
     )
 
@@ -84,12 +83,11 @@ def test_agrees_with_nuts_without_gates(hidden, draws, collapses):
         "hidden_beta": 1,
         "noise_alpha": 4,
         "noise_beta": 1,
-        **LIGHT["normal_gamma"],
+        "shrinkage": LIGHT["normal_gamma"],
     }
     y = 1.5 * np.abs(x[:, 0])
     gates, smooth = (
-        nns.bow_tie(x, y, shrinkage="normal_gamma", marginalize_gates=without, **options)
-        for without in (False, True)
+        nns.bow_tie(x, y, marginalize_gates=without, **options) for without in (False, True)
     )
     quiet = {"progressbar": False, "quiet": True, "cores": 1, "compute_convergence_checks": False}
     with smooth:

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.joint import residual_scales
+from pymc_nnsteps.moves import residual_scales
 from tests.cases import slow
 from tests.steps.joint import assert_joint
 
@@ -65,7 +65,7 @@ def test_planted_error_is_seen(monkeypatch):
         layer = replace(likelihood.layer, precision=3 * likelihood.layer.precision)
         return right(replace(likelihood, layer=layer), *others)
 
-    monkeypatch.setattr("pymc_nnsteps.joint.responses.find_residual_scale", smaller)
+    monkeypatch.setattr("pymc_nnsteps.moves.responses.find_residual_scale", smaller)
     model = build(random_intercept)
     with pytest.raises(AssertionError, match="z-scores beyond"):
         assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)

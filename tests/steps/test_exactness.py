@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import piecewise
-from pymc_nnsteps.conditionals.blocks import Evidence
+from pymc_nnsteps.gaussian.evidence import Evidence
+from pymc_nnsteps.laws import piecewise
 from tests.cases import slow
 from tests.statistics import Z_LIMIT, assert_moments, batch_means_z_scores
 from tests.steps.joint import assert_joint

@@ -133,6 +133,8 @@ def test_no_model(step):
 def test_no_variables(step, model):
     with pytest.raises(ValueError, match=rf"^vars is empty; name variables .* {step.__name__}"):
         step([], model=model)
+    with pytest.raises(ValueError, match=r"^vars must be variables; got a model, which is"):
+        step(model)
 
 
 def unsuitable():

@@ -37,7 +37,9 @@ def two_levels():
 
 
 def within_gibbs(model, **options):
-    moved = nns.HMC(["w", "t", "a", "r"], model=model, **{"step_size": 0.7, **options}, **C)
+    moved = nns.HMC(
+        ["w", "t", "a", "r"], model=model, **{"step_size": 0.7, "metric": "learnt", **options}, **C
+    )
     return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
 
 
@@ -87,6 +89,82 @@ def test_network_within_gibbs():
     assert_joint(step, model, "targets", transitions=4_000)
 
 
+def varying_noise():
+    """Mean and log standard deviation of one network, whose scale Gibbs draws."""
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", 3.0, 2.0)
+        w = pm.Normal("w", 0.0, tau=tau, shape=(3, 2))
+        v = pm.Normal("v", 0.0, 0.7, shape=(2, 2))
+        f = pt.tanh(A @ w) @ v
+        level = pm.Normal("level", -0.3, 0.5)
+        scale = pm.math.exp(f[:, 1] + level)
+        pm.Normal("y", f[:, 0], scale, observed=pm.Data("targets", np.zeros(4)))
+    return model
+
+
+def varying_noise_within_gibbs(model):
+    moved = nns.HMC(["w", "v", "level"], step_size=0.6, longest=10, model=model, **C)
+    assert moved._metric.kind == "network"
+    return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
+
+
+def test_varying_noise_within_gibbs():
+    """The information in mean and scale, at a place that is none of the trajectory."""
+    model = varying_noise()
+    assert_joint(varying_noise_within_gibbs(model), model, "targets", transitions=3_000)
+
+
+def counts():
+    """Overdispersed counts, with an effect of groups; the dispersion is moved too."""
+    group = np.arange(8) % 3
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", 3.0, 2.0)
+        w, v = pm.Normal("w", 0.0, tau=tau, shape=(3, 2)), pm.Normal("v", 0.0, 0.7, shape=2)
+        a = pm.Normal("a", 0.5, 0.5, shape=3)
+        eta = pt.tanh(np.concatenate([A, A[::-1] + 0.2]) @ w) @ v + a[group]
+        alpha = pm.LogNormal("alpha", 0.5, 0.5)
+        pm.NegativeBinomial("y", pm.math.exp(eta), alpha, observed=[0, 3, 1, 7, 0, 2, 1, 4])
+    return model
+
+
+def check_counts():
+    model = counts()
+    moved = nns.HMC(["w", "v", "a", "alpha"], longest=8, model=model, **C)
+    step = [moved, nns.Gibbs(["tau"], model=model)]
+    nns.verify(model, sweeps=3_000, step=step, random_seed=1)
+
+
+@pytest.mark.slow
+def test_counts():
+    """Stein's identities of weights, effects and dispersion, after tuning."""
+    check_counts()
+
+
+@pytest.mark.slow
+def test_counts_in_a_metric_of_the_place_are_seen(monkeypatch):
+    """Of the dispersion, which moves along."""
+    evaluate = Metric.__call__
+
+    def at_the_place(self, point, references):
+        precision, *others = evaluate(self, point, references)
+        precision[-1] *= np.exp(2 * point["alpha_log__"])
+        return [precision, *others]
+
+    monkeypatch.setattr(Metric, "__call__", at_the_place)
+    with pytest.raises(AssertionError, match=r"alpha.* fails, z ="):
+        check_counts()
+
+
+@pytest.mark.slow
+def test_information_at_the_place_is_seen(monkeypatch):
+    """Where the trajectory begins."""
+    model = varying_noise()
+    step = varying_noise_within_gibbs(model)
+    monkeypatch.setattr(nns.HMC, "_typical", lambda self, point: self._metric.references(point))
+    scores = joint_z_scores(step, model, "targets", transitions=6_000)
+    assert max(map(abs, scores.values())) > Z_LIMIT + 1
+
+
 def quartic(theta):
     """Log density whose curvature differs from place to place."""
     return -4 * theta**4
@@ -130,9 +208,9 @@ def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
     step = within_gibbs(model, longest=None)
     evaluate = Metric.__call__
 
-    def at_the_place(self, point):
+    def at_the_place(self, point, references):
         place = np.concatenate([np.ravel(point[name]) for name in ("w", "t", "a", "r_log__")])
-        precision, *others = evaluate(self, point)
+        precision, *others = evaluate(self, point, references)
         return [precision * (1 + 30 * place**2), *others]
 
     monkeypatch.setattr(Metric, "__call__", at_the_place)
@@ -156,8 +234,7 @@ def test_density_and_metric():
     model = two_levels()
     rvs = [model[name] for name in ("w", "t", "a", "r")]
     density = FlatDensity(model, rvs, C["compile_kwargs"])
-    metric = Metric(model, rvs, "auto", C["compile_kwargs"])
-    assert metric.kind == "learnt"
+    metric = Metric(model, rvs, "learnt", C["compile_kwargs"])
     rng = np.random.default_rng(0)
     point = {name: rng.normal(size=v.shape) for name, v in model.initial_point().items()}
     found = density(density.read(point))
@@ -171,7 +248,8 @@ def test_density_and_metric():
         [0.0],
     ]
     widths = [tau] * 3 + [1.2 * tau] * 2 + [0.7**-2, 1.0]
-    precision, slopes = metric(point)
+    precision, slopes, is_learnt = metric(point)
+    assert is_learnt.all()
     np.testing.assert_allclose(found[0], value)
     np.testing.assert_allclose(found[1:], _gradient(model, rvs, point))
     np.testing.assert_allclose(slopes, np.concatenate(prior_slopes), rtol=1e-6, atol=1e-9)

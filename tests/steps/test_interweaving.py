@@ -16,10 +16,10 @@ from pymc.pytensorf import compile as compile_graph
 from pytensor.tensor.random.basic import NormalRV
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import scales
-from pymc_nnsteps.joint import interweaving, plan
-from pymc_nnsteps.joint.interweaving import Interweaving
 from pymc_nnsteps.kernels import interweaving as kernels
+from pymc_nnsteps.laws import scales
+from pymc_nnsteps.moves import interweaving, plan
+from pymc_nnsteps.moves.interweaving import Interweaving
 from pymc_nnsteps.steps import gibbs, sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.cases import slow

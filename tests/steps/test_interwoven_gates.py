@@ -14,7 +14,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.kernels import interwoven_gates as kernels
 from pymc_nnsteps.steps import gibbs
 from pymc_nnsteps.steps.step_size import DualAveraging
-from tests.joint.planted import planted
+from tests.moves.planted import planted
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import LEVEL, joint_z_scores
 from tests.steps.priors import LIGHT
@@ -29,13 +29,12 @@ def tiny(hidden=(2,), shrinkage="gaussian", y=X[:, 0]):
         y,
         hidden=hidden,
         temperature=0.3,
-        shrinkage=shrinkage,
+        shrinkage=LIGHT[shrinkage],
         bias_var=0.7,
         hidden_alpha=4,
         hidden_beta=0.01,
         noise_alpha=4,
         noise_beta=0.05,
-        **LIGHT[shrinkage],
     )
 
 

@@ -6,7 +6,7 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals.recognition import recognise
+from pymc_nnsteps.laws.recognition import recognise
 from tests.cases import quick
 from tests.modes import AS_WRITTEN
 from tests.zoo import ZOO
@@ -19,7 +19,7 @@ OFTEN = {"integers_beside_weights", "relu_network", "multinomial_network", "no_b
 
 def require_dtypes(model, **options):
     """That of each draw, and of the point, over a few sweeps."""
-    step = nns.Gibbs(recognise(model)[0], model=model, **options)
+    step = nns.Gibbs(list(recognise(model)[0]), model=model, **options)
     step.setup_chain(np.random.default_rng(0), 2, 2)
     point = model.initial_point()
     expected = {name: value.dtype for name, value in point.items()}

@@ -10,7 +10,7 @@ from pytensor.tensor.random.basic import GammaRV, LaplaceRV, NormalRV, StudentTR
 from scipy import integrate, stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.conditionals import scales
+from pymc_nnsteps.laws import scales
 from tests.cases import slow
 from tests.statistics import assert_chain_moments
 from tests.steps.chains import chain

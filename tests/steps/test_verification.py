@@ -9,8 +9,8 @@ import pytest
 from pytensor.graph.replace import graph_replace
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.joint import interweaving, plan
-from pymc_nnsteps.joint.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves import interweaving, plan, rays
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     TruncatedGeneralizedInverseGaussianRV,
@@ -106,7 +106,22 @@ def not_transformed(patch):
     patch.setattr(sweep.Chained, "stored", stored)
 
 
+def intercepts():
+    """Effects of groups, and the scale that is moved along a ray with them."""
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", 3, 2)
+        a = pm.Normal("a", 0, tau=tau, shape=3)
+        pm.Normal("y", a[np.arange(8) % 3], 0.5, observed=X[:, 0])
+    return model
+
+
+def without_jacobian(patch):
+    right = rays.Ray._prior
+    patch.setattr(rays.Ray, "_prior", lambda self, rv, u: right(self, rv, u) - self.degrees[rv] * u)
+
+
 PLANTED = {
+    "no Jacobian": (intercepts, without_jacobian, "tau", {}),
     "cut off at half the bound": (bounded, with_upper_bound(0.5), "s", {}),
     "beyond the bound": (bounded, with_upper_bound(1.05), "s", {}),
     "twice the draw": (positive, twice_the_draw, "tau", {}),

@@ -106,7 +106,9 @@ def test_other_networks_are_declined(model):
 
 def test_data_in_the_place_of_a_model():
     with pytest.raises(ValueError, match=r"^model must be a pm.Model; got ndarray\.$"):
-        nns.fit(X)
+        nns.fit(X, X[:, 0])
+    with pytest.raises(ValueError, match=r'^method must be one of "cavi", "svi"; got array'):
+        nns.fit(network_by_hand(), X[:, 0])
 
 
 @pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
@@ -133,20 +135,34 @@ CUT_OFF = {
     "b": lambda: pm.Normal("b", 0, 2.0, shape=3, transform=log),
     "W": lambda: pm.Normal("W", 0, 1.0, shape=(3, 2), transform=Ordered()),
     "eta": lambda: pm.InverseGamma("eta", 3, 1.0, shape=3, default_transform=Interval(0.5, 9)),
-    "noise": lambda: pm.InverseGamma("noise", 2, 0.5, shape=1, default_transform=None),
     "V": lambda: Tempered("V", 0, 0.7, shape=(1, 3)),
 }
 
 
 @pytest.mark.parametrize("name", CUT_OFF)
 def test_laws_that_are_cut_off(name):
-    """All draws of a fit would have no density; without a transform all is as before."""
+    """All draws of a fit would have no density."""
     model = network_by_hand(**{name: CUT_OFF[name]})
-    if name == "noise":
-        assert read_model(model).network.layers[1].alpha == 2
-        return
     with pytest.raises(nns.NotConjugate, match=rf"{name}\b.*(with the transform|not PyMC's)"):
         read_model(model)
+
+
+def test_scales_without_a_transform():
+    """They are compared where they are positive."""
+
+    def scale():
+        tau = pm.Gamma("tau", 2, 3, default_transform=None)
+        return pm.math.sqrt(
+            tau * pm.InverseGamma("psi", 2, 1.0, shape=(3, 2), default_transform=None)
+        )
+
+    def noise():
+        return pm.InverseGamma("noise", 2, 0.5, shape=1, default_transform=None)
+
+    model = network_by_hand(scale=scale, noise=noise)
+    reading = read_model(model)
+    assert reading.network.layers[1].alpha == 2
+    require_density(model, reading)
 
 
 def test_a_reading_is_compared_with_the_model():

@@ -3,14 +3,14 @@
 The equations are in :mod:`~pymc_nnsteps.models.bow_tie`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number, require_choice
@@ -19,12 +19,16 @@ from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.block import block
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
-from pymc_nnsteps.models.parts.shrinkage import Initvals, Shrinkage, WeightPrior, weight_prior
+from pymc_nnsteps.models.parts.shrinkage import (
+    AnyShrinkage,
+    Initvals,
+    PerLayer,
+    WeightPrior,
+    weight_prior,
+)
 from pymc_nnsteps.models.parts.stack import Stack
 
-__all__ = ["BowTieLayers", "PerLayer", "bow_tie", "bow_tie_layers", "inverse_gamma", "noise_scale"]
-
-PerLayer = float | Sequence[float]
+__all__ = ["BowTieLayers", "bow_tie", "bow_tie_layers", "inverse_gamma", "noise_scale"]
 
 InverseGammaPrior = tuple[NDArray, NDArray]
 """Shape and scale."""
@@ -38,14 +42,7 @@ def bow_tie(
     name: str = "f",
     dims: str | Sequence[str] | None = None,
     temperature: float = 0.1,
-    shrinkage: Shrinkage = "student_t",
-    nu_global: float | None = None,
-    delta_global: float | None = None,
-    lambda_global: float | None = None,
-    nu_local: PerLayer | None = None,
-    delta_local: PerLayer | None = None,
-    lambda_local: PerLayer | None = None,
-    weight_var: PerLayer | None = None,
+    shrinkage: AnyShrinkage = "student_t",
     bias_var: PerLayer = 1.0,
     hidden_alpha: float = 2.0,
     hidden_beta: float = 0.01,
@@ -58,7 +55,7 @@ def bow_tie(
     ----------
     x : tensor_like, shape (n_obs, n_features)
         Inputs: data, another variable, or any expression of them.
-    hidden, temperature, shrinkage, hidden_alpha, hidden_beta, marginalize_gates
+    hidden, temperature, hidden_alpha, hidden_beta, marginalize_gates
         As for :func:`~pymc_nnsteps.bow_tie`.
     outputs : int, optional
         Number of outputs. None is one output, of shape (n_obs,).
@@ -66,12 +63,10 @@ def bow_tie(
         Name of the output, with which the names of the variables start.
     dims : str or sequence of str, optional
         Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
-    nu_global, delta_global, lambda_global, nu_local, delta_local, lambda_local
+    shrinkage, bias_var
         As for :func:`~pymc_nnsteps.bow_tie`, but with defaults for inputs and outputs on a scale
         of 1, as if the largest coefficient of a regression were 1: there are no targets to take
         them from.
-    weight_var, bias_var
-        Likewise.
     start : {"support_point", "prior"}
         Where chains begin: at zero weights, or each at a draw from the prior.
 
@@ -109,15 +104,6 @@ def bow_tie(
         within.stack,
         temperature=temperature,
         shrinkage=shrinkage,
-        hyperparameters={
-            "nu_global": nu_global,
-            "delta_global": delta_global,
-            "lambda_global": lambda_global,
-            "nu_local": nu_local,
-            "delta_local": delta_local,
-            "lambda_local": lambda_local,
-            "weight_var": weight_var,
-        },
         weight_scale=1.0,
         bias_var=bias_var,
         hidden_alpha=hidden_alpha,
@@ -190,8 +176,7 @@ def bow_tie_layers(
     stack: Stack,
     *,
     temperature: float,
-    shrinkage: Shrinkage,
-    hyperparameters: Mapping[str, ArrayLike | None],
+    shrinkage: AnyShrinkage,
     weight_scale: float,
     bias_var: PerLayer,
     hidden_alpha: float,
@@ -205,8 +190,6 @@ def bow_tie_layers(
     stack : Stack
     temperature, shrinkage, bias_var, hidden_alpha, hidden_beta, marginalize_gates
         As for :func:`bow_tie`.
-    hyperparameters : mapping of str to float, sequence of float or None
-        Those of the prior of the weights, by name.
     weight_scale : float
         Variance that the weights of a single layer have by default.
 
@@ -215,13 +198,12 @@ def bow_tie_layers(
     ValueError
         Naming the argument.
     """
-    require_choice("shrinkage", shrinkage, get_args(Shrinkage))
     if not isinstance(marginalize_gates, bool | np.bool_):
         raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
     n_hidden = stack.n_layers - 1
     return BowTieLayers(
         positive_number("temperature", temperature),
-        weight_prior(shrinkage, hyperparameters, weight_scale / max(n_hidden, 1), stack.units[:-1]),
+        weight_prior(shrinkage, weight_scale / max(n_hidden, 1), stack.units[:-1]),
         layers.positive_per_layer("bias_var", bias_var, stack.n_layers),
         inverse_gamma("hidden", hidden_alpha, hidden_beta),
         bool(marginalize_gates),

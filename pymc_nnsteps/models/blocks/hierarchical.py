@@ -44,9 +44,10 @@ __all__ = [
 
 Scale = TensorVariable | NDArray[np.floating]
 
-START = {"hidden": 0.5, "bias": 0.05, "output": 5.0, "noise": 0.5}
+START = {"hidden": 0.5, "bias": 0.05, "output": 5.0, "noise": 0.5, "log_noise": 0.2}
 """Standard deviations that precisions with a vague prior begin at: of weights into hidden layers,
-of biases and offsets, of weights of hidden layers to outputs, and of the noise.
+of biases and offsets, of weights of hidden layers to outputs, of the noise, and of weights to its
+logarithm.
 
 Hidden units begin nearly linear, and nearly through zero, and are free to be summed to anything. A
 chain that begins with small scales everywhere may stay for long where the network is zero; one that
@@ -60,7 +61,7 @@ VAGUE = 4.0
 def hierarchical(
     x: Any,
     *,
-    hidden: Sequence[int] = (8,),
+    hidden: Sequence[int] = (16, 16, 16),
     outputs: int | None = None,
     name: str = "f",
     dims: str | Sequence[str] | None = None,
@@ -120,16 +121,15 @@ def hierarchical(
     ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
     """
     within = block(x, hidden, outputs, name, dims)
-    return within.add(
-        hierarchical_layers(
-            within.stack,
-            activation=activation,
-            priors=priors,
-            connections=connections,
-            likelihood=None,
-            start=start,
-        )
+    network = hierarchical_layers(
+        within.stack,
+        activation=activation,
+        priors=priors,
+        connections=connections,
+        likelihood=None,
+        start=start,
     )
+    return within.add(lambda x, stack: network.add(x, stack)[0])
 
 
 @dataclass(frozen=True)
@@ -149,15 +149,18 @@ class HierarchicalLayers:
     group: Groups
     start: Start
 
-    def __call__(self, x: TensorVariable, stack: Stack) -> TensorVariable:
-        """Add the parameters to the model, and return the outputs."""
+    def add(self, x: TensorVariable, stack: Stack) -> list[TensorVariable]:
+        """Add the parameters to the model, and return the outputs.
+
+        Where the noise varies with the inputs, the logarithms of how it does are second outputs.
+        """
         with beginning(self.start):
             return self._outputs(x, stack)
 
-    def _outputs(self, x: TensorVariable, stack: Stack) -> TensorVariable:
-        group, units, unit_dims = self.group, stack.units, stack.unit_dims
-        n_hidden = len(units) - 2
-        names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 2)]
+    def _outputs(self, x: TensorVariable, stack: Stack) -> list[TensorVariable]:
+        group, n_hidden = self.group, stack.n_layers - 1
+        units, unit_dims = (*stack.units, stack.units[-1]), (*stack.unit_dims, stack.unit_dims[-1])
+        names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 3)]
         adjustments = {
             layer: gamma(f"tau_a{names[layer]}", alpha, floating(1), unit_dims[layer])
             for layer, alpha in group.adjustments.items()
@@ -180,7 +183,7 @@ class HierarchicalLayers:
 
         def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = names[source] + names[layer]
-            start = START["output" if source > 0 and layer > n_hidden else "hidden"]
+            start = self._start_of(source, layer - n_hidden)
             n_sources = group.n_sources(name, units[source])
             common = common_precision(name, prior, n_sources, start)
             precision = precision_of_units(name, prior, common, start, unit_dims[source])
@@ -206,7 +209,15 @@ class HierarchicalLayers:
         passed_on = [with_offset(0, x)]
         for layer, function in enumerate(self.functions, 1):
             passed_on.append(with_offset(layer, function(linear(layer))))
-        return linear(n_hidden + 1)
+        outputs = sorted({layer for _, layer in group.weights if layer > n_hidden})
+        return [linear(layer) for layer in outputs]
+
+    @staticmethod
+    def _start_of(source: int, above_hidden: int) -> float:
+        """Where the standard deviation of weights between two layers begins."""
+        if above_hidden == 2:
+            return START["log_noise"]
+        return START["output" if source > 0 and above_hidden == 1 else "hidden"]
 
 
 def hierarchical_layers(
@@ -217,6 +228,7 @@ def hierarchical_layers(
     connections: Mapping[str, ArrayLike] | None,
     likelihood: str | None,
     start: Start,
+    varying_noise: bool = False,
 ) -> HierarchicalLayers:
     """Read the arguments of a network with hierarchical priors.
 
@@ -227,6 +239,8 @@ def hierarchical_layers(
         As for :func:`hierarchical`.
     likelihood : str or None
         That of :func:`~pymc_nnsteps.hierarchical_mlp`; None: not known.
+    varying_noise : bool
+        Whether the noise varies with the inputs.
 
     Raises
     ------
@@ -236,7 +250,7 @@ def hierarchical_layers(
     require_choice("start", start, get_args(Start))
     sizes = stack.units[1:-1]
     functions = _activations(activation, sizes)
-    group = groups(priors, stack.units, likelihood, connections)
+    group = groups(priors, stack.units, likelihood, connections, varying_noise)
     _require_precisions(group, stack.units)
     return HierarchicalLayers(functions, group, start)
 

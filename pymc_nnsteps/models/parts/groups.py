@@ -12,11 +12,12 @@ key                 group
 ``ti``, ``th1``     offsets, added to a layer's values before they are passed on
 ``ah1``, ``ao``     adjustments of a layer's units, given by their shape ``alpha``
 ``noise``           of real targets
+``h1s``, ...        weights to the logarithm of the noise, where it varies with the inputs
 ==================  ==================================================================
 
 Without numbers the keys of hidden layers stand for a plain network of any depth: ``ih`` leads
 into the first hidden layer, ``hh`` from each to the next, ``ho`` from the last to the outputs,
-and ``bh``, ``th`` and ``ah`` belong to all of them.
+``hs`` to the logarithm of the noise, and ``bh``, ``th`` and ``ah`` belong to all of them.
 """
 
 import math
@@ -39,11 +40,14 @@ DEFAULT_PRIORS: dict[str, PriorLike] = {
     "bh": "0.5:1",
     "hh": "x0.5:1",
     "ho": "x0.5:1",
+    "hs": "x0.2:1",
     "io": "0.2:1:4",
+    "is": "0.1:1:4",
     "bo": "1",
     "noise": "0.2:0.5",
 }
-"""Priors for standardised inputs and targets. ``io`` is there if there are no hidden layers."""
+"""Priors for standardised inputs and targets. ``io`` and ``is`` are there if there are no hidden
+layers."""
 
 REAL = ("normal", "student_t")
 """Likelihoods of real targets."""
@@ -54,7 +58,9 @@ HEAVY_TAILS = 4.0
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one network, by the positions of their layers (0: inputs, L + 1: outputs).
+    """The groups of one network, by the positions of their layers.
+
+    Inputs are layer 0, outputs L + 1, the logarithms of their noise L + 2.
 
     Attributes
     ----------
@@ -80,8 +86,10 @@ class Groups:
 
 
 def layer_name(layer: int, n_hidden: int) -> str:
-    """``i``, ``h1``, ..., ``o``."""
-    return "i" if layer == 0 else f"h{layer}" if layer <= n_hidden else "o"
+    """``i``, ``h1``, ..., ``o``, ``s``."""
+    if 0 < layer <= n_hidden:
+        return f"h{layer}"
+    return {0: "i", n_hidden + 1: "o", n_hidden + 2: "s"}[layer]
 
 
 def groups(
@@ -89,6 +97,7 @@ def groups(
     units: Sequence[int],
     likelihood: str | None,
     connections: Mapping[str, ArrayLike] | None = None,
+    varying_noise: bool = False,
 ) -> Groups:
     """Find the groups of a network.
 
@@ -102,6 +111,8 @@ def groups(
         None: of a network whose likelihood is stated elsewhere.
     connections : mapping from key to array_like of int, optional
         For groups of weights, the weight of each connection; of biases and offsets, of each unit.
+    varying_noise : bool
+        Whether the noise varies with the inputs.
 
     Returns
     -------
@@ -118,7 +129,7 @@ def groups(
         raise ValueError(
             f'priors must be a mapping such as {{"ih": "0.05:0.5", "bo": 1}}; got {given!r}.'
         )
-    keys = _Keys.of(len(units) - 2)
+    keys = _Keys.of(len(units) - 2, varying_noise)
     priors, alphas = _chosen(given, keys, likelihood)
     shapes = keys.shapes(units)
     connected = {
@@ -140,7 +151,7 @@ def groups(
         _noise(priors.get("noise"), likelihood),
         connected,
     )
-    _require_connected(found, keys.n_hidden)
+    _require_connected(found, keys.n_hidden, varying_noise)
     return found
 
 
@@ -164,17 +175,19 @@ class _Keys:
     shorthand: dict[str, list[str]]
 
     @classmethod
-    def of(cls, n_hidden: int) -> "_Keys":
+    def of(cls, n_hidden: int, varying_noise: bool) -> "_Keys":
         """Those of all groups that a network with so many hidden layers may have."""
         name = partial(layer_name, n_hidden=n_hidden)
         above = range(1, n_hidden + 2)
+        ways = [(k, layer) for layer in above for k in range(layer)]
+        ways += [(k, n_hidden + 2) for k in range(n_hidden + 1) if varying_noise]
         return cls(
             n_hidden,
-            {name(k) + name(layer): (k, layer) for layer in above for k in range(layer)},
+            {name(k) + name(layer): (k, layer) for k, layer in ways},
             {f"b{name(layer)}": layer for layer in above},
             {f"t{name(layer)}": layer for layer in range(n_hidden + 1)},
             {f"a{name(layer)}": layer for layer in above},
-            _shorthand(n_hidden),
+            _shorthand(n_hidden, varying_noise),
         )
 
     @property
@@ -200,6 +213,7 @@ class _Keys:
 
     def shapes(self, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """Of the parameters of each group."""
+        units = (*units, units[-1])
         return {
             **{key: (units[layer], units[k]) for key, (k, layer) in self.weights.items()},
             **{key: (units[layer],) for key, layer in (self.biases | self.offsets).items()},
@@ -212,13 +226,14 @@ def _by_layer[Place, Value](
     return {places[key]: value for key, value in chosen.items() if key in places}
 
 
-def _shorthand(n_hidden: int) -> dict[str, list[str]]:
+def _shorthand(n_hidden: int, varying_noise: bool) -> dict[str, list[str]]:
     """Keys without numbers, and the full keys that they stand for."""
     hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
     return {
         "ih": [f"i{layer}" for layer in hidden[:1]],
         "hh": [k + layer for k, layer in pairwise(hidden)],
         "ho": [f"{layer}o" for layer in hidden[-1:]],
+        "hs": [f"{layer}s" for layer in hidden[-1:] if varying_noise],
         **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
     }
 
@@ -281,8 +296,9 @@ def _chosen(
         for key in keys.short_first(priors):
             if key in known:
                 chosen.update(dict.fromkeys(keys.full_keys(key), _read(key, priors[key])))
-    if keys.n_hidden and "io" not in given:
-        del chosen["io"]
+    for key in ("io", "is"):
+        if keys.n_hidden and key not in given:
+            chosen.pop(key, None)
     return (
         {key: prior for key, prior in chosen.items() if isinstance(prior, Prior)},
         {key: alpha for key, alpha in chosen.items() if isinstance(alpha, float)},
@@ -350,10 +366,10 @@ def _noise(prior: Prior | None, likelihood: str | None) -> Prior | None:
     return prior
 
 
-def _require_connected(found: Groups, n_hidden: int) -> None:
+def _require_connected(found: Groups, n_hidden: int, varying_noise: bool) -> None:
     sources, destinations = zip(*found.weights, strict=True) if found.weights else ((), ())
     for way, ends, needed in (
-        ("into", destinations, range(1, n_hidden + 2)),
+        ("into", destinations, range(1, n_hidden + 2 + varying_noise)),
         ("out of", sources, range(1, n_hidden + 1)),
     ):
         for layer in needed:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
@@ -35,6 +36,8 @@ __all__ = [
 Start = Literal["support_point", "prior"]
 Likelihood = Literal["normal", "probit", "multinomial_probit"]
 
+Vary = Callable[[TensorVariable | NDArray, tuple[str, ...]], TensorVariable]
+
 READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
     "normal": partial(data.regression_targets, class_likelihood="multinomial_probit"),
     "probit": data.binary_targets,
@@ -51,6 +54,7 @@ def observe(
     targets: Observed,
     n_outputs: int,
     start: Start,
+    vary: Vary | None = None,
 ) -> TensorVariable:
     """Observe the last pre-activations as the likelihood of this name says.
 
@@ -60,7 +64,7 @@ def observe(
     layer : int
         Number of the last pre-activations: where they are latent they are called ``Z{layer}``.
     mean : TensorVariable, shape (n_obs, n_outputs)
-    variance, targets, n_outputs, start
+    variance, targets, n_outputs, start, vary
         As for the functions of this module.
 
     Returns
@@ -74,7 +78,7 @@ def observe(
     """
     latent = f"Z{layer}"
     if likelihood == "normal":
-        return normal(mean, variance, targets, start)
+        return normal(mean, variance, targets, start, vary)
     if isinstance(variance, Prior):
         raise ValueError(
             f'noise of the output cannot be learnt with likelihood="{likelihood}", which leaves '
@@ -86,7 +90,11 @@ def observe(
 
 
 def normal(
-    mean: TensorVariable, variance: Variance, targets: Observed, start: Start
+    mean: TensorVariable,
+    variance: Variance,
+    targets: Observed,
+    start: Start,
+    vary: Vary | None = None,
 ) -> TensorVariable:
     """Observe the last pre-activations: ``y ~ N(F, Delta)``.
 
@@ -98,6 +106,8 @@ def normal(
     targets : TensorVariable or MaskedArray, shape (n_obs,) with one output, or (n_obs, n_outputs)
     start : {"support_point", "prior"}
         Where a variance that is not known begins.
+    vary : callable, optional
+        From the standard deviation and the dimensions of the targets to that of each row.
 
     Returns
     -------
@@ -107,6 +117,8 @@ def normal(
         mean = mean[:, 0]
     dims = ("obs", "output")[: targets.ndim]
     scale = noise_scale("y", variance, start_of(start))
+    if vary is not None:
+        scale = vary(scale, dims)
     return pm.Normal("y", mean, scale, observed=targets, dims=dims)
 
 

@@ -29,9 +29,10 @@ __all__ = [
     "noise_scale",
     "noisy",
     "variances",
+    "without_network",
 ]
 
-OneNoise = float | Literal["learnt"] | Prior
+OneNoise = float | Literal["learnt", "network"] | Prior
 Noise = OneNoise | Mapping[str, OneNoise | Sequence[OneNoise]]
 Variance = float | Prior
 """A known variance, or the prior of one that is not."""
@@ -120,6 +121,25 @@ def variances(
         kind: tuple(each if isinstance(each, Prior) else each**power for each in of_kind)
         for kind, of_kind in every.items()
     }
+
+
+def without_network(given: Noise | None) -> tuple[Noise | None, bool]:
+    """Noise of which that of the output is learnt where it varies, and whether it does.
+
+    Parameters
+    ----------
+    given : float, "learnt", "network", Prior, mapping or None
+
+    Examples
+    --------
+    >>> from pymc_nnsteps.models.parts.noise import without_network
+    >>> without_network({"pre": 0.1, "post": 0.1, "output": "network"})
+    ({'pre': 0.1, 'post': 0.1, 'output': 'learnt'}, True)
+    """
+    if isinstance(given, Mapping):
+        output, varies = without_network(given.get("output"))  # type: ignore[arg-type]
+        return ({**given, "output": output}, True) if varies else (given, False)  # type: ignore[dict-item]
+    return ("learnt", True) if isinstance(given, str) and given == "network" else (given, False)
 
 
 def default_noise(likelihood: str) -> OneNoise:

@@ -17,15 +17,16 @@ shrinkage           law of a factor                              law of a weight
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args
 
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import (
@@ -35,9 +36,10 @@ from pymc_nnsteps.models.parts.layers import (
     standard_deviation,
 )
 
-__all__ = ["Shrinkage", "WeightPrior", "weight_prior"]
+__all__ = ["AnyShrinkage", "PerLayer", "Shrinkage", "WeightPrior", "weight_prior"]
 
-Shrinkage = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
+PerLayer = float | Sequence[float]
+ShrinkageFamily = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
 Initvals = Callable[[str], InitialValue]
 """Initial value of each variable, by name."""
 
@@ -110,6 +112,67 @@ FAMILIES = {
 }
 
 
+@dataclass(frozen=True)
+class Shrinkage:
+    r"""Prior of the weights of a bow-tie network: normal, with variances ``tau psi``.
+
+    Parameters
+    ----------
+    family : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"}
+        Family of the laws of ``tau`` and ``psi``, by the law of a weight if one of them is known.
+        ``"gaussian"`` has neither: the variance of the weights is known.
+    nu_global, delta_global, lambda_global : float, optional
+        Hyperparameters of ``tau`` (global, one for each layer), with density in proportion to
+        :math:`x^{\nu-1} \exp\{-(\delta^2/x + \lambda^2 x)/2\}`. ``"student_t"`` has ``nu < 0``
+        (-1.5 by default) and ``delta``, ``"laplace"`` has ``lambda``, ``"normal_gamma"`` has
+        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``. Those
+        that are not given depend on the data (:func:`~pymc_nnsteps.bow_tie`).
+    nu_local, delta_local, lambda_local : float or sequence of float (one per layer), optional
+        The same of ``psi`` (local, one for each weight).
+    weight_var : float or sequence of float (one per layer), optional
+        Variance of the weights, with the family ``"gaussian"`` only.
+
+    Raises
+    ------
+    ValueError
+        If there is no such family, or it does not have a parameter that is given. Whether numbers
+        are in their range, and are as many as there are layers, is seen when a network is built.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> lasso = nns.Shrinkage("laplace", lambda_global=2.0)
+    >>> nns.bow_tie(X, X[:, 0], hidden=(4,), shrinkage=lasso)["tau1"].owner.op.name
+    'exponential'
+    """
+
+    family: ShrinkageFamily = "student_t"
+    nu_global: float | None = None
+    delta_global: float | None = None
+    lambda_global: float | None = None
+    nu_local: PerLayer | None = None
+    delta_local: PerLayer | None = None
+    lambda_local: PerLayer | None = None
+    weight_var: PerLayer | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the family has what is given."""
+        require_choice("shrinkage", self.family, get_args(ShrinkageFamily))
+        free = FAMILIES[self.family].free if self.family in FAMILIES else ()
+        known = [f"{name}_{level}" for level in ("global", "local") for name in free]
+        known = known or ["weight_var"]
+        for field in fields(self)[1:]:
+            if getattr(self, field.name) is not None and field.name not in known:
+                raise ValueError(
+                    f'{field.name} has no meaning with shrinkage="{self.family}", which is set by '
+                    f"{', '.join(known)}; leave it out."
+                )
+
+
+AnyShrinkage = ShrinkageFamily | Shrinkage
+
+
 class WeightPrior(Protocol):
     """What a network asks of the prior of its weights."""
 
@@ -148,22 +211,14 @@ class _Unknown:
         return pt.sqrt(tau * begin_at(psi, initvals(psi_name)))
 
 
-def weight_prior(
-    shrinkage: Shrinkage,
-    given: Mapping[str, ArrayLike | None],
-    global_mean: float,
-    fan_in: Sequence[int],
-) -> WeightPrior:
+def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[int]) -> WeightPrior:
     """Read the prior of a network's weights.
 
     Parameters
     ----------
-    shrinkage : str
-        The family.
-    given : mapping of str to float, sequence of float or None
-        ``nu_global``, ``delta_global``, ``lambda_global``, ``nu_local``, ``delta_local``,
-        ``lambda_local`` and ``weight_var``. None takes a default, which gives the global factors
-        the mean ``global_mean`` and the local ones the mean ``1 / fan_in``.
+    shrinkage : str or Shrinkage
+        A parameter that is not given takes a default, which gives the global factors the mean
+        ``global_mean`` and the local ones the mean ``1 / fan_in``.
     global_mean : float
     fan_in : sequence of int
         Inputs of each layer.
@@ -175,40 +230,26 @@ def weight_prior(
     Raises
     ------
     ValueError
-        If an argument is one that the family does not have, is out of its range, or is not one
-        number or one per layer.
+        If a parameter is out of its range, or is not one number or one per layer.
     """
-    _require_of_family(shrinkage, given)
+    given = shrinkage if isinstance(shrinkage, Shrinkage) else Shrinkage(shrinkage)
     local_means = [1 / width for width in fan_in]
-    if shrinkage == "gaussian":
-        variances = given["weight_var"]
+    if given.family == "gaussian":
+        variances = given.weight_var
         if variances is None:
             variances = [global_mean * mean for mean in local_means]
         return _Fixed(positive_per_layer("weight_var", variances, len(fan_in)))
-    family = FAMILIES[shrinkage]
+    family = FAMILIES[given.family]
     (tau,) = _laws(family, "global", given, [global_mean])
     return _Unknown(family.variable, tau, _laws(family, "local", given, local_means))
 
 
-def _require_of_family(shrinkage: Shrinkage, given: Mapping[str, ArrayLike | None]) -> None:
-    free = FAMILIES[shrinkage].free if shrinkage in FAMILIES else ()
-    known = [f"{name}_{level}" for level in ("global", "local") for name in free] or ["weight_var"]
-    for name, value in given.items():
-        if value is not None and name not in known:
-            raise ValueError(
-                f'{name} has no meaning with shrinkage="{shrinkage}", which is set by '
-                f"{', '.join(known)}; leave it out."
-            )
-
-
-def _laws(
-    family: Family, level: str, given: Mapping[str, ArrayLike | None], means: Sequence[float]
-) -> tuple[Law, ...]:
+def _laws(family: Family, level: str, given: Shrinkage, means: Sequence[float]) -> tuple[Law, ...]:
     """One law for each of the means that they have by default."""
 
     def numbers(parameter: str, default: Sequence[float], sign: float = 1.0) -> Sequence[float]:
         name = f"{parameter}_{level}"
-        value = given[name]
+        value = getattr(given, name)
         if value is None:
             return default
         read = per_layer(name, value, len(means), "layer" if level == "local" else None)

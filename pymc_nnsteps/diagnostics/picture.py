@@ -1,0 +1,104 @@
+"""A picture of a network: its layers, noise and scales, and what is drawn with what."""
+
+from itertools import pairwise
+from typing import Any
+
+import pymc as pm
+from pymc.distributions.transforms import LogExpM1, LogTransform
+from pymc.model_graph import NodeType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.names import distribution
+from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.plan import Plan
+from pymc_nnsteps.steps.assignment import beside_gibbs
+from pymc_nnsteps.steps.explanation import planned
+
+LAYER, SCALE, OTHER = "#cfe2f3", "#d9ead3", "#fff2cc"
+"""Fills of variables."""
+
+JOINT, MOVE = "#1f77b4", "#d62728"
+"""Lines between variables that are drawn jointly, and that are moved together."""
+
+
+def plot_network(model: pm.Model | None = None) -> Any:
+    """Show a network as a graph, with what ``pm.sample`` draws each variable from.
+
+    The graph is that of ``pm.model_to_graphviz``. Blue nodes are layers: variables that depend on
+    a data container. Green ones are noise and other scales: positive variables. Yellow ones are
+    weights and all others. The last line of a node is its full conditional, or the step that
+    draws it where that is not Gibbs. Dashed lines join what Gibbs draws together: blue ones in one
+    draw, red ones in a joint move.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context if not given.
+
+    Returns
+    -------
+    graphviz.Digraph
+        Notebooks show it; ``.render("network", format="svg")`` writes it. Both need the program
+        Graphviz beside the package of that name.
+
+    Raises
+    ------
+    ImportError
+        If the package ``graphviz`` is not installed.
+    ValueError
+        If data do not fit their distribution.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> graph = nns.plot_network(nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), sigma=0.1))
+    >>> [line.strip() for line in graph.body if "W1 ->" in line]
+    ['W1 -> Z2', 'W1 -> b1 [color="#d62728" constraint=false dir=none style=dashed]']
+    """
+    model = model_or_context(model)
+    drawn = _drawn_from(model, plan := planned(model, Options()))
+
+    def node(rv: TensorVariable) -> dict[str, str]:
+        label = f"{rv.name}\n{distribution(rv)}\n{drawn[str(rv.name)]}"
+        return {
+            "shape": "ellipse",
+            "style": "filled",
+            "fillcolor": _fill(model, rv),
+            "label": label,
+        }
+
+    graph = pm.model_to_graphviz(model, node_formatters={NodeType.FREE_RV: node})
+    for (one, other), color in _lines(plan, model).items():
+        graph.edge(one, other, color=color, style="dashed", dir="none", constraint="false")
+    return graph
+
+
+def _drawn_from(model: pm.Model, plan: Plan) -> dict[str, str]:
+    """The conditional or the step of each variable, by name."""
+    laws = {variable: law or "" for variable, law, _ in plan.explanation.rows}
+    return laws | {str(rv.name): step for rv, step, _ in beside_gibbs(model)}
+
+
+def _lines(plan: Plan, model: pm.Model) -> dict[tuple[str, str], str]:
+    """Colours of lines between nodes; a joint move counts for more than a joint draw."""
+    others = {rv for rv, _, _ in beside_gibbs(model)}
+    lines: dict[tuple[str, str], str] = {}
+    for draw in sorted(plan.sweep, key=lambda draw: draw.tuning is not None):
+        if others.isdisjoint(draw.draws):
+            color = JOINT if draw.tuning is None else MOVE
+            lines |= {(_node_of(a), _node_of(b)): color for a, b in pairwise(draw.draws)}
+    return lines
+
+
+def _node_of(rv: TensorVariable) -> str:
+    """Name of a variable's node in PyMC's graph."""
+    return str(rv.name).replace(":", "&")
+
+
+def _fill(model: pm.Model, rv: TensorVariable) -> str:
+    if depends_on(rv, set(model.data_vars)):
+        return LAYER
+    is_positive = isinstance(model.rvs_to_transforms[rv], LogTransform | LogExpM1)
+    return SCALE if is_positive else OTHER

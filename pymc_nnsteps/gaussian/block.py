@@ -1,0 +1,91 @@
+"""A Gaussian block: what is known of it before one of its forms draws it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.evidence import Evidence, Rows, Total, rows_of, total_of
+from pymc_nnsteps.gaussian.prior import BlockPrior
+from pymc_nnsteps.graphs.linear_terms import Length
+
+Drawn = tuple[Variable, TensorVariable]
+"""The generator after a draw, and the block with axes (labels, d)."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers that decide which form of a block is cheapest.
+
+    Attributes
+    ----------
+    labels, entries : int
+        Number of labels, and of entries at each (d).
+    rows : tuple of int
+        Number of rows of the design, for each child.
+    """
+
+    labels: int
+    entries: int
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Prior of a block and the likelihood of its children.
+
+    Attributes
+    ----------
+    prior : BlockPrior
+    evidence : tuple of Evidence
+        One for each child.
+    dense : tuple of Length
+        Lengths of the dense axes of the block's only variable; empty where it has several.
+    independent : bool
+        Whether the entries of the block are independent: each is a label.
+    sizes : Sizes
+    summed : Total, optional
+        Sums over rows that are not here, in the place of ``evidence``.
+    """
+
+    prior: BlockPrior
+    evidence: tuple[Evidence, ...]
+    dense: tuple[Length, ...]
+    independent: bool
+    sizes: Sizes
+    summed: Total | None = None
+
+    @property
+    def has_children(self) -> bool:
+        """Whether there is more than the prior."""
+        return bool(self.evidence) or self.summed is not None
+
+    @cached_property
+    def total(self) -> Total | None:
+        """Precision and linear part that the children add; None without children."""
+        if not self.evidence:
+            return self.summed
+        return total_of(self.evidence, elementwise=self.independent)
+
+    @cached_property
+    def rows(self) -> Rows | None:
+        """Likelihood of the children through designs that labels share, if there are such."""
+        return rows_of(self.evidence)
+
+    @property
+    def only(self) -> Evidence | None:
+        """Likelihood of the only child, if there is one and all labels share its information."""
+        if len(self.evidence) == 1 and self.prior.shared and self.evidence[0].shared:
+            return self.evidence[0]
+        return None
+
+    @property
+    def many_labels(self) -> bool:
+        """Whether there are as many labels as entries, or more."""
+        return self.sizes.labels >= self.sizes.entries
+
+    @property
+    def few_rows(self) -> bool:
+        """Whether the only child has fewer rows than the block has entries."""
+        return self.only is not None and self.sizes.rows[0] < self.sizes.entries

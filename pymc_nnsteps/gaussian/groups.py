@@ -1,0 +1,298 @@
+r"""Effects of groups, eliminated from a joint Gaussian by the structure of their groups.
+
+Model, as in :mod:`.effects`, for effects :math:`a` of groups :math:`g(n)` and coefficients
+:math:`\beta`:
+
+.. math::
+
+    a, \beta \sim N(\mu_0, \Lambda^{-1}), \qquad
+    y_n \sim N(z_n \cdot a_{g(n)} + x_n \cdot \beta + o_n, 1 / w_n)
+
+with diagonal :math:`\Lambda`. The joint precision matrix has a block :math:`A_g` for each group,
+zeros between two groups of a kind, and a border for the coefficients:
+
+.. math::
+
+    P = \begin{pmatrix} A & B \\ B^T & D \end{pmatrix}, \quad
+    A_g = \Lambda_g + \sum_{g(n) = g} w_n z_n z_n^T, \quad
+    B_g = \sum_{g(n) = g} w_n z_n x_n^T.
+
+With :math:`A = L L^T` block by block and :math:`H = L^{-1} B`, for standard normals
+:math:`\xi, \eta`,
+
+.. math::
+
+    \beta &\sim N(S^{-1} (h_\beta - H^T L^{-1} h_a), S^{-1}), \qquad S = D - H^T H, \\
+    a &= L^{-T} (L^{-1} h_a - H \beta + \xi).
+
+The difference S loses digits where noise is small. Where all rows see a coefficient, S is formed as
+a sum of squares: with :math:`M = A^{-1} B`,
+
+.. math:: S = \Lambda_\beta + \sum_n w_n (x_n - M_{g(n)}^T z_n) (x_n - M_{g(n)}^T z_n)^T
+          + \sum_g M_g^T \Lambda_g M_g,
+
+and its linear part likewise, from the residual of the effects at :math:`\beta = 0`.
+All sums are over rows, and each row adds to its own group: no matrix has both an axis of rows and
+an axis of groups.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add, sub
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.layout import Member, dense_size
+from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
+from pymc_nnsteps.graphs.arrays import expand, flatten, varies
+from pymc_nnsteps.graphs.linear_terms import Length
+from pymc_nnsteps.random.standard_normal import standard_normal
+
+
+@dataclass(frozen=True)
+class Part:
+    """How the rows of a child see a variable: all its entries, or those of their group.
+
+    Attributes
+    ----------
+    design : TensorVariable, shape (n or 1, k)
+        Coefficients of the entries that a row sees.
+    index : TensorVariable, shape (n,), optional
+        Group of each row; None if each row sees all k entries.
+    groups : Length
+    """
+
+    design: TensorVariable
+    index: TensorVariable | None
+    groups: Length
+
+
+@dataclass(frozen=True)
+class Said:
+    """Likelihood of a child: ``response = design entries + noise`` with precision ``weight``."""
+
+    response: TensorVariable
+    weight: TensorVariable
+    parts: tuple[Part, ...]
+
+    def gram(self, i: int, j: int) -> TensorVariable:
+        """Information between all entries of two variables."""
+        first, second = self.parts[i], self.parts[j]
+        if first.index is None and second.index is None:
+            return self.dot(self._rows(first), self._rows(second))
+        if first.index is None:
+            return self.gram(j, i).T
+        product = first.design[:, :, None] * second.design[:, None, :]
+        if second.index is None:
+            rows = first.design[:, :, None] * self._rows(second)[:, None, :]
+            return flatten(self._by_group(rows, first.index, first.groups), 0, 2)
+        index = first.index * second.groups + second.index
+        sums = self._by_group(product, index, first.groups * second.groups)
+        shape = (first.groups, second.groups, product.shape[1], product.shape[2])
+        square = sums.reshape(shape).dimshuffle(0, 2, 1, 3)
+        return square.reshape((shape[0] * shape[2], shape[1] * shape[3]))
+
+    def coupling(self, i: int, j: int) -> TensorVariable:
+        """Information between groups and all entries of a variable, (groups, k, entries)."""
+        k = self.parts[i].design.shape[1]
+        flat = self.gram(i, j)
+        return flat.reshape((flat.shape[0] // k, k, flat.shape[1]))
+
+    def within_groups(self, i: int, j: int) -> TensorVariable:
+        """Information between variables of the same groups, (groups, k, k)."""
+        first, second = self.parts[i], self.parts[j]
+        assert first.index is not None
+        product = first.design[:, :, None] * second.design[:, None, :]
+        return self._by_group(product, first.index, first.groups)
+
+    def linear(self, i: int) -> TensorVariable:
+        """Weighted sums of responses, for all entries of a variable."""
+        part = self.parts[i]
+        if part.index is None:
+            return self.dot(self._rows(part), self.response)
+        rows = part.design * self.response[:, None]
+        return self._by_group(rows, part.index, part.groups).flatten()
+
+    def within(
+        self, groups: Sequence[int], dense: Sequence[int], means: TensorVariable
+    ) -> TensorVariable:
+        """Rows of variables minus the part that the groups explain, shape (n, d)."""
+        rows = pt.concatenate([self._rows(self.parts[i]) for i in dense], axis=1)
+        return rows - self.of_groups(groups, means)
+
+    def of_groups(self, groups: Sequence[int], entries: TensorVariable) -> TensorVariable:
+        """Contribution of effects (groups, k, ...) to each row, shape (n, ...)."""
+        index = self.parts[groups[0]].index
+        assert index is not None
+        design = pt.concatenate([self._rows(self.parts[i]) for i in groups], axis=1)
+        by_entry = design.dimshuffle(0, 1, *["x"] * (entries.ndim - 2))
+        seen: TensorVariable = (by_entry * entries[index]).sum(1)
+        return seen
+
+    def dot(self, rows: TensorVariable, others: TensorVariable) -> TensorVariable:
+        """Weighted product over rows."""
+        if self._weighs:
+            return pt.dot((rows * self.weight[:, None]).T, others)
+        return pt.dot(rows.T, others) * self.weight[0]
+
+    @property
+    def _weighs(self) -> bool:
+        return varies(self.weight, [0])
+
+    def _rows(self, part: Part) -> TensorVariable:
+        return expand(part.design, {0: self.response.shape[0]})
+
+    def _by_group(
+        self, rows: TensorVariable, index: TensorVariable, groups: Length
+    ) -> TensorVariable:
+        """Weighted sums of the rows of each group."""
+        if self._weighs:
+            rows = rows * self.weight.dimshuffle(0, *["x"] * (rows.ndim - 1))
+        full = expand(rows, {0: index.shape[0]})
+        sums = pt.zeros((groups, *list(full.shape)[1:]), full.dtype)[index].inc(full)
+        return sums if self._weighs else sums * self.weight[0]
+
+
+class Factor:
+    """Lower Cholesky factor of a matrix for each group, entry by entry.
+
+    Parameters
+    ----------
+    matrix : TensorVariable, shape (groups, k, k)
+    k : int
+    """
+
+    def __init__(self, matrix: TensorVariable, k: int) -> None:
+        square = pt.specify_shape(matrix, (None, k, k))
+        self._k = k
+        self._entries: dict[tuple[int, int], TensorVariable] = {}
+        for j in range(k):
+            for i in range(j, k):
+                known = [self._entries[i, m] * self._entries[j, m] for m in range(j)]
+                left = reduce(sub, known, square[:, i, j])
+                self._entries[i, j] = pt.sqrt(left) if i == j else left / self._entries[j, j]
+
+    def solve_lower(self, right: TensorVariable) -> TensorVariable:
+        """``L^{-1} right`` for ``right`` of shape (groups, k) or (groups, k, d)."""
+        solved: list[TensorVariable] = []
+        for i in range(self._k):
+            known = [self._entry(i, m, right) * solved[m] for m in range(i)]
+            solved.append(reduce(sub, known, right[:, i]) / self._entry(i, i, right))
+        return pt.stack(solved, axis=1)
+
+    def solve_upper(self, right: TensorVariable) -> TensorVariable:
+        """``L^{-T} right``."""
+        solved: dict[int, TensorVariable] = {}
+        for i in reversed(range(self._k)):
+            known = [self._entry(m, i, right) * solved[m] for m in range(i + 1, self._k)]
+            solved[i] = reduce(sub, known, right[:, i]) / self._entry(i, i, right)
+        return pt.stack([solved[i] for i in range(self._k)], axis=1)
+
+    def _entry(self, i: int, j: int, right: TensorVariable) -> TensorVariable:
+        return self._entries[i, j].dimshuffle(0, *["x"] * (right.ndim - 2))
+
+
+class Eliminated:
+    """Effects of groups, independent between groups given the rest.
+
+    Parameters
+    ----------
+    said : sequence of Said
+    positions : sequence of int
+        Positions of the effects among all variables.
+    members : sequence of Member
+        The effects.
+    shapes : mapping from random variable to tuple of int
+    """
+
+    def __init__(
+        self,
+        said: Sequence[Said],
+        positions: Sequence[int],
+        members: Sequence[Member],
+        shapes: Mapping[TensorVariable, tuple[int, ...]],
+    ) -> None:
+        self._said, self._positions = said, positions
+        self._prior, k = prior_of(members), dense_size(members, shapes)
+        own = _blocks(said, positions, positions, lambda s, i, j: s.within_groups(i, j))
+        self._factor = Factor(own + self._prior.precision[..., None] * pt.eye(k), k)
+        [n_groups] = self._prior.label_lengths
+        sums = [_linear(said, [i]).reshape((n_groups, -1)) for i in positions]
+        linear = self._prior.linear(pt.concatenate(sums, axis=1))
+        self._half = self._factor.solve_lower(linear)
+
+    def _coupling(self, rest: Sequence[int]) -> TensorVariable:
+        """``H``, shape (groups, k, d)."""
+        stacked = _blocks(self._said, self._positions, rest, lambda s, i, j: s.coupling(i, j))
+        return self._factor.solve_lower(stacked)
+
+    def complement(
+        self, rest: Sequence[int], prior: BlockPrior
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """``S`` and its linear part, as differences."""
+        flat = flatten(self._coupling(rest), 0, 2)
+        precision, score = unconditional(self._said, rest, prior)
+        return (
+            precision - pt.dot(flat.T, flat),
+            score - pt.dot(flat.T, self._half.flatten()),
+        )
+
+    def complement_by_rows(
+        self, dense: Sequence[int], prior: BlockPrior
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """``S`` and its linear part as sums of squares, where all rows see: no digits are lost."""
+        means = self._factor.solve_upper(self._coupling(dense))
+        own = self._prior.precision
+        start = self._factor.solve_upper(self._half)
+        rows = [(s, s.within(self._positions, dense, means)) for s in self._said]
+        precision = pt.diag(prior.precision) + _sum(s.dot(within, within) for s, within in rows)
+        shrunk = pt.broadcast_to(own[..., None], means.shape) * means
+        precision = precision + pt.tensordot(shrunk, means, [[0, 1], [0, 1]])
+        left = [s.response - s.of_groups(self._positions, start) for s in self._said]
+        score = _sum(s.dot(within, r) for (s, within), r in zip(rows, left, strict=True))
+        beyond = start if self._prior.mean is None else start - self._prior.mean
+        score = score + pt.tensordot(shrunk, beyond, [[0, 1], [0, 1]])
+        return precision, prior.linear(score)
+
+    def draw(
+        self, rng: Variable, rest: Sequence[int], drawn: TensorVariable | None
+    ) -> tuple[Variable, TensorVariable]:
+        """Draw the effects given the rest."""
+        half = self._half
+        if drawn is not None:
+            half = half - pt.tensordot(self._coupling(rest), drawn, 1)
+        rng, noise = standard_normal(rng, self._prior.shape, self._prior.precision.dtype)
+        return rng, self._factor.solve_upper(half + noise)
+
+
+def unconditional(
+    said: Sequence[Said], positions: Sequence[int], prior: BlockPrior
+) -> tuple[TensorVariable, TensorVariable]:
+    """Precision and linear part of variables, given all others."""
+    precision = _blocks(said, positions, positions, lambda s, i, j: s.gram(i, j))
+    return precision + pt.diag(prior.precision), prior.linear(_linear(said, positions))
+
+
+def _linear(said: Sequence[Said], positions: Sequence[int]) -> TensorVariable:
+    return pt.concatenate([_sum(s.linear(i) for s in said) for i in positions])
+
+
+def _sum(arrays: Iterable[TensorVariable]) -> TensorVariable:
+    return reduce(add, arrays)
+
+
+def _blocks(
+    said: Sequence[Said],
+    rows: Sequence[int],
+    columns: Sequence[int],
+    information: Callable[[Said, int, int], TensorVariable],
+) -> TensorVariable:
+    """Matrices of pairs of variables, side by side in the last two axes."""
+    stacked = [
+        pt.concatenate([_sum(information(s, i, j) for s in said) for j in columns], axis=-1)
+        for i in rows
+    ]
+    return pt.concatenate(stacked, axis=-2)

@@ -1,0 +1,176 @@
+"""An expression of other inputs, and the axis of their rows in it, established from its graph.
+
+An abstract interpretation: the places of the rows (:mod:`.places`) are followed from the inputs to
+the output, operation by operation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import BinaryBitOp, Cast, UnaryBitOp
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.type import float_dtypes, integer_dtypes
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
+
+__all__ = ["follow_rows", "require_aligned"]
+
+BIT_BY_BIT = (BinaryBitOp, UnaryBitOp)
+
+
+def follow_rows(
+    output: Variable,
+    known: Mapping[Variable, tuple[Variable, Place]],
+    instead: Callable[[Variable], Variable | None] = lambda _: None,
+) -> tuple[Any, Place]:
+    """Rebuild an expression for other inputs and find the axis of their rows in it.
+
+    Parameters
+    ----------
+    output : Variable
+    known : mapping from Variable to (Variable, Place)
+        What stands for a variable, and where the rows are in it.
+    instead : callable
+        What is passed on in place of a variable, such as its mean; None for any other variable.
+
+    Returns
+    -------
+    output : Variable
+        In terms of what stands for the known variables.
+    place : Place
+
+    Raises
+    ------
+    MixesRows
+        Naming the operation and its operands.
+    """
+    done = dict(known)
+    passed_on: dict[Variable, Variable | None] = {}
+    pending = [output]
+    while pending:
+        variable = pending[-1]
+        if variable in done:
+            pending.pop()
+            continue
+        if variable not in passed_on:
+            other = instead(variable)
+            passed_on[variable] = _inner(variable) if other is None else other
+        other = passed_on[variable]
+        operands = _operands(variable) if other is None else [other]
+        missing = [operand for operand in operands if operand not in done]
+        if missing:
+            pending.extend(missing)
+        elif other is not None:
+            done[variable] = done[other]
+        else:
+            done.update(_applied(variable, [done[operand] for operand in operands]))
+    return done[output]
+
+
+def require_aligned(parameter: TensorVariable, place: Place, n_axes: int) -> None:
+    """Check that a parameter has rows along the first axis of a law, or nothing there.
+
+    Parameters
+    ----------
+    parameter : TensorVariable
+    place : Place
+        Axis of the rows in it.
+    n_axes : int
+        Number of axes of a parameter that has rows.
+
+    Raises
+    ------
+    MixesRows
+    """
+    if place is None:
+        if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:
+            lacking = parameter, 0
+            raise MixesRows(f"{describe(parameter)} has entries along its own rows", lacking)
+    elif place != Rows(0) or parameter.ndim != n_axes:
+        raise MixesRows(f"{describe(parameter)} has rows along another axis than the first")
+
+
+def _operands(variable: Variable) -> Sequence[Variable]:
+    return [] if variable.owner is None else variable.owner.inputs
+
+
+def _inner(variable: Variable) -> Variable | None:
+    """The graph that a symbolic operation stands for."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, OpFromGraph):
+        return None
+    if isinstance(node.op, SymbolicRandomVariable):
+        return None
+    return inline_ofg_node(node)[node.outputs.index(variable)]
+
+
+def _applied(
+    variable: Variable, operands: Sequence[tuple[Variable, Place]]
+) -> dict[Variable, tuple[Variable, Place]]:
+    """Outputs of the node that made ``variable``, with other operands."""
+    node = variable.owner
+    if node is None:
+        return {variable: (variable, None)}
+    if isinstance(node.op, RandomVariable | SymbolicRandomVariable):
+        raise MixesRows(f"{describe(variable)} is random, but no free variable of the model")
+    places = [place for _, place in operands]
+    if all(place is None for place in places):
+        same = all(new is old for (new, _), old in zip(operands, node.inputs, strict=True))
+        made = node if same else node.clone_with_new_inputs([new for new, _ in operands], False)
+        place = None
+    elif _keeps_integers(node) and _is_float(operands[0][0]):
+        return {variable: operands[0]}
+    else:
+        try:
+            made = node.op.make_node(*_of_integers(node, [new for new, _ in operands]))
+            place = place_of(node.op, made, places)
+        except MixesRows as reason:
+            of = " and ".join(
+                describe(old) for old, place in zip(node.inputs, places, strict=True) if place
+            )
+            name = f"{variable.name}: " if variable.name else ""
+            op = getattr(node.op, "core_op", node.op)
+            operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
+            found = f"{name}{operation.__name__} of {of} {reason}"
+            raise MixesRows(found, reason.lacking) from None
+    return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}
+
+
+def _keeps_integers(node: Apply) -> bool:
+    """Whether a node makes integers of integers or booleans, as they are."""
+    return (
+        isinstance(node.op, Elemwise)
+        and isinstance(node.op.scalar_op, Cast)
+        and node.inputs[0].type.dtype in (*integer_dtypes, "bool")
+        and node.outputs[0].type.dtype in integer_dtypes
+    )
+
+
+def _is_float(variable: Any) -> bool:
+    return variable.type.dtype in float_dtypes
+
+
+def _of_integers(node: Apply, operands: Sequence[Variable]) -> list[Variable]:
+    """Operands of a node, integers again where nothing else will do."""
+    floats = [
+        _is_float(new) and not _is_float(old)
+        for old, new in zip(node.inputs, operands, strict=True)
+    ]
+    op = node.op
+    if any(floats) and isinstance(op, Elemwise) and isinstance(op.scalar_op, BIT_BY_BIT):
+        raise MixesRows("is of integers, which new rows are not")
+    if not isinstance(op, AdvancedSubtensor):
+        return list(operands)
+    return [
+        pt.cast(new, old.type.dtype) if is_float else new
+        for old, new, is_float in zip(node.inputs, operands, floats, strict=True)
+    ]

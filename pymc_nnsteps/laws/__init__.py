@@ -1,0 +1,40 @@
+"""Full conditionals as graphs, recognised from a PyMC model.
+
+:func:`match` finds the conditional of one free variable or says why there is none;
+:func:`find_conditionals` finds those of several, joined into blocks where that is exact and
+faster mixing.
+
+================  ====================================================================
+module            its subject
+================  ====================================================================
+``conditional``   the contract of a conditional
+``gaussian``      Gaussian prior, Gaussian children with affine means
+``effects``       effects of groups and all other linear terms
+``multivariate``  Gaussian vectors with covariance matrices
+``series``        Gaussian random walks and autoregressions
+``wishart``       precision matrices with a Wishart prior
+``augmentation``  Bernoulli and Binomial children with a logit
+``gates``         Bernoulli variables that switch a part of a mean
+``piecewise``     Gaussian pre-activation under a piecewise-linear activation
+``probit``        utilities behind a threshold or an argmax
+``scales``        precisions, variances and what controls them
+``trials``        probabilities with a Beta prior
+``shares``        shares of classes with a Dirichlet prior
+``entries``       the entries of a variable that a child sees, and sums over them
+``table``         the table of laws; each module enters its own
+``recognition``   match, find_conditionals
+``densities``     densities of the final random draws of laws
+``verification``  comparison of laws with a model's own density
+================  ====================================================================
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from pymc_nnsteps.laws.conditional import Conditional, Draw
+from pymc_nnsteps.laws.recognition import find_conditionals, match
+
+__all__ = ["Conditional", "Draw", "find_conditionals", "match"]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -1,0 +1,270 @@
+"""Conditionals: the contract between recognisers and the Gibbs step.
+
+A conditional draws one or several free random variables of a model from their joint full
+conditional, as a PyTensor graph in terms of the model's other random variables. The Gibbs step
+chains such graphs into one compiled sweep.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import LINE, Support, is_a, is_onto, potential_on
+from pymc_nnsteps.graphs.linear_terms import Link
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, depends_on, depends_on_random_data, parameters
+from pymc_nnsteps.graphs.shapes import require_fitting_types
+
+Shapes = Mapping[TensorVariable, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One symbolic draw.
+
+    Attributes
+    ----------
+    rng : Variable
+        The generator after the draw.
+    values : mapping
+        New values of the random variables that are drawn.
+    acceptance : TensorVariable, optional
+        Mean acceptance probabilities of Metropolis-Hastings moves, one for each adapted number.
+    auxiliary : mapping
+        Values of auxiliary variables outside the model, for the draws that follow in the sweep.
+    """
+
+    rng: Variable
+    values: Mapping[TensorVariable, TensorVariable]
+    acceptance: TensorVariable | None = None
+    auxiliary: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
+
+
+class Group(IntEnum):
+    """Place in a parallel scan, which draws these groups one after another."""
+
+    POST_ACTIVATIONS = 0
+    WEIGHTS = 1
+    OTHERS = 2
+
+
+class Conditional(ABC):
+    """The full conditional of ``draws``.
+
+    Attributes
+    ----------
+    draws : tuple of TensorVariable
+        The random variables that a draw gives new values.
+    integrates_out : tuple of TensorVariable
+        Random variables between the drawn ones and their children that the draw does not
+        condition on. They must be drawn afresh before another draw conditions on them.
+    tuning : TensorVariable, optional
+        Adapted parameters of Metropolis-Hastings moves, a vector of numbers in [0, 1). Smaller
+        numbers give bolder proposals.
+    supplements : bool
+        Whether the draw is a move beside other draws of all its variables.
+    waits : bool
+        Whether these moves begin only after other draws have brought the chain near the posterior.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    integrates_out: tuple[TensorVariable, ...] = ()
+    tuning: TensorVariable | None = None
+    supplements: bool = False
+    waits: bool = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the conditional in the table of :func:`pymc_nnsteps.explain`."""
+
+    def n_tuned(self, shapes: Shapes) -> int:
+        """Length of ``tuning``."""
+        return 0
+
+    def group(self, model: pm.Model) -> Group:
+        """Place in a parallel scan."""
+        return Group.POST_ACTIVATIONS if self.integrates_out else Group.OTHERS
+
+    def how(self, rv: TensorVariable) -> list[str]:
+        """What :func:`pymc_nnsteps.explain` says of a variable whose law this is."""
+        jointly = [f"jointly with {_names(self.partners(rv))}"] if self.partners(rv) else []
+        return jointly + self.without()
+
+    def also(self, rv: TensorVariable) -> list[str]:
+        """What :func:`pymc_nnsteps.explain` adds for a variable whose law is another one."""
+        if self.tuning is not None:
+            return [f"interwoven with {_names(self.partners(rv))}"]
+        return [f"also with {what}" for what in self.without()]
+
+    def without(self) -> list[str]:
+        """Which variables are integrated out, in words; nothing if none are."""
+        out = self.integrates_out
+        return [f"{_names(out)} integrated out"] if out else []
+
+    def partners(self, rv: TensorVariable) -> list[TensorVariable]:
+        """The variables that are drawn with another one."""
+        return [other for other in self.draws if other is not rv]
+
+    @abstractmethod
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        """One draw, as a graph in terms of the model's other random variables.
+
+        Parameters
+        ----------
+        rng : random generator variable
+        shapes : mapping from random variable to tuple of int
+            Shapes at the time of compilation. They choose between forms of the same draw and
+            do not change its law.
+        """
+
+
+def _names(rvs: Iterable[TensorVariable]) -> str:
+    return ", ".join(map(describe, rvs))
+
+
+class Additive(Conditional):
+    """A conditional whose law depends on the children through sums over their entries.
+
+    The sums of some children can be computed apart from those of others and from the draw: if
+    rows are in shards (:mod:`pymc_nnsteps.sharded.shards`), where the rows are.
+    """
+
+    @abstractmethod
+    def link(self, child: TensorVariable, axis: int) -> Link | None:
+        """How an axis of a child carries the drawn entries along; None if it does not."""
+
+    @abstractmethod
+    def sums(
+        self, rng: Variable, children: Collection[TensorVariable]
+    ) -> tuple[Variable, tuple[TensorVariable, ...]]:
+        """Sums over the entries of one or several of the children.
+
+        Parameters
+        ----------
+        rng : random generator variable
+            Generator for auxiliary variables of the children.
+        children : collection of TensorVariable
+
+        Returns
+        -------
+        rng : random generator variable
+        sums : tuple of TensorVariable
+            Sums to be added to those of other children.
+        """
+
+    @abstractmethod
+    def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
+        """One draw, given the sums of all children."""
+
+
+def require_free(model: pm.Model, rv: TensorVariable) -> None:
+    """Check that the full conditional of ``rv`` is the product of its prior and its children.
+
+    Raises
+    ------
+    NotConjugate
+        If the variable is not free, if a potential or the transform of a child depends on it, if
+        the variable or a child depends on data drawn anew in each evaluation of the model, or if
+        the shapes of a child and its data differ.
+    """
+    if rv not in model.free_RVs:
+        raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
+    if (potential := potential_on(model, rv)) is not None:
+        raise NotConjugate(f"the potential {describe(potential)} depends on it")
+    direct = children(model, rv)
+    for child in direct:
+        if _transform_depends_on(model, child, rv):
+            raise NotConjugate(f"the transform of child {describe(child)} depends on it")
+        if child in model.observed_RVs and not is_onto(model, child, LINE):
+            raise NotConjugate(f"the data of child {describe(child)} are transformed")
+    for variable in (rv, *direct):
+        if variable in model.observed_RVs:
+            require_fitting_types(model, variable)
+        if depends_on_random_data(model, variable):
+            raise NotConjugate(
+                f"{describe(variable)} depends on data that are drawn anew in each evaluation of "
+                "the model"
+            )
+
+
+def require_support(model: pm.Model, rv: TensorVariable, support: Support) -> None:
+    """Check that a free variable may take every value of the support of its draw.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    if not is_onto(model, rv, support):
+        name = type(model.rvs_to_transforms[rv]).__name__
+        raise NotConjugate(
+            f"it is constrained by the transform {name}, to other values than those of its prior"
+        )
+
+
+def require_given(
+    model: pm.Model,
+    child: TensorVariable,
+    role: str,
+    given: Iterable[TensorVariable],
+    rvs: Collection[TensorVariable],
+) -> None:
+    """Check that parameters of a child do not depend on the drawn variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    child : TensorVariable
+    role : str
+        Name of the parameters in messages, such as ``"the scale"``.
+    given : iterable of TensorVariable
+    rvs : collection of TensorVariable
+
+    Raises
+    ------
+    NotConjugate
+    """
+    if any(depends_on(parameter, rvs, model.basic_RVs) for parameter in given):
+        raise NotConjugate(f"{role} of child {describe(child)} depends on it")
+
+
+def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> bool:
+    transform = model.rvs_to_transforms.get(child)
+    if transform is None or not isinstance(child, TensorVariable):
+        return False
+    natural = transform.backward(model.rvs_to_values[child], *child.owner.inputs)
+    return depends_on(natural, {rv}, model.basic_RVs)
+
+
+def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Mean and precision of a free variable with an untransformed Normal prior.
+
+    Raises
+    ------
+    NotConjugate
+        If the prior is not Normal, is transformed, or a potential depends on the variable.
+    """
+    if not is_a(rv, NormalRV):
+        raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
+    require_free(model, rv)
+    require_support(model, rv, LINE)
+    mean, sigma = parameters(rv)
+    return mean, precision_of(rv, sigma)
+
+
+def precision_of(rv: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+    """``1 / sigma^2`` in the dtype of ``rv`` (PyTensor stores literals in float32)."""
+    return pt.reciprocal(pt.sqr(sigma.astype(rv.dtype)))
+
+
+def value_of(model: pm.Model, rv: TensorVariable) -> TensorVariable:
+    """Data of an observed variable; a free variable itself."""
+    return model.rvs_to_values[rv] if rv in model.observed_RVs else rv

@@ -1,0 +1,288 @@
+r"""Joint draw of effects of groups and all other terms that enter a response linearly.
+
+Model, for effects :math:`a` (intercepts and slopes) of groups :math:`g(n)`, of one or several
+kinds of groups, and coefficients :math:`\beta` (of inputs, of activations, an intercept):
+
+.. math::
+
+    a, \beta \sim N(\mu_0, \Lambda^{-1}), \qquad
+    y_n \sim N(z_n \cdot a_{g(n)} + x_n \cdot \beta + o_n, 1 / w_n)
+
+with diagonal :math:`\Lambda`.
+With several kinds of groups (crossed, nested), the kind with the most groups is eliminated
+(:mod:`pymc_nnsteps.gaussian.groups`): its effects are independent given the rest. The other kinds
+count as coefficients. Logistic children enter by their Polya-Gamma variables
+(:mod:`.augmentation`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable, equal_computations
+from pytensor.tensor.linalg import cholesky
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.factor import draw_from_factor
+from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
+from pymc_nnsteps.gaussian.layout import Member, dense_size, split
+from pymc_nnsteps.gaussian.observation import Child, Observation
+from pymc_nnsteps.gaussian.prior import prior_of
+from pymc_nnsteps.graphs.arrays import align, expand, flatten
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.linear_terms import Term, cut_links
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.kernels.ops import refuse_lost
+from pymc_nnsteps.laws.augmentation import augmented
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
+from pymc_nnsteps.laws.gaussian import Gaussian, observe
+from pymc_nnsteps.random.standard_normal import standard_normal
+
+MOST_COEFFICIENTS = 1000
+"""Largest number of entries, apart from eliminated ones, that are drawn jointly."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Child, and how it sees each variable."""
+
+    child: Child
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Effects(Conditional):
+    """Joint full conditional of effects of groups and all other linear terms of their children.
+
+    Attributes
+    ----------
+    members : tuple of Member
+        The variables. The labels of an eliminated variable are its groups.
+    seen : tuple of Seen
+    """
+
+    draws: tuple[TensorVariable, ...]
+    members: tuple[Member, ...]
+    seen: tuple[Seen, ...]
+    integrates_out: tuple[TensorVariable, ...] = ()
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Gaussian, by groups" if self._eliminated else "Gaussian"
+
+    @property
+    def _eliminated(self) -> list[int]:
+        return [i for i, member in enumerate(self.members) if member.labels]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        rng, said = self._said(rng)
+        groups = self._eliminated
+        dense = [i for i in range(len(self.members)) if i not in groups and self._is_dense(i)]
+        rest = dense + [i for i in range(len(self.members)) if i not in (*groups, *dense)]
+        eliminated = Eliminated(said, groups, self._some(groups), shapes) if groups else None
+        values: dict[TensorVariable, TensorVariable] = {}
+        drawn = None
+        if rest:
+            prior = prior_of(self._some(rest))
+            precision, score, diagonal = self._of_rest(said, eliminated, dense, rest)
+            root = cholesky(precision, lower=True)
+            rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
+            drawn = draw_from_factor(root, score, noise)
+            drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
+            values.update(split(drawn, self._some(rest)))
+        if eliminated is not None:
+            rng, block = eliminated.draw(rng, rest, drawn)
+            values.update(split(block, self._some(groups)))
+        return Draw(rng, {rv: values[rv] for rv in self.draws})
+
+    def _of_rest(
+        self,
+        said: Sequence[Said],
+        eliminated: Eliminated | None,
+        dense: Sequence[int],
+        rest: Sequence[int],
+    ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        """Precision, linear part, and diagonal of the terms from which the precision was formed."""
+        prior = prior_of(self._some(rest))
+        whole, linear = unconditional(said, rest, prior)
+        if eliminated is None:
+            return whole, linear, pt.diagonal(whole)
+        if not dense:
+            return *eliminated.complement(rest, prior), pt.diagonal(whole)
+        own, score = eliminated.complement_by_rows(dense, prior_of(self._some(dense)))
+        if len(rest) == len(dense):
+            return own, score, pt.diagonal(own)
+        precision, differences = eliminated.complement(rest, prior)
+        n = score.shape[0]
+        return (
+            pt.set_subtensor(precision[:n, :n], own),
+            pt.set_subtensor(differences[:n], score),
+            pt.diagonal(whole),
+        )
+
+    def _some(self, positions: Sequence[int]) -> list[Member]:
+        return [self.members[i] for i in positions]
+
+    def _is_dense(self, i: int) -> bool:
+        return all(seen.parts[i].index is None for seen in self.seen)
+
+    def _said(self, rng: Variable) -> tuple[Variable, list[Said]]:
+        said = []
+        for seen in self.seen:
+            rng, child = augmented(rng, seen.child)
+            weight = align(child.precision, child.child.ndim).dimshuffle(row_axis(child.child))
+            said.append(Said(child.residual.flatten(), weight, seen.parts))
+        return rng, said
+
+
+def row_axis(child: TensorVariable) -> int:
+    """The only axis of a child whose length is not one.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    axes = [axis for axis in range(child.ndim) if not child.type.broadcastable[axis]]
+    if len(axes) != 1:
+        raise NotConjugate(f"child {describe(child)} has not one axis of rows")
+    return axes[0]
+
+
+def _part(child: TensorVariable, rv: TensorVariable, term: Term) -> tuple[Part, int | None]:
+    """How the rows of a child see a variable, and which axes of the variable are the groups."""
+    row = row_axis(child)
+    term = cut_links(term, [axis for axis in range(child.ndim) if axis != row], rv).whole()
+    link = term.links[row]
+    if link is not None and (link.index is None or link.inner):
+        raise NotConjugate(f"each row of {describe(child)} sees entries of its own")
+    one = term.coefficient.type.broadcastable
+    if not all(one[axis] for axis in range(child.ndim) if axis != row):
+        raise NotConjugate(f"child {describe(child)} has not one axis of rows")
+    groups = None if link is None else link.axis
+    seen = [axis for axis in range(rv.ndim) if axis != groups]
+    ordered = term.coefficient.dimshuffle(row, *(child.ndim + axis for axis in seen))
+    sizes = lengths(rv)
+    full = expand(ordered, {1 + i: sizes[axis] for i, axis in enumerate(seen)})
+    design = flatten(full, 1, len(seen))
+    if link is None:
+        return Part(design, None, 1), None
+    return Part(design, link.index, sizes[link.axis]), groups
+
+
+def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes) -> Effects:
+    """Recognise variables that enter the same children linearly.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    priors = {rv: normal_prior(model, rv) for rv in rvs}
+    direct = children(model, rvs[0])
+    if not direct or any(children(model, rv) != direct for rv in rvs):
+        raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
+    seen = []
+    axes: dict[TensorVariable, int | None] = {}
+    for child in direct:
+        observation = observe(model, child, rvs)
+        parts = []
+        for rv, term in zip(rvs, observation.terms, strict=True):
+            part, groups = _part(child, rv, term)
+            if axes.setdefault(rv, groups) != groups:
+                raise NotConjugate(f"the children of {describe(rv)} pick entries of other axes")
+            parts.append(part)
+        _require_weights_of_rows(observation)
+        seen.append(Seen(observation, tuple(parts)))
+    labelled = _eliminated(rvs, axes, seen, shapes)
+    members = []
+    for rv in rvs:
+        groups = axes[rv]
+        first = () if groups is None else (groups,)
+        others = tuple(axis for axis in range(rv.ndim) if axis != groups)
+        labels, dense = (first, others) if rv in labelled else ((), first + others)
+        members.append(Member(rv, labels, dense, *priors[rv]))
+    if dense_size([m for m in members if not m.labels], shapes) > MOST_COEFFICIENTS:
+        raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients are not eliminated")
+    return Effects(tuple(rvs), tuple(members), tuple(seen))
+
+
+def _require_weights_of_rows(observation: Child) -> None:
+    if isinstance(observation, Observation):
+        child = observation.child
+        one = align(observation.precision, child.ndim).type.broadcastable
+        if not all(one[axis] for axis in range(child.ndim) if axis != row_axis(child)):
+            raise NotConjugate(f"the scale of {describe(child)} is not known to be that of rows")
+
+
+def _eliminated(
+    rvs: Sequence[TensorVariable],
+    axes: Mapping[TensorVariable, int | None],
+    seen: Sequence[Seen],
+    shapes: Shapes,
+) -> list[TensorVariable]:
+    """Variables with the most groups whose entries all children pick by the same index."""
+    grouped = {rv: shapes[rv][axis] for rv in rvs if (axis := axes[rv]) is not None}
+    if not grouped:
+        return []
+    most = max(grouped, key=lambda rv: grouped[rv])
+
+    def picked_by(rv: TensorVariable) -> list[Any]:
+        indices = (s.parts[rvs.index(rv)].index for s in seen)
+        return [index for index in indices if index is not None]
+
+    return [
+        rv
+        for rv in grouped
+        if grouped[rv] == grouped[most] and equal_computations(picked_by(rv), picked_by(most))
+    ]
+
+
+def join_effects(
+    model: pm.Model, blocks: Sequence[Conditional], shapes: Shapes
+) -> list[tuple[Effects, list[Gaussian]]]:
+    """Join effects of groups with all other linear terms of their children.
+
+    Variables that other draws integrate out are not joined.
+
+    Returns
+    -------
+    list of (Effects, list of Gaussian)
+        Each joint conditional with the blocks that it replaces.
+    """
+    found: list[tuple[Effects, list[Gaussian]]] = []
+    latent = {rv for block in blocks for rv in block.integrates_out}
+    left = [
+        block
+        for block in blocks
+        if isinstance(block, Gaussian) and block.observations and latent.isdisjoint(block.draws)
+    ]
+    while left:
+        seen_by = children(model, left[0].draws[0])
+        alike = [block for block in left if children(model, block.draws[0]) == seen_by]
+        effects = largest(model, [block.draws for block in alike], shapes)
+        taken = alike[:1]
+        if effects is not None:
+            taken = [block for block in alike if block.draws[0] in effects.draws]
+            if len(taken) > 1:
+                found.append((effects, taken))
+        left = [block for block in left if block not in taken]
+    return found
+
+
+def largest(
+    model: pm.Model, groups: Iterable[Sequence[TensorVariable]], shapes: Shapes
+) -> Effects | None:
+    """Join as many groups of variables as enter the same children linearly."""
+    effects = None
+    for rvs in groups:
+        drawn = () if effects is None else effects.draws
+        try:
+            effects = match_effects(model, [*drawn, *rvs], shapes)
+        except NotConjugate:
+            continue
+    return effects

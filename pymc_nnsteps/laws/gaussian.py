@@ -1,0 +1,296 @@
+r"""Gaussian block under Gaussian children with an affine mean.
+
+Model, for a block :math:`v` of one or several Normal variables and each child :math:`y_c`:
+
+.. math::
+
+    v \sim N(\mu_0, \Lambda^{-1}), \qquad y_c \sim N(C_c v + o_c, P_c^{-1})
+
+with diagonal :math:`\Lambda` and :math:`P_c`. Posterior:
+
+.. math::
+
+    v \mid y \sim N(P^{-1} h, P^{-1}), \quad
+    P = \Lambda + \sum_c C_c^T P_c C_c, \quad
+    h = \Lambda \mu_0 + \sum_c C_c^T P_c (y_c - o_c).
+
+This one conditional draws weights, biases (as a column of the weights or alone) and
+post-activations of the intermediate-noise network (Piccioli et al., eqs 8, 9, F1-F4), and the
+coefficients, group effects and latent factors of ordinary models. Bernoulli and Binomial
+children with an affine logit enter by :mod:`.augmentation`.
+
+The draw uses the structure read by :mod:`.affine`. Axes of :math:`v` that every child carries
+along entry by entry are *labels* (units of a layer, samples, groups): given the rest, labels are
+independent. The other axes are *dense* and share a precision matrix. The room
+:mod:`pymc_nnsteps.gaussian` has the forms in which such a block can be drawn.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor import config
+from pytensor.graph.basic import Variable
+from pytensor.scalar import upcast
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    BinomialRV,
+    LogNormalRV,
+    NormalRV,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.block import Block, Sizes
+from pymc_nnsteps.gaussian.evidence import Evidence, Total, total_of
+from pymc_nnsteps.gaussian.forms import draw
+from pymc_nnsteps.gaussian.layout import Member, dense_size, split
+from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
+from pymc_nnsteps.gaussian.prior import prior_of
+from pymc_nnsteps.graphs.affine import affine, broadcast
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import is_a
+from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
+from pymc_nnsteps.laws.conditional import (
+    Additive,
+    Draw,
+    Group,
+    Shapes,
+    normal_prior,
+    precision_of,
+    require_given,
+    value_of,
+)
+from pymc_nnsteps.laws.table import recognises
+from pymc_nnsteps.network.activations import decides
+from pymc_nnsteps.network.gates import logit_of
+
+OBSERVED = {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}
+"""Ops of children that see a Gaussian variable by their mean or logit."""
+
+
+@dataclass(frozen=True)
+class Gaussian(Additive):
+    """Joint full conditional of Normal variables whose children are Normal with affine means."""
+
+    draws: tuple[TensorVariable, ...]
+    members: tuple[Member, ...]
+    observations: tuple[Child, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        logistic = any(isinstance(seen, BinaryObservation) for seen in self.observations)
+        return "Gaussian given Polya-Gamma" if logistic else "Gaussian"
+
+    @override
+    def group(self, model: pm.Model) -> Group:
+        parents = [rv for rv in model.free_RVs if rv not in self.draws]
+        stated = [parameter for rv in self.draws for parameter in parameters(rv)]
+        has_parents = any(depends_on(parameter, parents) for parameter in stated)
+        return Group.POST_ACTIVATIONS if has_parents else Group.WEIGHTS
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        rng, evidence = self._evidence(rng, self.observations)
+        return self._draw(rng, self._block(shapes, evidence))
+
+    @override
+    def link(self, child: TensorVariable, axis: int) -> Link | None:
+        [seen] = [seen for seen in self.observations if seen.child is child]
+        return seen.terms[0].links[axis]
+
+    @override
+    def sums(
+        self, rng: Variable, children: Collection[TensorVariable]
+    ) -> tuple[Variable, tuple[TensorVariable, ...]]:
+        chosen = [seen for seen in self.observations if seen.child in children]
+        rng, evidence = self._evidence(rng, chosen)
+        total = total_of(evidence, elementwise=self._elementwise)
+        return rng, (total.information, total.linear)
+
+    @override
+    def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
+        return self._draw(rng, self._block(shapes, (), Total(*sums)))
+
+    @property
+    def _elementwise(self) -> bool:
+        """Whether the block's entries are independent."""
+        return len(self.members) == 1 and not self.members[0].dense
+
+    def _evidence(
+        self, rng: Variable, observations: Sequence[Child]
+    ) -> tuple[Variable, list[Evidence]]:
+        """Likelihoods of children; draws the auxiliary variables of those with a logit."""
+        evidence = []
+        for observation in observations:
+            rng, seen = augmented(rng, observation)
+            evidence.append(evidence_of(self.members, seen))
+        return rng, evidence
+
+    def _block(
+        self, shapes: Shapes, evidence: Sequence[Evidence], summed: Total | None = None
+    ) -> Block:
+        first, *others = self.members
+        dense = () if others else tuple(first.lengths[axis] for axis in first.dense)
+        sizes = Sizes(
+            math.prod(shapes[first.rv][axis] for axis in first.labels),
+            dense_size(self.members, shapes),
+            tuple(
+                math.prod(shapes[seen.child][axis] for axis in seen.varying_axes)
+                for seen in self.observations
+            ),
+        )
+        prior = prior_of(self.members)
+        return Block(prior, tuple(evidence), dense, self._elementwise, sizes, summed)
+
+    def _draw(self, rng: Variable, block: Block) -> Draw:
+        rng, drawn = draw(rng, block)
+        return Draw(rng, split(drawn, self.members))
+
+
+def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
+    """Recognise the joint full conditional of ``rvs`` as Gaussian.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : sequence of TensorVariable
+        Variables with the same children and the same axes carried along by them.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    priors = {rv: normal_prior(model, rv) for rv in rvs}
+    direct = children(model, rvs[0])
+    observations = tuple(observe(model, child, rvs) for child in direct)
+    if len(rvs) == 1:
+        [rv] = rvs
+        terms = [seen.terms[0] for seen in observations]
+        linked = [term.linked_axes for term in terms]
+        dense = [a for a in range(rv.ndim) if any(a not in axes for axes in linked)]
+        labels = {rv: tuple(axis for axis in range(rv.ndim) if axis not in dense)}
+        observations = tuple(cut_axes(seen, rv, dense) for seen in observations)
+    else:
+        labels = _common_labels(model, rvs, direct, observations)
+    members = tuple(
+        Member(
+            rv,
+            labels[rv],
+            tuple(axis for axis in range(rv.ndim) if axis not in labels[rv]),
+            *priors[rv],
+        )
+        for rv in rvs
+    )
+    return Gaussian(tuple(rvs), members, observations)
+
+
+def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
+    return not any(decides(child) for child in children(model, rv))
+
+
+@recognises(
+    100,
+    "Gaussian, given Polya-Gamma variables where children have logits",
+    {NormalRV},
+    OBSERVED,
+    when=_decides_nothing,
+)
+def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
+    """Recognise the full conditional of one variable as Gaussian.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    return match_gaussian(model, [rv])
+
+
+def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Child:
+    """Read how a child sees variables: by its mean, the mean of its logarithm, or its logit.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    logit = logit_of(child)
+    if logit is not None:
+        offset, terms = _read_affine(model, child, logit, rvs, "logit")
+        logit = logit.astype(upcast(*(rv.dtype for rv in rvs), config.floatX))
+        [*stated, _] = parameters(child)
+        require_given(model, child, "the number of trials", stated, rvs)
+        trials = stated[0].astype(logit.dtype) if stated else None
+        half = pt.constant(0.5, dtype=logit.dtype)
+        centred = value_of(model, child).astype(logit.dtype) - (
+            half if trials is None else half * trials
+        )
+        return BinaryObservation(child, offset, terms, centred, logit, trials)
+    if not is_a(child, NormalRV, LogNormalRV):
+        raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
+    mean, sigma = parameters(child)
+    require_given(model, child, "the scale", [sigma], rvs)
+    offset, terms = _read_affine(model, child, mean, rvs, "mean")
+    value = value_of(model, child)
+    value = pt.log(value) if is_a(child, LogNormalRV) else value
+    return Observation(child, offset, terms, value, precision_of(child, sigma))
+
+
+def _read_affine(
+    model: pm.Model,
+    child: TensorVariable,
+    parameter: TensorVariable,
+    rvs: Sequence[TensorVariable],
+    role: str,
+) -> tuple[TensorVariable | None, tuple[Term, ...]]:
+    """Offset and terms of a child's mean or logit."""
+    with declined_as(f"the {role} of child {describe(child)} is not affine in it"):
+        form = broadcast(affine(parameter, set(rvs), model.basic_RVs), parameter, child)
+    if any(rv not in form.terms for rv in rvs):
+        raise NotConjugate(f"not all of the block enter the {role} of {describe(child)}")
+    return form.offset, tuple(form.terms[rv] for rv in rvs)
+
+
+def cut_axes(seen: Child, rv: TensorVariable, dense: Sequence[int]) -> Child:
+    """How a child sees a variable, with some of the axes carried along made dense."""
+    [term] = seen.terms
+    for out_axis, link in enumerate(term.links):
+        if link is not None and link.axis in dense:
+            term = cut_link(term, out_axis, rv)
+    return replace(seen, terms=(term,))
+
+
+def _common_labels(
+    model: pm.Model,
+    rvs: Sequence[TensorVariable],
+    direct: Sequence[TensorVariable],
+    observations: Sequence[Child],
+) -> dict[TensorVariable, tuple[int, ...]]:
+    """Label axes of each variable of a block, in the order of the first child's axes."""
+    names = ", ".join(describe(rv) for rv in rvs)
+    if not direct or any(children(model, rv) != tuple(direct) for rv in rvs):
+        raise NotConjugate(f"{names} do not have the same children")
+    carried = [_carried_together(seen, names) for seen in observations]
+    for seen, labels in zip(observations, carried, strict=True):
+        if set(labels) != set(carried[0]):
+            raise NotConjugate(f"{names} are not carried along alike by {describe(seen.child)}")
+    return {rv: tuple(label[i] for label in carried[0]) for i, rv in enumerate(rvs)}
+
+
+def _carried_together(seen: Child, names: str) -> list[tuple[int, ...]]:
+    """Axes of the block's variables, for each axis of the child that carries the block along."""
+    labels = []
+    for links in zip(*(term.links for term in seen.terms), strict=True):
+        known = [link for link in links if link is not None]
+        if known and (len(known) < len(links) or any(link.index is not None for link in known)):
+            raise NotConjugate(
+                f"{names} are carried along different axes of {describe(seen.child)}"
+            )
+        if known:
+            labels.append(tuple(link.axis for link in known))
+    return labels

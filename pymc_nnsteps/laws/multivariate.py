@@ -1,0 +1,241 @@
+r"""Gaussian vectors with a covariance matrix, their own or their children's.
+
+Model, for a variable :math:`v` with a Normal or MvNormal prior and each Normal or MvNormal child:
+
+.. math::
+
+    v \sim N(\mu_0, \Lambda^{-1}), \qquad y_c \sim N(C_c v + o_c, Q_c^{-1})
+
+with any covariance matrices, given or drawn. Posterior:
+
+.. math::
+
+    v \mid y \sim N(P^{-1} h, P^{-1}), \quad
+    P = \Lambda + \sum_c C_c^T Q_c C_c, \quad
+    h = \Lambda \mu_0 + \sum_c C_c^T Q_c (y_c - o_c).
+
+All entries of :math:`v` are drawn at once, at a cost that grows with the cube of their number;
+:mod:`.gaussian` draws variables without covariance matrices. If :math:`v` holds several vectors of
+a MvNormal prior (correlated effects of groups, given their Cholesky factor) and each entry of a
+child sees one vector, by its mean or its logit, the vectors are independent given the rest. Each is
+then drawn with its own matrix.
+"""
+
+from dataclasses import dataclass
+from typing import Any, override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.scalar import basic as scalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.linalg import MatrixInverse, cholesky
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.factor import draw_from_factor
+from pymc_nnsteps.gaussian.layout import Layout
+from pymc_nnsteps.gaussian.observation import Child, evidence_of
+from pymc_nnsteps.graphs.affine import affine, broadcast
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import LINE, is_a
+from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.linear_terms import cut_link
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.laws.augmentation import augmented
+from pymc_nnsteps.laws.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    precision_of,
+    require_free,
+    require_given,
+    require_support,
+    value_of,
+)
+from pymc_nnsteps.laws.gaussian import OBSERVED, cut_axes, observe
+from pymc_nnsteps.laws.table import recognises
+from pymc_nnsteps.random.standard_normal import standard_normal
+
+GAUSSIAN = (NormalRV, MvNormalRV)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Child ``value ~ N(design v + offset)``; the design has axes (child, entries of v)."""
+
+    child: TensorVariable
+    residual: TensorVariable
+    design: TensorVariable
+
+
+@dataclass(frozen=True)
+class GaussianVector(Conditional):
+    """Full conditional of all entries of a Gaussian variable with covariance matrices around it."""
+
+    draws: tuple[TensorVariable, ...]
+    seen: tuple[Seen, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "multivariate Gaussian"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [rv] = self.draws
+        own = pt.eye(rv.size, dtype=rv.dtype).reshape((*lengths(rv), rv.size))
+        precision = _product(rv, own, own)
+        linear = _product(rv, own, _full(location(rv), rv)[..., None])
+        for seen in self.seen:
+            precision += _product(seen.child, seen.design, seen.design)
+            linear += _product(seen.child, seen.design, seen.residual[..., None])
+        factor = cholesky(precision, lower=True)
+        rng, noise = standard_normal(rng, (rv.size,), rv.dtype)
+        vector = draw_from_factor(factor, linear[:, 0], noise)
+        return Draw(rng, {rv: typed_like(rv, vector.reshape(lengths(rv)))})
+
+
+@dataclass(frozen=True)
+class GaussianVectors(Conditional):
+    """Full conditional of the vectors of a MvNormal variable, independent given the rest."""
+
+    draws: tuple[TensorVariable, ...]
+    layout: Layout
+    observations: tuple[Child, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "multivariate Gaussian by label"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        rv = self.layout.rv
+        precision = precision_matrix(rv)
+        linear = (precision @ _full(location(rv), rv)[..., None])[..., 0]
+        for observation in self.observations:
+            rng, seen = augmented(rng, observation)
+            evidence = evidence_of([self.layout], seen)
+            precision = precision + evidence.information()
+            linear = linear + evidence.linear()
+        size = lengths(rv)
+        factor = cholesky(pt.broadcast_to(precision, (*size, size[-1])), lower=True)
+        rng, noise = standard_normal(rng, size, rv.dtype)
+        return Draw(rng, {rv: typed_like(rv, draw_from_factor(factor, linear, noise, b_ndim=1))})
+
+
+def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    return pt.broadcast_to(array, tuple(lengths(rv)))
+
+
+def _product(rv: TensorVariable, left: TensorVariable, right: TensorVariable) -> TensorVariable:
+    """``left^T Q right`` for the precision Q of a variable whose axes come first in both."""
+    if is_a(rv, NormalRV):
+        weight = precision_of(rv, parameters(rv)[1])
+        weighted = right * weight[..., None] if weight.ndim else right * weight
+    else:
+        weighted = precision_matrix(rv) @ right
+    flat = (rv.size, -1) if rv.ndim else (1, -1)
+    return left.reshape(flat).T @ weighted.reshape(flat)
+
+
+def precision_matrix(rv: TensorVariable) -> TensorVariable:
+    """Inverse of the covariance of a multivariate normal variable."""
+    covariance = parameters(rv)[1].astype(rv.dtype)
+    stated = inverted(covariance)
+    inverse: Any = pt.linalg.inv(covariance) if stated is None else stated
+    return inverse
+
+
+def inverted(matrix: TensorVariable) -> TensorVariable | None:
+    """The matrix whose inverse is written in the graph, if it is."""
+    node = matrix.owner
+    if node is None:
+        return None
+    if isinstance(node.op, DimShuffle) or (
+        isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar.Cast)
+    ):
+        inner = inverted(node.inputs[0])
+        again: Any = None if inner is None else node.op(inner)
+        return again
+    found: TensorVariable = node.inputs[0]
+    return found if isinstance(getattr(node.op, "core_op", node.op), MatrixInverse) else None
+
+
+def location(rv: TensorVariable) -> TensorVariable:
+    """Mean of a Gaussian variable before PyMC repeats it to the length of the covariance."""
+    return _unfilled(parameters(rv)[0])
+
+
+def _unfilled(mean: TensorVariable) -> TensorVariable:
+    node = mean.owner
+    if node is not None and isinstance(node.op, DimShuffle):
+        return _unfilled(node.inputs[0]).dimshuffle(node.op.new_order)
+    if (
+        node is not None
+        and isinstance(node.op, Elemwise)
+        and isinstance(node.op.scalar_op, scalar.Second)
+    ):
+        return _unfilled(node.inputs[1])
+    return mean
+
+
+def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
+    return any(is_a(v, MvNormalRV) for v in (rv, *children(model, rv)))
+
+
+@recognises(500, "multivariate Gaussian", GAUSSIAN, {*GAUSSIAN, *OBSERVED}, when=_has_a_covariance)
+def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | GaussianVectors:
+    """Recognise a Gaussian variable whose prior or child has a covariance matrix.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    require_free(model, rv)
+    require_support(model, rv, LINE)
+    seen = _seen_by_label(model, rv)
+    if seen is not None:
+        layout = Layout(rv, tuple(range(rv.ndim - 1)), (rv.ndim - 1,))
+        return GaussianVectors((rv,), layout, seen)
+    return GaussianVector((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))
+
+
+def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | None:
+    """How children see several vectors, if each entry of a child sees one vector."""
+    if rv.ndim < 2 or not is_a(rv, MvNormalRV):
+        return None
+    labels, last = set(range(rv.ndim - 1)), rv.ndim - 1
+    found = []
+    for child in children(model, rv):
+        try:
+            seen = observe(model, child, [rv])
+        except NotConjugate:
+            return None
+        if not labels <= seen.terms[0].linked_axes:
+            return None
+        found.append(cut_axes(seen, rv, [last]))
+    return tuple(found)
+
+
+def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:
+    if not is_a(child, *GAUSSIAN):
+        raise NotConjugate(
+            f"child {describe(child)} is {distribution(child)}, not Normal or MvNormal"
+        )
+    require_given(model, child, "the scale", parameters(child)[1:], {rv})
+    mean = location(child)
+    with declined_as(f"the mean of child {describe(child)} is not affine in it"):
+        form = broadcast(affine(mean, {rv}, model.basic_RVs), mean, child)
+    term = form.terms[rv]
+    for axis, link in enumerate(term.links):
+        if link is not None:
+            term = cut_link(term, axis, rv)
+    value = value_of(model, child)
+    axes: list[Any] = [*value.shape, *lengths(rv)]
+    design = pt.broadcast_to(term.whole().coefficient, axes).reshape((*value.shape, rv.size))
+    residual = value if form.offset is None else value - form.offset
+    return Seen(child, residual.astype(rv.dtype), design.astype(rv.dtype))

@@ -1,0 +1,198 @@
+r"""Gaussian pre-activation under a noisy piecewise-linear activation.
+
+Model, entry by entry:
+
+.. math::
+
+    z \sim N(F, \Delta_Z), \qquad x \sim N(\sigma(z), \Delta_X),
+    \qquad \sigma(z) = s_k z + c_k \text{ for } z \in (t_k, t_{k+1}).
+
+Posterior, a mixture of truncated normals (Piccioli et al., eq. 10 and Appendix E):
+
+.. math::
+
+    p(z \mid x) \propto \sum_k 1[t_k < z < t_{k+1}]\, N(z \mid F, \Delta_Z)\,
+    N(x \mid s_k z + c_k, \Delta_X).
+
+Where the activation is applied to :math:`u = a z + b`, entry by entry, :math:`u` is drawn in this
+way, with mean :math:`a F + b` and variance :math:`a^2 \Delta_Z`. Entries of :math:`x` that see the
+same entry of :math:`z` are replaced by their weighted mean, with the sum of their precisions.
+Entries of :math:`z` that no entry of :math:`x` sees are drawn from the prior.
+"""
+
+from dataclasses import dataclass
+from typing import override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import is_a
+from pymc_nnsteps.graphs.lengths import known_shape, lengths
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.piecewise_linear import Argument, Pieces, PiecewiseForm
+from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.values import constant_or_none, typed_like
+from pymc_nnsteps.laws.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    normal_prior,
+    precision_of,
+    require_given,
+    value_of,
+)
+from pymc_nnsteps.laws.table import recognises
+from pymc_nnsteps.network.activations import read_activation
+from pymc_nnsteps.random import piecewise_normal
+
+
+@dataclass(frozen=True)
+class PiecewiseGaussian(Conditional):
+    """Full conditional of pre-activations whose only child sees them through an activation."""
+
+    draws: tuple[TensorVariable, ...]
+    activation: Pieces
+    observed: TensorVariable
+    observed_sigma: TensorVariable
+    argument: Argument | None
+
+    @property
+    @override
+    def name(self) -> str:
+        return f"piecewise Gaussian, {len(self.activation.lines)} pieces"
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [z] = self.draws
+        mean, sigma = parameters(z)
+        if self.argument is not None:
+            slope, shift = self.argument.slope, self.argument.shift
+            mean, sigma = slope * mean + shift, pt.abs(slope) * sigma
+        rng, value = piecewise_normal(
+            rng,
+            mean,
+            sigma,
+            self.observed,
+            self.observed_sigma,
+            *(
+                pt.constant(values, dtype=z.dtype)
+                for values in (
+                    self.activation.knots,
+                    self.activation.slopes,
+                    self.activation.intercepts,
+                )
+            ),
+            size=lengths(z),
+        )
+        if self.argument is not None:
+            value = (value - shift) / slope
+        return Draw(rng, {z: typed_like(z, value)})
+
+
+def _has_one_child(model: pm.Model, z: TensorVariable) -> bool:
+    return len(children(model, z)) == 1
+
+
+@recognises(
+    600,
+    "piecewise Gaussian, behind a piecewise-linear activation",
+    {NormalRV},
+    {NormalRV},
+    when=_has_one_child,
+)
+def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
+    """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    normal_prior(model, z)
+    direct = children(model, z)
+    if len(direct) != 1:
+        names = ", ".join(map(describe, direct)) or "none"
+        raise NotConjugate(f"a pre-activation has one child; its children are {names}")
+    [x] = direct
+    if not is_a(x, NormalRV):
+        raise NotConjugate(f"child {describe(x)} is {distribution(x)}, not Normal")
+    _, sigma = parameters(x)
+    require_given(model, x, "the scale", [sigma], {z})
+    form = read_activation(model, z, x)
+    value = value_of(model, x)
+    observed = value if form.offset is None else value - form.offset
+    if form.places is not None:
+        return PiecewiseGaussian((z,), form.function, *_gathered(form, observed, sigma, x, z))
+    entries = entries_like(model, observed, x, z)
+    if all(sigma.type.broadcastable):
+        scale = sigma.dimshuffle(*["x"] * z.ndim)
+    else:
+        scale = entries_like(model, pt.broadcast_to(sigma, x.shape), x, z)
+    argument = None
+    if form.argument is not None:
+        parts = (form.argument.slope, form.argument.shift)
+        argument = Argument(
+            *(
+                entries_like(model, pt.broadcast_to(part.astype(z.dtype), x.shape), x, z)
+                for part in parts
+            )
+        )
+    return PiecewiseGaussian((z,), form.function, entries, scale, argument)
+
+
+def _gathered(
+    form: PiecewiseForm,
+    observed: TensorVariable,
+    sigma: TensorVariable,
+    x: TensorVariable,
+    z: TensorVariable,
+) -> tuple[TensorVariable, TensorVariable, Argument | None]:
+    """Observation of each entry of ``z``, its scale, and the argument of the activation."""
+    assert form.places is not None
+
+    def spread(array: TensorVariable) -> TensorVariable:
+        return pt.broadcast_to(array, x.shape).flatten()
+
+    def put(array: TensorVariable, around: float) -> TensorVariable:
+        full = pt.full((z.size,), around, dtype=z.dtype)
+        return full[places].set(spread(array.astype(z.dtype))).reshape(lengths(z))
+
+    places = spread(form.places)
+    argument = None
+    if form.argument is not None:
+        known = constant_or_none(form.places)
+        if known is None or len(np.unique(known)) < known.size or form.places.ndim < x.ndim:
+            raise NotConjugate(f"child {describe(x)} sees it shifted or scaled in several ways")
+        argument = Argument(put(form.argument.slope, 1.0), put(form.argument.shift, 0.0))
+    zeros = pt.zeros((z.size,), dtype=z.dtype)
+    weight = spread(precision_of(z, sigma))
+    total = zeros[places].inc(weight)
+    score = zeros[places].inc(weight * spread(observed))
+    mean = pt.switch(pt.eq(total, 0), zeros, score / total)
+    shape = lengths(z)
+    return mean.reshape(shape), pt.reciprocal(pt.sqrt(total)).reshape(shape), argument
+
+
+def entries_like(
+    model: pm.Model, array: TensorVariable, source: TensorVariable, target: TensorVariable
+) -> TensorVariable:
+    """Move an array from the axes of ``source`` to those of ``target``; axes of length one differ.
+
+    Raises
+    ------
+    NotConjugate
+        If ``source`` has more entries than ``target``, as far as the graph tells.
+    """
+    shapes = known_shape(model, source), known_shape(model, target)
+    long_source, long_target = ([n for n in shape if n != 1] for shape in shapes)
+    known = zip(long_source, long_target, strict=False)
+    if len(long_source) != len(long_target) or any(None not in (a, b) and a != b for a, b in known):
+        raise NotConjugate(f"child {describe(source)} repeats it along an axis")
+    one_source, one_target = ([n == 1 for n in shape] for shape in shapes)
+    if one_source == one_target:
+        return array
+    return array.reshape(target.shape)

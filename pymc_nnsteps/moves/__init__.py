@@ -1,0 +1,31 @@
+"""Several variables drawn together, and the plan of a sweep.
+
+=======================  ===============================================================
+module                   its subject
+=======================  ===============================================================
+``contract``             what a joint move is, and the table of moves by priority
+``options``              how a sweep is put together
+``replacement``          how joint draws take the place of others
+``marginal_likelihood``  what is seen of activations that are integrated out
+``interwoven_gates``     weights behind gates, moved with these summed out
+``collapse``             gates and weights of a layer, without its activations
+``interweaving``         weights moved with their pre-activations
+``interwoven_rows``      which layers' weights are, and by which moves
+``outgoing_weights``     weights behind a layer, without the activations of other units
+``responses``            effects without the activations beside them, and when
+``residual_scales``      scales without the activations between them
+``joined_effects``       effects of groups with all else that is linear
+``chain``                activations of several layers, jointly
+``rays``                 scales moved along a ray with what they scale
+``scale_rays``           which scales are, read off a model's graph
+``lattice``              a step on a line by a lattice of points
+``scan``                 the order of a sweep, and when an order is valid
+``plan``                 what a sweep draws, and explain
+=======================  ===============================================================
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

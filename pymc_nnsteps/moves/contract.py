@@ -1,0 +1,107 @@
+"""The contract of a joint move, and the table of moves that the plan of a sweep goes through.
+
+A move looks at the sweep as it stands and proposes draws that take the place of others. The
+decorator :func:`proposes` enters it in the table with its priority. The package imports every
+module of this room, so one new file adds a move.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.replacement import Proposals
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a move knows of the model and of the sweep as it stands.
+
+    Attributes
+    ----------
+    model : pm.Model
+    options : Options
+    shapes : mapping from random variable to tuple of int
+    blocks : sequence of Conditional
+        The conditionals as they were recognised.
+    sweep : sequence of Conditional
+        What the moves before have made of them.
+    layers : mapping from random variable to MarginalLikelihood
+        Activations that the moves before integrate out, and what their children say of them.
+    declined : mapping from random variable to str
+        Why a move before does nothing for a variable that might have been expected to be in it.
+    """
+
+    model: pm.Model
+    options: Options
+    shapes: Shapes
+    blocks: Sequence[Conditional]
+    sweep: Sequence[Conditional]
+    layers: Mapping[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
+    declined: Mapping[TensorVariable, str] = field(default_factory=dict)
+
+    def after(self, proposals: Proposals) -> "Context":
+        """The context with proposals made; of two that speak of a variable the first counts."""
+        sweep = self.sweep
+        for replacement in proposals.replacements:
+            sweep = replacement.apply(sweep)
+        return replace(
+            self,
+            sweep=sweep,
+            layers={**proposals.layers, **self.layers},
+            declined={**proposals.declined, **self.declined},
+        )
+
+
+Propose = Callable[[Context], Proposals]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Line of the table.
+
+    Attributes
+    ----------
+    priority : int
+        Moves of lower numbers propose first, and the others see what has become of the sweep.
+    propose : callable
+        ``propose(context)`` gives the proposals of the move, none where it has nothing to do.
+    """
+
+    priority: int
+    propose: Propose
+
+
+_TABLE: list[Move] = []
+
+
+def proposes[P: Propose](priority: int) -> Callable[[P], P]:
+    """Enter the decorated function in the table of moves.
+
+    Parameters
+    ----------
+    priority : int
+        See :class:`Move`. Those of the package are multiples of 100.
+
+    Raises
+    ------
+    ValueError
+        If another move has this priority.
+    """
+    if any(move.priority == priority for move in _TABLE):
+        raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
+
+    def enter(propose: P) -> P:
+        _TABLE.append(Move(priority, propose))
+        return propose
+
+    return enter
+
+
+def moves_in_order() -> list[Move]:
+    """All moves, those of lower priority numbers first."""
+    return sorted(_TABLE, key=lambda move: move.priority)

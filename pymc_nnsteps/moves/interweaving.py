@@ -1,0 +1,264 @@
+r"""Weights moved with their pre-activations, which keep their noise.
+
+Given the pre-activations Z of a layer its weights are known to within the noise, and given the
+weights so are the pre-activations: drawing each given the other moves by steps of that size,
+however little the data say. The move here changes both at once, and lets only what is seen from
+above decide (an ancillarity-sufficiency interweaving, Yu and Meng 2011). Model, for the rows
+:math:`W_a` of a layer with inputs :math:`\tilde x`, an activation that is
+:math:`\sigma(z) = s_k z + t_k` on its piece k, and activations X that are integrated out:
+
+.. math::
+
+    W_a &\sim N(\mu_a, \Lambda_a^{-1}), \qquad z_{na} = \tilde x_n \cdot W_a + e_{na}, \\
+    y_n \mid Z &\sim N(C \sigma(z_n), V_n), \qquad V_n = \text{diag}(w_n)^{-1} + C \Sigma C^T
+
+with y all that is seen of X from above (:mod:`.marginal_likelihood`). For one row, the noise e
+and the other rows kept, with :math:`c_n = C_a^T V_n^{-1} C_a` and
+:math:`g_n = C_a^T V_n^{-1} (y_n - \sum_{j \ne a} C_j \sigma(z_{nj}))`, the density is
+
+.. math::
+
+    \log p(W_a \mid e, y) = -\tfrac12 (W_a - \mu_a)^T \Lambda_a (W_a - \mu_a)
+    + \sum_n [g_n \sigma(z_n) - \tfrac12 c_n \sigma(z_n)^2] + \text{const}.
+
+On the present pieces this is :math:`N(m, P^{-1})` with
+
+.. math::
+
+    P = \Lambda_a + \sum_n c_n s_n^2 \tilde x_n \tilde x_n^T, \qquad
+    P m = \Lambda_a \mu_a + \sum_n s_n (g_n - c_n (s_n e_n + t_n)) \tilde x_n.
+
+Proposal: a Crank-Nicolson step in that Gaussian,
+
+.. math:: W_a' = m + \rho (W_a - m) + \sqrt{1 - \rho^2}\, P^{-1/2} \xi,
+
+which leaves it invariant, so that only samples which change their piece cost acceptance. It is
+accepted with the ratio of Metropolis and Hastings; the proposal back is that of the pieces at
+:math:`W_a'`, with determinants. Rows are moved in turn, in several passes.
+
+X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+
+A kernel is a row that is seen at many positions of an image. The layer above couples these: with
+the positions' columns of C in :math:`C_a`, :math:`c_n` and :math:`g_n` above become a matrix
+:math:`Q = C_a^T V_n^{-1} C_a` and a vector, and P sums
+:math:`\tilde x_n^T S_n Q S_n \tilde x_n`, a product of (positions, positions) for each image,
+kernel, proposal and pass; behind pooling the pooled layer would have to move as well. That is more
+than a sweep costs, and kernels have few weights and many patches: they are not interwoven.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.layout import Member, block_of, dense_size, split
+from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.gaussian.prior import prior_of, with_labels
+from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_law
+from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
+from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.kernels.ops import move_rows
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.network.activations import read_activation
+from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random.uniform import uniform
+
+LONGEST_ROW = 128
+"""Number of a unit's weights up to which they are interwoven where that is left open."""
+
+
+@dataclass(frozen=True)
+class Interweaving(Conditional):
+    """Rows of a layer's weights with its pre-activations, its activations integrated out.
+
+    Attributes
+    ----------
+    pre_activations : TensorVariable
+        One of the draws.
+    members : tuple of Member
+        The weights, and biases: the others.
+    inputs : TensorVariable, shape (n_obs, d)
+    activation : PiecewiseForm
+        The mean of the activations as a function of the pre-activations.
+    likelihood : MarginalLikelihood
+    passes : int
+        How often each row is moved.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    pre_activations: TensorVariable
+    members: tuple[Member, ...]
+    inputs: TensorVariable
+    activation: PiecewiseForm
+    likelihood: MarginalLikelihood
+    passes: int
+    integrates_out: tuple[TensorVariable, ...]
+    tuning: TensorVariable
+    waits: bool = True
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Metropolis-Hastings, interwoven"
+
+    def row_length(self, shapes: Shapes) -> int:
+        """Number of weights and biases of a unit."""
+        return dense_size(self.members, shapes)
+
+    @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        return shapes[self.pre_activations][self.likelihood.units]
+
+    def pre_activations_by_unit(self) -> TensorVariable:
+        """Shape (units, n_obs)."""
+        return self.pre_activations.dimshuffle(self.likelihood.units, self.likelihood.samples)
+
+    def pieces(self) -> tuple[TensorVariable, ...]:
+        """Knots, slopes and intercepts of the activation."""
+        function = self.activation.function
+        return tuple(
+            pt.constant(values, dtype="float64")
+            for values in (function.knots, function.slopes, function.intercepts)
+        )
+
+    def response(self) -> TensorVariable:
+        """What is seen from above without the part of the activations' offset, (n_obs, m)."""
+        response = self.likelihood.response(self.activation.offset)
+        return expand(response, {0: self.inputs.shape[0]})
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        z, likelihood, prior = self.pre_activations, self.likelihood, prior_of(self.members)
+        units = likelihood.rows.design.shape[1]
+
+        def by_unit(array: TensorVariable) -> TensorVariable:
+            return expand(with_labels(array, prior), {0: units})
+
+        precision = by_unit(prior.precision)
+        linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
+        rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
+        rng, level = uniform(rng, (self.passes, units))
+        rows, moved, acceptance = move_rows(
+            self.inputs,
+            by_unit(block_of(self.members)),
+            precision,
+            linear,
+            self.pre_activations_by_unit(),
+            *self.pieces(),
+            likelihood.rows.design,
+            likelihood.weight,
+            self.response(),
+            likelihood.variance,
+            self.tuning,
+            normal,
+            level.astype("float64"),
+        )
+        order = (1, 0) if likelihood.units == 1 else (0, 1)
+        block = rows if prior.label_lengths else rows[0]
+        values = {**split(block, self.members), z: typed_like(z, moved.dimshuffle(order))}
+        return Draw(rng, values, acceptance=acceptance)
+
+
+def why_too_long(n_weights: int) -> str | None:
+    """Why rows are not interwoven where that is left open, if they are too long for it.
+
+    Parameters
+    ----------
+    n_weights : int
+        Number of a unit's weights and biases.
+    """
+    if n_weights <= LONGEST_ROW:
+        return None
+    return (
+        f"not interwoven: a unit has {n_weights} weights, more than {LONGEST_ROW} (interweave=True "
+        "does it all the same)"
+    )
+
+
+def match_interweaving(
+    model: pm.Model, z: TensorVariable, conditionals: Sequence[Conditional], passes: int
+) -> Interweaving:
+    """Find the weights and the activations of pre-activations, to be moved with them.
+
+    Raises
+    ------
+    NotConjugate
+        With the reason why there is no such move.
+    """
+    a = _activations(model, z)
+    drawn = {rv: c for c in conditionals if isinstance(c, Gaussian) for rv in c.draws}
+    if a not in drawn:
+        raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
+    activation = read_activation(model, z, a)
+    activation.require_plain()
+    if not any(activation.function.slopes):
+        raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
+    likelihood = marginal_likelihood(drawn[a])
+    if z.type.broadcastable != a.type.broadcastable:
+        raise NotConjugate(f"{describe(a)} has other axes")
+    weights = [c for c in conditionals if isinstance(c, Gaussian) and _only_child(c) is z]
+    for block in weights:
+        inputs = _inputs(model, block, likelihood)
+        if inputs is not None:
+            break
+    else:
+        raise NotConjugate("no weights are seen by it alone, with a row for each of its units")
+    if likelihood.depends_on([*block.draws, z]):
+        raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
+    return Interweaving(
+        (*block.draws, z),
+        z,
+        block.members,
+        inputs,
+        activation,
+        likelihood,
+        passes,
+        (a,),
+        pt.dvector(f"rho of {describe(z)}"),
+    )
+
+
+def _activations(model: pm.Model, z: TensorVariable) -> TensorVariable:
+    direct = children(model, z)
+    if z.ndim > 2:
+        raise NotConjugate(
+            "rows of its weights are seen at several positions, which the layer above couples"
+        )
+    if z.ndim != 2 or len(direct) != 1 or not has_law(model, direct[0], NormalRV):
+        raise NotConjugate("it is no layer of pre-activations of one layer of activations")
+    return direct[0]
+
+
+def _only_child(weights: Gaussian) -> TensorVariable | None:
+    seen = weights.observations
+    return seen[0].child if len(seen) == 1 else None
+
+
+def _inputs(
+    model: pm.Model, weights: Gaussian, likelihood: MarginalLikelihood
+) -> TensorVariable | None:
+    """Inputs that all units share, if the pre-activations have a row of the weights for each."""
+    [seen] = weights.observations
+    one_unit = known_shape(model, seen.child)[likelihood.units] == 1
+    units = [] if one_unit and not weights.members[0].labels else [likelihood.units]
+    if not isinstance(seen, Observation) or seen.label_axes != units:
+        return None
+    if seen.varying_axes != [likelihood.samples]:
+        return None
+    evidence = evidence_of(weights.members, seen)
+    design = evidence.whole_design
+    if evidence.indexed or varies(design, range(evidence.n_label_axes)):
+        return None
+    return design.dimshuffle(design.ndim - 2, design.ndim - 1)

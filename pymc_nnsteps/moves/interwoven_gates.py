@@ -1,0 +1,244 @@
+r"""Weights behind binary gates moved with these gates summed out.
+
+Given the gates of a unit the sign of its pre-activations is all but known, so that its kink moves
+only as fast as single gates flip. The move here changes a row of the weights whatever its own
+gates are, and draws these afresh after it. It is for gates what :mod:`.interweaving` is for
+piecewise-linear activations, where a piece is hard and an open gate has a probability. Model, for
+the rows :math:`W_a` of a layer with inputs :math:`\tilde x`, activations that are integrated out,
+and, for all samples n, :math:`t_{na} = \tilde x_n \cdot W_a`:
+
+.. math::
+
+    W_a &\sim N(\mu_a, \Lambda_a^{-1}), \qquad
+    \operatorname{logit} P(\gamma_{na} = 1) = \ell_{na} = \alpha_{na} + \beta_{na} t_{na}, \\
+    y_n \mid \gamma &\sim N(C u_n, V_n), \qquad u_{na} = \gamma_{na} m_{na}, \quad
+    m_{na} = \delta_{na} + \epsilon_{na} t_{na}
+
+with y and V as in :mod:`.collapse` (there :math:`\ell = z / T` and :math:`m = z`). For one row,
+the gates of the other units kept, with :math:`c_n = C_a^T V_n^{-1} C_a` and
+:math:`g_n = C_a^T V_n^{-1} (y_n - \sum_{j \ne a} C_j u_{nj})`, the density is
+
+.. math::
+
+    \log p(W_a \mid y) = -\tfrac12 (W_a - \mu_a)^T \Lambda_a (W_a - \mu_a)
+    + \sum_n \log[s_n e^{g_n m_n - \frac12 c_n m_n^2} + 1 - s_n] + \text{const},
+    \qquad s_n = \sigma(\ell_n).
+
+With the probability :math:`p_n = \sigma(\ell_n + g_n m_n - \tfrac12 c_n m_n^2)` of an open gate,
+
+.. math::
+
+    \nabla &= -\Lambda_a (W_a - \mu_a)
+    + \sum_n [p_n (g_n - c_n m_n) \epsilon_n + (p_n - s_n) \beta_n] \tilde x_n, \\
+    P &= \Lambda_a + \sum_n p_n c_n \epsilon_n^2 \tilde x_n \tilde x_n^T.
+
+Proposal: a Crank-Nicolson step in the local Gaussian,
+
+.. math:: W_a' = W_a + (1 - \rho) P^{-1} \nabla + \sqrt{1 - \rho^2}\, P^{-1/2} \xi,
+
+accepted with the ratio of Metropolis and Hastings, the proposal back being that of
+:math:`\nabla` and P at :math:`W_a'`, with determinants. Then the row's gates are drawn from
+Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the sample (below a
+layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
+units at a time as fit into memory, and computed again in each pass.
+
+The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.evidence import Evidence
+from pymc_nnsteps.gaussian.layout import block_of, dense_size, split
+from pymc_nnsteps.gaussian.observation import evidence_of
+from pymc_nnsteps.gaussian.prior import prior_of, with_labels
+from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import given_any
+from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.kernels.ops import move_gated_rows
+from pymc_nnsteps.laws.augmentation import with_any_precision
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.gates import Gates
+from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.interweaving import why_too_long
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random.uniform import uniform
+
+
+@dataclass(frozen=True)
+class InterwovenGates(Conditional):
+    """Rows of a layer's weights with its gates, its activations integrated out.
+
+    Attributes
+    ----------
+    layer : CollapsedLayer
+    passes : int
+        How often each row is moved.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    layer: CollapsedLayer
+    passes: int
+    integrates_out: tuple[TensorVariable, ...]
+    tuning: TensorVariable
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Metropolis-Hastings, interwoven"
+
+    def row_length(self, shapes: Shapes) -> int:
+        """Number of weights and biases of a unit."""
+        return dense_size(self.layer.weights.members, shapes)
+
+    @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        [gates] = self.layer.gates.draws
+        return shapes[gates][self.layer.likelihood.units]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [gates], members = self.layer.gates.draws, self.layer.weights.members
+        likelihood, prior = self.layer.likelihood, prior_of(members)
+        through = {
+            seen.child: evidence_of(members, with_any_precision(seen))
+            for seen in self.layer.weights.observations
+        }
+        seen_by_activations = through[likelihood.activations]
+        inputs = seen_by_activations.shared_design
+        assert inputs is not None
+        units, n_obs = likelihood.rows.design.shape[1], inputs.shape[0]
+
+        def factor_of(seen: Evidence) -> TensorVariable:
+            factor = pt.ones_like(seen.weight) if seen.factor is None else seen.factor
+            return expand(with_labels(factor, prior), {0: units, 1: n_obs})
+
+        by_gates = through.get(gates)
+        logit_factor = pt.zeros((units, n_obs)) if by_gates is None else factor_of(by_gates)
+        [level_factor] = substitute([factor_of(seen_by_activations)], {gates: pt.ones_like(gates)})
+        [behind_gates] = self.layer.gates.observations
+        level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
+        precision = expand(with_labels(prior.precision, prior), {0: units})
+        mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
+        rng, normal = standard_normal(rng, (self.passes, units, inputs.shape[1]), "float64")
+        rng, refresh = uniform(rng, (self.passes, units, n_obs))
+        rng, accept = uniform(rng, (self.passes, units))
+        rows, moved, acceptance = move_gated_rows(
+            inputs,
+            with_labels(block_of(members), prior),
+            precision,
+            precision * mean,
+            gates.T.astype("float64"),
+            pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
+            logit_factor,
+            pt.broadcast_to(level, gates.shape).T,
+            level_factor,
+            likelihood.rows.design,
+            likelihood.weight,
+            expand(likelihood.response(behind_gates.offset), {0: n_obs}),
+            likelihood.variance,
+            self.tuning,
+            normal,
+            refresh,
+            accept.astype("float64"),
+        )
+        block = rows if prior.label_lengths else rows[0]
+        values = {**split(block, members), gates: typed_like(gates, moved.T)}
+        return Draw(rng, values, acceptance=acceptance)
+
+
+@proposes(priority=100)
+def propose_interwoven_gates(context: Context) -> Proposals:
+    """Propose to move weights with the gates behind them, in place of other draws of them.
+
+    With ``collapse=True`` the layers are also drawn collapsed.
+
+    Raises
+    ------
+    ValueError
+        If ``interweave`` is True and there is a layer behind gates for which it cannot be.
+    """
+    interweave, blocks = context.options.interweave, context.blocks
+    if interweave is False:
+        return Proposals()
+    activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
+    replacements = []
+    layers: dict[TensorVariable, MarginalLikelihood] = {}
+    declined: dict[TensorVariable, str] = {}
+    for block in blocks:
+        if not isinstance(block, Gates) or len(block.observations) != 1:
+            continue
+        [gates], a = block.draws, block.observations[0].child
+        if a not in activations:
+            continue
+        try:
+            move = match_interwoven_gates(activations[a], blocks, context.options.passes)
+        except NotConjugate as reason:
+            if interweave is True:
+                raise ValueError(
+                    f'interweave is True, but {describe(gates)} cannot be: {reason}; use "auto".'
+                ) from None
+            declined[gates] = f"not interwoven: {reason}"
+            continue
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(context.shapes))):
+            declined[gates] = too_long
+            continue
+        layer, likelihood = move.layer, move.layer.likelihood
+        collapsed = context.options.collapse is True
+        before = layer.draws[:-1] if collapsed else likelihood.before
+        replacements.append(
+            Replacement(
+                activations[a], (layer.gates, layer.weights), (*before, move, likelihood.fresh)
+            )
+        )
+        layers[a] = likelihood
+    return Proposals(tuple(replacements), layers, declined)
+
+
+def match_interwoven_gates(
+    activations: Gaussian,
+    conditionals: Sequence[Conditional],
+    passes: int,
+) -> InterwovenGates:
+    """Find the gates and the weights of activations, to be moved together.
+
+    Raises
+    ------
+    NotConjugate
+        With the reason why there is no such move.
+    """
+    layer = match_collapsed(activations, conditionals)
+    a = layer.likelihood.activations
+    [gates] = layer.gates.draws
+    weights = layer.weights.draws
+    others = {seen.child for seen in layer.weights.observations} - {a, gates}
+    if others:
+        raise NotConjugate(
+            f"{describe(weights[0])} is seen by {_names(others)} beside {describe(gates)} and "
+            f"{describe(a)}"
+        )
+    closed = layer.gates.observations[0].offset
+    if closed is not None and given_any([closed], weights):
+        raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
+    return InterwovenGates(
+        (*weights, gates),
+        layer,
+        passes,
+        (a,),
+        pt.dvector(f"rho of {describe(gates)}"),
+    )
+
+
+def _names(rvs: Collection[TensorVariable]) -> str:
+    return ", ".join(sorted(map(describe, rvs)))

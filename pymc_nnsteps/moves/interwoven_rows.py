@@ -1,0 +1,69 @@
+"""Which layers' rows of weights are interwoven with their pre-activations, and by which moves."""
+
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving, why_too_long
+from pymc_nnsteps.moves.outgoing_weights import find_outgoing
+from pymc_nnsteps.moves.replacement import Proposals, Replacement
+
+
+@proposes(priority=300)
+def propose_interwoven(context: Context) -> Proposals:
+    """Propose to move weights with their pre-activations.
+
+    Raises
+    ------
+    ValueError
+        If ``interweave`` is True and there is a layer behind an activation for which it cannot be,
+        or no layer at all, of gates neither.
+    """
+    model, blocks, interweave = context.model, context.blocks, context.options.interweave
+    if interweave is False:
+        return Proposals()
+    moves: dict[TensorVariable, Interweaving] = {}
+    replacements: list[Replacement] = []
+    declined: dict[TensorVariable, str] = {}
+    by_variable = {block.draws[0]: block for block in blocks}
+    for block in blocks:
+        [z, *others] = block.draws
+        expected = isinstance(block, PiecewiseGaussian)
+        if others or not isinstance(block, PiecewiseGaussian | Gaussian):
+            continue
+        try:
+            move = match_interweaving(model, z, blocks, context.options.passes)
+            a = move.likelihood.activations
+            if a in moves:
+                raise NotConjugate(
+                    f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
+                )
+        except NotConjugate as reason:
+            if expected and interweave is True:
+                raise ValueError(
+                    f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
+                ) from None
+            if expected:
+                declined[z] = f"not interwoven: {reason}"
+            continue
+        if interweave == "auto" and (too_long := why_too_long(move.row_length(context.shapes))):
+            if expected:
+                declined[z] = too_long
+            continue
+        moves[a] = move
+        if a not in context.layers:
+            outgoing = find_outgoing(model, move, blocks)
+            moves_both = (move,) if outgoing is None else (move, outgoing)
+            puts = (*move.likelihood.before, *moves_both, move.likelihood.fresh, block)
+            replacements.append(Replacement(by_variable[a], (block,), puts))
+    if interweave is True and not (moves or context.layers):
+        raise ValueError(
+            "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
+            "no binary gates, are drawn together with their weights and activations; use "
+            '"auto".'
+        )
+    layers = {a: move.likelihood for a, move in moves.items()}
+    return Proposals(tuple(replacements), layers, declined)

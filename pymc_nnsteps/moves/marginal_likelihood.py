@@ -1,0 +1,188 @@
+r"""What is seen of a layer of activations from above, for draws without these activations.
+
+Model, for N samples of D units, with whatever the means u depend on:
+
+.. math::
+
+    a_n \sim N(u_n, \Sigma), \qquad y_n \sim N(C a_n, \text{diag}(w_n)^{-1})
+
+where y is what all children say of a; logistic ones say it by Polya-Gamma variables, which are
+drawn first and then held until a is drawn afresh. With a integrated out, y is Normal with mean
+:math:`C u_n` and covariance :math:`\text{diag}(w_n)^{-1} + C \Sigma C^T`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.evidence import Rows, rows_of
+from pymc_nnsteps.gaussian.layout import Member
+from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.graphs.arrays import align, expand, varies
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import given_any
+from pymc_nnsteps.graphs.values import constant_or_none
+from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
+from pymc_nnsteps.laws.gaussian import Gaussian
+
+
+@dataclass(frozen=True)
+class Augmentation(Conditional):
+    """Polya-Gamma variables of logistic children, held until they are drawn again."""
+
+    held: Mapping[TensorVariable, BinaryObservation]
+    draws: tuple[TensorVariable, ...] = ()
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Polya-Gamma"
+
+    @override
+    def group(self, model: pm.Model) -> Group:
+        return Group.POST_ACTIVATIONS
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        drawn = {}
+        for omega, child in self.held.items():
+            rng, drawn[omega] = child.draw_precision(rng)
+        return Draw(rng, {}, auxiliary=drawn)
+
+
+@dataclass(frozen=True)
+class MarginalLikelihood:
+    """What the children of a layer's activations say of them.
+
+    Attributes
+    ----------
+    layer : Member
+        The activations, one axis of samples and one of units.
+    rows : Rows
+    before : tuple of Augmentation
+        What is to be drawn before anything that uses ``rows``, if anything is.
+    fresh : Gaussian
+        The draw of the activations given everything, that included.
+    """
+
+    layer: Member
+    rows: Rows
+    before: tuple[Augmentation, ...]
+    fresh: Gaussian
+
+    @property
+    def activations(self) -> TensorVariable:
+        """The random variable."""
+        return self.layer.rv
+
+    @property
+    def units(self) -> int:
+        """The axis of units."""
+        return self.layer.dense[0]
+
+    @property
+    def samples(self) -> int:
+        """The axis of samples."""
+        return self.layer.labels[0]
+
+    @property
+    def has_one_output(self) -> bool:
+        """Whether the layer is seen through one design of one row."""
+        return bool(self.rows.design.type.broadcastable[0])
+
+    @property
+    def sees_each_once(self) -> bool:
+        """Whether no two entries of the children share what they see.
+
+        Of those that do the means are enough for the activations, but not for the scale of the
+        noise, and not for what else they see.
+        """
+        picked = []
+        for seen in self.fresh.observations:
+            links = [link for link in seen.terms[0].links if link is not None]
+            looked_at = (*seen.label_axes, *seen.varying_axes)
+            one = seen.child.type.broadcastable
+            if not all(axis in looked_at or one[axis] for axis in range(seen.child.ndim)):
+                return False
+            picked += [None if i.index is None else constant_or_none(i.index) for i in links]
+        if len(picked) == 1 and picked[0] is None:
+            return True
+        known = [index for index in picked if index is not None]
+        together = np.concatenate(known) if known else np.empty(0)
+        return len(known) == len(picked) and len(np.unique(together)) == together.size
+
+    def depends_on(self, rvs: Sequence[TensorVariable]) -> bool:
+        """Whether what the children say is itself a matter of some variables."""
+        return given_any([self.rows.design, self.rows.weight, self.rows.score], rvs)
+
+    @property
+    def variance(self) -> TensorVariable:
+        """``Sigma``, shape (units,)."""
+        precision = align(self.layer.precision, 2)
+        per_unit = precision.dimshuffle(self.units)
+        return pt.reciprocal(expand(per_unit, {0: self.rows.design.shape[1]}))
+
+    @property
+    def weight(self) -> TensorVariable:
+        """Shape (n_obs, m), or (1, m) if it is the same for all samples; not zero."""
+        full = expand(self.rows.weight, {1: self.rows.design.shape[0]})
+        return pt.maximum(full, np.finfo(full.dtype).tiny)
+
+    def response(self, offset: TensorVariable | None) -> TensorVariable:
+        """What is seen through the design, without the part of the activations' offset."""
+        response = self.rows.score / self.weight
+        if offset is None:
+            return response
+        full = expand(self.by_sample(offset), {1: self.rows.design.shape[1]})
+        return response - pt.dot(full.astype(response.dtype), self.rows.design.T)
+
+    @property
+    def residual(self) -> TensorVariable:
+        """What is seen through the design, without the part of the activations' mean."""
+        return self.response(self.layer.mean)
+
+    def by_sample(self, offset: TensorVariable) -> TensorVariable:
+        """What has the axes of the activations, shape (n_obs, units); each may be one."""
+        return align(offset, 2).dimshuffle(self.samples, self.units)
+
+
+def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:
+    """Collect what the children of a layer's activations say.
+
+    Raises
+    ------
+    NotConjugate
+        If the activations have not one axis of samples and one of units, children that see them
+        in another way than all samples alike, or noise that varies with the sample.
+    """
+    [layer, *others] = activations.members
+    a = layer.rv
+    if others or a.ndim != 2 or (len(layer.labels), len(layer.dense)) != (1, 1):
+        raise NotConjugate(f"{describe(a)} is no layer with an axis of samples and one of units")
+    if varies(align(layer.precision, 2), layer.labels):
+        raise NotConjugate(f"the noise of {describe(a)} varies with the sample")
+    held: dict[TensorVariable, BinaryObservation] = {}
+    observations: list[Observation] = []
+    for child in activations.observations:
+        if isinstance(child, BinaryObservation):
+            omega = child.half.type(name=f"omega of {describe(child.child)}")
+            held[omega] = child
+            observations.append(child.given(omega))
+        else:
+            observations.append(with_any_precision(child))
+    evidence = [evidence_of(activations.members, seen) for seen in observations]
+    rows = rows_of(evidence, in_part=True)
+    if rows is None:
+        raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
+    before = (Augmentation(held),) if held else ()
+    return MarginalLikelihood(
+        layer, rows, before, replace(activations, observations=tuple(observations))
+    )

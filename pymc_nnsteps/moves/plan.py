@@ -1,0 +1,128 @@
+"""What a Gibbs sweep draws, jointly and in which order, and the table that says so."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.laws.recognition import find_conditionals
+from pymc_nnsteps.moves.contract import Context, moves_in_order
+from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.scan import order_scan
+from pymc_nnsteps.tables import as_text
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is drawn and how: one row per free variable, printed as a table.
+
+    Attributes
+    ----------
+    rows : tuple of (str, str or None, str)
+        Variable, conditional (None if there is none), and how or why not.
+    beside : tuple of (str, str, str)
+        Variable, another step that ``pm.sample`` gives it to by itself, and why.
+    """
+
+    rows: tuple[tuple[str, str | None, str], ...]
+    beside: tuple[tuple[str, str, str], ...] = ()
+
+    @override
+    def __str__(self) -> str:
+        rows = [(variable, found or "-", why) for variable, found, why in self.rows]
+        table = as_text(["variable", "conditional", ""], rows)
+        given: dict[tuple[str, str], list[str]] = {}
+        for variable, step, why in self.beside:
+            given.setdefault((step, why), []).append(variable)
+        notes = [
+            f"pm.sample gives {', '.join(variables)} to {step}: {why}"
+            for (step, why), variables in given.items()
+        ]
+        return "\n".join([table, *notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self}</pre>"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep.
+
+    Attributes
+    ----------
+    sweep : tuple of Conditional
+        In the order in which they are drawn.
+    explanation : Explanation
+        The same as a table.
+    """
+
+    sweep: tuple[Conditional, ...]
+    explanation: Explanation
+
+
+def plan(
+    model: pm.Model,
+    rvs: Collection[TensorVariable],
+    options: Options,
+    shapes: Shapes,
+    reasons: Mapping[TensorVariable, str] | None = None,
+) -> Plan:
+    """Plan the sweep that draws some variables.
+
+    The conditionals of the variables, which the joint moves of the table
+    (:func:`.contract.proposes`) replace in the order of their priorities, in the order of a scan.
+
+    Parameters
+    ----------
+    model : pm.Model
+    rvs : collection of TensorVariable
+        Or their conditionals, by variable, where these have been found.
+    options : Options
+    shapes : mapping from random variable to tuple of int
+    reasons : mapping from random variable to str, optional
+        Why others, to be named in the table, are not drawn.
+
+    Raises
+    ------
+    NotConjugate
+        For the first variable that has no conditional of a known form.
+    ValueError
+        If ``collapse`` or ``interweave`` is True and there is a layer, or no layer at all, for
+        which it cannot be.
+    """
+    blocks = find_conditionals(model, rvs)
+    context = Context(model, options, shapes, blocks, blocks)
+    for move in moves_in_order():
+        context = context.after(move.propose(context))
+    ordered = tuple(order_scan(context.sweep, options.scan, model))
+    reasons = reasons or {}
+    rows: list[tuple[str, str | None, str]] = []
+    for rv in model.free_RVs:
+        if rv in reasons:
+            rows.append((describe(rv), None, reasons[rv]))
+        elif any(rv in draw.draws for draw in ordered):
+            rows.append(_row(model, rv, ordered, context.declined.get(rv)))
+    return Plan(ordered, Explanation(tuple(rows)))
+
+
+def _row(
+    model: pm.Model, rv: TensorVariable, sweep: Sequence[Conditional], note: str | None
+) -> tuple[str, str, str]:
+    drawing = [draw for draw in sweep if rv in draw.draws]
+    exact = [draw for draw in drawing if draw.tuning is None and not draw.supplements]
+    law = ([draw for draw in exact if not draw.integrates_out] or exact or drawing)[-1]
+    notes = law.how(rv)
+    for draw in drawing:
+        if draw is not law:
+            notes += draw.also(rv)
+    if note is not None:
+        notes.append(note)
+    notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")
+    return describe(rv), law.name, "; ".join(notes)

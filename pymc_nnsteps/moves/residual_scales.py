@@ -1,0 +1,196 @@
+r"""Scales of a response, and of the activations below it, with these activations integrated out.
+
+Given the activations of a layer the residuals of its response are as small as the response's
+scale is, and given that scale the activations hold on to the response: each moves the other by
+small steps. Model, with activations :math:`X_n` of a layer that m outputs see,
+
+.. math::
+
+    X_n \sim N(u_n, \Sigma), \qquad y_n \sim N(C X_n, D_n), \qquad
+    y_n \mid u_n \sim N(C u_n, V_n), \quad V_n = D_n + C \Sigma C^T,
+
+where a scale :math:`s` has the density p and enters by :math:`D_n \propto s^{2 p}` and
+:math:`\Sigma \propto s^{2 q}` (one of the exponents is zero where it is the scale of the other
+only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
+:math:`D_n^{-1/2} C \Sigma C^T D_n^{-1/2}` and the entries :math:`\rho_{nj}` of
+:math:`D_n^{-1/2} (y_n - C u_n)` along its eigenvectors, the log density of t is
+
+.. math::
+
+    \log p(s e^t) + t - \tfrac12 \sum_{nj} \Bigl[\log v_{nj}
+    + \frac{\rho_{nj}^2}{v_{nj}}\Bigr] + \text{const}, \qquad
+    v_{nj} = e^{2 p t} + \lambda_{nj} e^{2 q t},
+
+and what further children say, of which s is the scale as well. It is stepped in by
+:mod:`.lattice`, whatever the prior. X must be drawn afresh before anything else is given it
+(:mod:`.scan` checks it).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import override
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.linalg import eigh
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.search import given_any, parameters
+from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.scales import Scale, Scaled
+from pymc_nnsteps.moves.lattice import lattice_step
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+
+MOST_OUTPUTS = 100
+"""Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""
+
+
+@dataclass(frozen=True)
+class ResidualScale(Conditional):
+    """A scale of the response to activations, or of these, which are integrated out.
+
+    Attributes
+    ----------
+    likelihood : MarginalLikelihood
+    of_response, of_activations : float
+        The exponents p and q.
+    elsewhere : tuple of Scaled
+        Further children of the scale.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    likelihood: MarginalLikelihood
+    of_response: float
+    of_activations: float
+    elsewhere: tuple[Scaled, ...]
+    integrates_out: tuple[TensorVariable, ...]
+
+    @property
+    @override
+    def name(self) -> str:
+        return "step on a lattice"
+
+    @override
+    def how(self, rv: TensorVariable) -> list[str]:
+        return [f"{without}, given which it moves by small steps" for without in self.without()]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [rv] = self.draws
+        n_seen = self.likelihood.residual.size
+        for seen in self.elsewhere:
+            n_seen += seen.value.size
+        widest = 2 / pt.sqrt(n_seen.astype("float64"))
+        rng, shift = lattice_step(rng, self.log_density, widest)
+        return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
+
+    def log_density(self, shifts: TensorVariable) -> TensorVariable:
+        """Of the logarithm, at shifts from the present one, up to a constant."""
+        [rv] = self.draws
+        number = rv.dimshuffle() if rv.ndim else rv
+        prior = pm.logp(rv, (number * pt.exp(shifts)).dimshuffle(0, *["x"] * rv.ndim)).flatten()
+        total: TensorVariable = prior + shifts + self._said_by_response(shifts)
+        for seen in self.elsewhere:
+            total += said_by(seen, seen.form.exponent * shifts)
+        return total
+
+    def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
+        counted, squares, eigenvalues = self._along_eigenvectors()
+        by_shift = shifts.dimshuffle(*["x"] * squares.ndim, 0)
+        of_response = pt.exp(2 * self.of_response * by_shift)
+        variance = of_response + eigenvalues[..., None] * pt.exp(2 * self.of_activations * by_shift)
+        said = counted[..., None] * pt.log(variance) + squares[..., None] / variance
+        return -said.sum(tuple(range(squares.ndim))) / 2
+
+    def _along_eigenvectors(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
+
+        Numbers, or one entry for each sample of an output, or for each of several outputs.
+        """
+        rows, residual = self.likelihood.rows, self.likelihood.residual
+        n_obs = residual.shape[0].astype("float64")
+        if self.likelihood.has_one_output:
+            weight, r = rows.weight[:, 0], residual[:, 0]
+            spread = pt.dot(pt.sqr(rows.design[0]), self.likelihood.variance)
+            if varies(rows.weight, [0]):
+                return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
+            return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread
+        scaled = rows.design * pt.sqrt(self.likelihood.variance)
+        root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
+        whitened = root.T * scaled
+        found, vectors = eigh(pt.dot(whitened, whitened.T))
+        squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
+        return n_obs, squares, pt.maximum(found, 0)
+
+
+def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
+    """Log density of a child at shifts of its scale's logarithm, up to a constant."""
+    order, rate = order_and_rate(seen)
+    said: TensorVariable = -order * shifts - rate * pt.exp(-seen.role.power * shifts)
+    return said
+
+
+def order_and_rate(seen: Scaled) -> tuple[TensorVariable, TensorVariable]:
+    """Sums of the order k, and of the statistic at the present scale, over a child's entries."""
+    role = seen.role
+    given = parameters(seen.child)
+    zero = pt.zeros_like(seen.value)
+    order = (role.order(seen.value, *given) + zero).sum()
+    rate = (role.statistic(seen.value, *given) * given[role.scale] ** -role.power + zero).sum()
+    return order, rate
+
+
+def find_residual_scale(
+    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
+) -> ResidualScale | None:
+    """The scale of a layer's noise, or else that of its response, drawn without the layer.
+
+    Once one of them moves freely the other one does: a draw of both costs more than it gains.
+
+    Parameters
+    ----------
+    likelihood : MarginalLikelihood
+    conditionals : sequence of Conditional
+        Among them those of the scales.
+    shapes : mapping from random variable to tuple of int
+    """
+    seen_by = [seen.child for seen in likelihood.fresh.observations]
+    n_obs = shapes[likelihood.activations][likelihood.samples]
+    if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
+        return None
+    found = [_residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
+    scales = [scale for scale in found if scale is not None]
+    return max(scales, key=lambda scale: scale.of_activations != 0, default=None)
+
+
+def _residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:
+    [rv], a = scale.draws, likelihood.activations
+    scaled = {seen.child: seen for seen in scale.scaled}
+    own = scaled.pop(a, None)
+    children = [seen.child for seen in likelihood.fresh.observations]
+    seen_above = [scaled.pop(child) for child in children if child in scaled]
+    parts = [seen for seen in (own, *seen_above) if seen is not None]
+    if not parts or not all(rv.type.broadcastable):
+        return None
+    exponents = {seen.form.exponent for seen in seen_above}
+    alike = len(seen_above) == len(children) and len(exponents) == 1
+    if seen_above and not (alike and likelihood.sees_each_once):
+        return None
+    if not likelihood.has_one_output and varies(likelihood.rows.weight, [0]):
+        return None
+    elsewhere = tuple(scaled.values())
+    if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
+        return None
+    if any(seen.role.mixing is not None or _depends_on(seen, a) for seen in elsewhere):
+        return None
+    of_response = seen_above[0].form.exponent if seen_above else 0.0
+    of_activations = 0.0 if own is None else own.form.exponent
+    return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,))
+
+
+def _depends_on(seen: Scaled, activations: TensorVariable) -> bool:
+    return given_any([seen.value, *parameters(seen.child)], [activations])

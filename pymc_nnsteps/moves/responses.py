@@ -1,0 +1,132 @@
+r"""What of a layer's response is drawn with the layer's activations integrated out, and when.
+
+Model, with activations :math:`X_n` of a layer that one output sees, and effects :math:`\beta` (an
+intercept, effects of groups, coefficients) that enter it linearly:
+
+.. math::
+
+    X_n \sim N(u_n, \Sigma), \qquad y_n \sim N(d_n \cdot \beta + v \cdot X_n, 1 / w_n), \qquad
+    y_n \mid u_n \sim N(d_n \cdot \beta + v \cdot u_n, 1 / w_n + v^T \Sigma v).
+
+Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
+and with the larger variance; v has draws of its own (:mod:`.outgoing_weights`), and so has a
+scale (:mod:`.residual_scales`). All of them stand just before the draw of the activations. The
+bias alone is left to the draw that it has with v: to draw it without X as well gains nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc_nnsteps.gaussian.observation import Observation, common_factor
+from pymc_nnsteps.graphs.arrays import align
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.search import children, given_any
+from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.laws.augmentation import BinaryObservation
+from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.laws.effects import Effects, Seen, largest
+from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.scales import Scale
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.residual_scales import find_residual_scale
+
+
+@proposes(priority=400)
+def propose_responses(context: Context) -> Proposals:
+    """Propose to draw effects and scales without the activations beside or between them."""
+    if context.options.collapse is False:
+        return Proposals()
+    model, blocks, shapes = context.model, context.blocks, context.shapes
+    proposals = []
+    for block in blocks:
+        [a, *others] = block.draws
+        if others or not isinstance(block, Gaussian) or not block.observations:
+            continue
+        try:
+            likelihood = context.layers.get(a) or marginal_likelihood(block)
+        except NotConjugate:
+            continue
+        effects = find_effects(model, likelihood, blocks, shapes)
+        scale = find_residual_scale(likelihood, blocks, shapes)
+        draws = [draw for draw in (scale, effects) if draw is not None]
+        if draws:
+            before = () if a in context.layers else likelihood.before
+            [own] = [
+                draw for draw in context.sweep if isinstance(draw, Gaussian) and draw.draws == (a,)
+            ]
+            given = tuple(
+                draw
+                for draw in context.sweep
+                if scale is not None and isinstance(draw, Scale) and draw.draws == scale.draws
+            )
+            proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
+    return Proposals(tuple(proposals))
+
+
+def find_effects(
+    model: pm.Model,
+    likelihood: MarginalLikelihood,
+    conditionals: Sequence[Conditional],
+    shapes: Shapes,
+) -> Effects | None:
+    """The draw of all that enters one output of a layer linearly, beside the layer.
+
+    Parameters
+    ----------
+    model : pm.Model
+    likelihood : MarginalLikelihood
+    conditionals : sequence of Conditional
+        Among them those of the effects.
+    shapes : mapping from random variable to tuple of int
+    """
+    a = likelihood.activations
+    if not (likelihood.has_one_output and likelihood.sees_each_once):
+        return None
+    beside = [
+        rv
+        for drawn in conditionals
+        if isinstance(drawn, Gaussian)
+        for rv in drawn.draws
+        if rv is not a
+        and children(model, rv) == children(model, a)
+        and not given_any([likelihood.rows.design], [rv])
+    ]
+    effects = largest(model, [[rv] for rv in beside], shapes)
+    seen_with_weights = {
+        rv
+        for drawn in conditionals
+        if given_any([likelihood.rows.design], drawn.draws)
+        for rv in drawn.draws
+    }
+    if effects is None or seen_with_weights.issuperset(effects.draws):
+        return None
+    if given_any([part.design for seen in effects.seen for part in seen.parts], [a]):
+        return None
+    seen = tuple(Seen(_without(likelihood, seen), seen.parts) for seen in effects.seen)
+    return replace(effects, seen=seen, integrates_out=(a,))
+
+
+def _without(likelihood: MarginalLikelihood, seen: Seen) -> Observation:
+    """What a child says of effects, the activations integrated out."""
+    child, a = seen.child, likelihood.activations
+    if isinstance(child, BinaryObservation):
+        [before] = likelihood.before
+        [omega] = [omega for omega, held in before.held.items() if held.child is child.child]
+        child = child.given(omega)
+    assert isinstance(child, Observation)
+    [through] = [o for o in likelihood.fresh.observations if o.child is child.child]
+    factor, _ = common_factor(through.terms)
+    spread = pt.dot(pt.sqr(likelihood.rows.design), likelihood.variance)[0]
+    added = spread if factor is None else spread * pt.sqr(factor)
+    mean = pt.broadcast_to(align(likelihood.layer.mean, a.ndim), lengths(a))
+    offset = child.offset
+    if offset is not None:
+        [offset] = substitute([offset], {a: typed_like(a, mean)})
+    variance = pt.reciprocal(child.precision) + added
+    return replace(child, offset=offset, precision=pt.reciprocal(variance))

@@ -1,0 +1,186 @@
+r"""What the next layer sees of a layer: an activation, or a decision by utilities.
+
+An activation is a piecewise-linear function of the pre-activations. A decision is a label, a side
+of a threshold of its utility or the number of the largest one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Constant, equal_computations
+from pytensor.scalar import basic as scalar
+from pytensor.scalar.math import Erf, Erfc, Sigmoid
+from pytensor.tensor.basic import ARange
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Argmax, Max
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import is_a
+from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm, piecewise_linear
+from pymc_nnsteps.graphs.search import dependents, parameters, unwrapped
+from pymc_nnsteps.graphs.values import scalar_constant
+from pymc_nnsteps.network.gates import logit_of
+
+__all__ = ["Largest", "Threshold", "decides", "read_activation", "read_decision"]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """``y = 1[z > level]``, or ``<`` if not increasing."""
+
+    level: float
+    increasing: bool
+
+
+@dataclass(frozen=True)
+class Largest:
+    """``y = argmax z`` along the last axis."""
+
+
+def read_activation(model: pm.Model, z: TensorVariable, x: TensorVariable) -> PiecewiseForm:
+    """Read the mean of a child as a piecewise-linear function of ``z``, plus an offset.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    [mean, *_] = parameters(x)
+    with declined_as(f"the mean of child {describe(x)} is not a piecewise-linear function of it"):
+        return piecewise_linear(mean, z, model.basic_RVs, known_shape(model, z))
+
+
+def decides(child: TensorVariable) -> bool:
+    """Whether a child may be a decision by utilities: a class, or a side of a threshold."""
+    if is_a(child, BernoulliRV):
+        return logit_of(child) is None
+    return is_a(child, CategoricalRV)
+
+
+def read_decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Threshold | Largest:
+    """Read a label as a decision by utilities ``z``.
+
+    Raises
+    ------
+    NotConjugate
+        If its probabilities are others than 0 and 1, or not of this form.
+    """
+    if is_a(y, BernoulliRV):
+        return _threshold(model, z, y)
+    if not is_a(y, CategoricalRV):
+        raise NotConjugate(f"child {describe(y)} is {distribution(y)}, not a decision")
+    if not _is_one_hot_argmax(parameters(y)[0], z, known_shape(model, z)):
+        raise NotConjugate(
+            f"the probabilities of child {describe(y)} are not the indicator of its largest "
+            "entry, eq(argmax(z, axis=-1, keepdims=True), arange(n_classes))"
+        )
+    return Largest()
+
+
+def _threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Threshold:
+    [p] = parameters(y)
+    try:
+        form = piecewise_linear(p, z, model.basic_RVs, known_shape(model, z))
+        form.require_plain()
+    except NotConjugate as reason:
+        raise NotConjugate(_why_no_threshold(model, z, y, reason)) from None
+    step = form.function
+    if form.offset is not None or step.lines not in (
+        ((0.0, 0.0), (0.0, 1.0)),
+        ((0.0, 1.0), (0.0, 0.0)),
+    ):
+        raise NotConjugate(f"the probability of child {describe(y)} is not 0 or 1 by a threshold")
+    return Threshold(step.knots[0], step.lines[1] == (0.0, 1.0))
+
+
+def _why_no_threshold(
+    model: pm.Model, z: TensorVariable, y: TensorVariable, reason: NotConjugate
+) -> str:
+    [p] = parameters(y)
+    functions = {
+        type(getattr(variable.owner.op, "scalar_op", None))
+        for variable in dependents(p, {z}, model.basic_RVs) - {z}
+    }
+    if functions & {Erf, Erfc}:
+        return (
+            f"child {describe(y)} has a probit probability; give it latent utilities, "
+            "z ~ Normal(eta, 1), and p=gt(z, 0)"
+        )
+    if functions & {Sigmoid, scalar.Exp}:
+        return f"the probability of child {describe(y)} has no logit; state it by logit_p="
+    return f"the probability of child {describe(y)} is not a threshold of it: {reason}"
+
+
+def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:
+    """Whether ``p`` is 1 where the last axis of ``z`` has its largest entry, and 0 elsewhere."""
+    node = _strip(p).owner
+    if node is None or not isinstance(node.op, Elemwise) or p.ndim != z.ndim:
+        return False
+    if isinstance(node.op.scalar_op, scalar.Switch):
+        condition, one, zero = node.inputs
+        decides = scalar_constant(one) == 1 and scalar_constant(zero) == 0
+        return decides and _is_one_hot_argmax(condition, z, shape)
+    if not isinstance(node.op.scalar_op, scalar.EQ):
+        return False
+    first, second = ((side, *_source_axes(side)) for side in node.inputs)
+    return any(
+        (_reduces(a, Argmax, z) and _is_class_range(b, z, shape))
+        or (_reduces(a, Max, z) and unwrapped(b[0]) is z)
+        for a, b in ((first, second), (second, first))
+    )
+
+
+Side = tuple[TensorVariable, TensorVariable, list[int]]
+"""An operand, the expression before axes of length one were added, and its axes."""
+
+
+def _strip(expression: TensorVariable) -> TensorVariable:
+    """See through names, views and casts."""
+    expression = unwrapped(expression)
+    while (
+        expression.owner is not None
+        and isinstance(expression.owner.op, Elemwise)
+        and isinstance(expression.owner.op.scalar_op, scalar.Cast)
+    ):
+        expression = unwrapped(expression.owner.inputs[0])
+    return expression
+
+
+def _source_axes(side: TensorVariable) -> tuple[TensorVariable, list[int]]:
+    side = _strip(side)
+    if side.owner is not None and isinstance(side.owner.op, DimShuffle):
+        order, source = side.owner.op.new_order, side.owner.inputs[0]
+        if [axis for axis in order if axis != "x"] == list(range(source.ndim)):
+            return _strip(source), [i for i, axis in enumerate(order) if axis != "x"]
+    return side, list(range(side.ndim))
+
+
+def _reduces(side: Side, op: type[Argmax | Max], z: TensorVariable) -> bool:
+    """Whether an operand is a reduction of ``z`` over its last axis."""
+    _, source, axes = side
+    node = source.owner
+    return (
+        node is not None
+        and isinstance(node.op, op)
+        and unwrapped(node.inputs[0]) is z
+        and (node.op.axis == (z.ndim - 1,) or (node.op.axis is None and z.ndim == 1))
+        and axes == list(range(z.ndim - 1))
+    )
+
+
+def _is_class_range(side: Side, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:
+    """Whether an operand counts the entries of the last axis of ``z``: 0, 1, ..."""
+    _, classes, axes = side
+    if axes != [z.ndim - 1]:
+        return False
+    if isinstance(classes, Constant):
+        return shape[-1] is not None and np.array_equal(classes.data, np.arange(shape[-1]))
+    if classes.owner is None or not isinstance(classes.owner.op, ARange):
+        return False
+    start, stop, step = classes.owner.inputs
+    counts_all = scalar_constant(stop) == shape[-1] or equal_computations([stop], [z.shape[-1]])
+    return scalar_constant(start) == 0 and scalar_constant(step) == 1 and counts_all

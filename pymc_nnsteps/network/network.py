@@ -1,0 +1,133 @@
+"""The network of a model: what depends on the inputs, up to the observed variable."""
+
+from dataclasses import dataclass
+
+import pymc as pm
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import length_of
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.network.layers import Layer, layer_of
+
+__all__ = ["Network", "network_of"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network in a model.
+
+    Attributes
+    ----------
+    model : pm.Model
+    inputs : TensorSharedVariable
+        The data container of the inputs.
+    response : TensorVariable
+        The observed variable that depends on the inputs.
+    latents : tuple of TensorVariable
+        Latent layers: the free variables that depend on the inputs, in the model's order.
+    weights : tuple of TensorVariable
+        The other free variables.
+    """
+
+    model: pm.Model
+    inputs: TensorSharedVariable
+    response: TensorVariable
+    latents: tuple[TensorVariable, ...]
+    weights: tuple[TensorVariable, ...]
+
+    def layer(self, rv: TensorVariable) -> Layer:
+        """Read a layer, or a normal response, given the layers below it.
+
+        Raises
+        ------
+        NotConjugate
+            If it is of another law, or if its mean does not follow the inputs, entry by entry.
+        """
+        layer = layer_of(self.model, rv)
+        if not depends_on(layer.mean, {self.inputs}):
+            raise NotConjugate(
+                f"{describe(rv)} depends on the inputs, but its mean does not, so that predict "
+                "cannot take it for a layer; write what it takes from the inputs as numbers."
+            )
+        repeated = [
+            one and length_of(self.model, rv, axis) != 1
+            for axis, one in enumerate(layer.mean.type.broadcastable[: rv.ndim])
+        ]
+        if layer.mean.ndim != rv.ndim or any(repeated):
+            raise NotConjugate(
+                f"predict needs a mean of {describe(rv)} for each of its entries; it has the shape "
+                f"{layer.mean.type.shape}, which is repeated."
+            )
+        return layer
+
+    def utilities(self) -> TensorVariable:
+        """The latent layer that the response is a decision on.
+
+        Raises
+        ------
+        NotConjugate
+            If the response does not depend on one layer alone.
+        """
+        [p, *_] = parameters(self.response)
+        free = self.model.free_RVs
+        parents = [rv for rv in free if depends_on(p, {rv}, free)]
+        if len(parents) != 1 or parents[0] not in self.latents:
+            raise NotConjugate(
+                f"{describe(self.response)} is not a decision on one latent variable; name the "
+                'network\'s output, with pm.Deterministic("f", ...).'
+            )
+        return parents[0]
+
+
+def network_of(model: pm.Model, inputs: TensorSharedVariable) -> Network:
+    """Find the network in a model.
+
+    Parameters
+    ----------
+    model : pm.Model
+    inputs : TensorSharedVariable
+        The data container of the inputs.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    NotConjugate
+        If there is none, or several observed variables depend on the inputs.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
+    >>> network = network_of(model, model["inputs"])
+    >>> network.latents, network.weights, network.response
+    ((Z2, X2), (W1, b1, W2, b2), y)
+    """
+    response = response_of(model, inputs)
+    latents = tuple(rv for rv in model.free_RVs if depends_on(rv, {inputs}))
+    weights = tuple(rv for rv in model.free_RVs if rv not in latents)
+    return Network(model, inputs, response, latents, weights)
+
+
+def response_of(model: pm.Model, inputs: TensorSharedVariable) -> TensorVariable:
+    """The observed variable that depends on the inputs.
+
+    Raises
+    ------
+    NotConjugate
+        If there is none, or several.
+    """
+    observed = [rv for rv in model.observed_RVs if depends_on(rv, {inputs})]
+    if len(observed) != 1:
+        names = ", ".join(map(describe, observed)) or "none"
+        raise NotConjugate(
+            f"predict needs one observed variable that depends on {describe(inputs)}; "
+            f"the model has {names}."
+        )
+    return observed[0]

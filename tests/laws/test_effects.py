@@ -1,0 +1,185 @@
+"""Effects of groups drawn with all else that is linear, against the model's own density."""
+
+import inspect
+import time
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.gaussian import groups
+from pymc_nnsteps.laws import effects
+from pymc_nnsteps.laws.recognition import find_conditionals
+from tests.laws.graphs import (
+    assert_exact_gaussian,
+    gaussian_law,
+    integrand_of,
+    point_of,
+    put,
+    shapes_of,
+)
+
+RNG = np.random.default_rng(8)
+N = 9
+X, Y = RNG.normal(size=(N, 3)), RNG.normal(size=N)
+SCHOOL = np.array([0, 3, 1, 1, 4, 0, 3, -1, 1])
+TEACHER = np.array([1, 0, 0, 1, 1, 1, 0, 0, 1])
+SPREAD = np.exp(RNG.normal(size=N))
+
+
+def beside_a_network():
+    """A mean of the effects, a group without rows, an output that is picked."""
+    z = pm.Normal("z", X @ pm.Normal("W", shape=(3, 2)), 0.6)
+    h = pm.Normal("h", pt.maximum(z, 0), 0.5)
+    a = pm.Normal("a", pm.Normal("mu"), 0.7, shape=6)
+    v, b = pm.Normal("v", 0, 0.8, shape=(1, 2)), pm.Normal("b", 0.3, 2, shape=1)
+    pm.Normal("y", a[SCHOOL] + (h @ v.T + b)[:, 0], pm.HalfNormal("sigma"), observed=Y)
+
+
+def crossed_with_weights_of_rows():
+    a, b = pm.Normal("a", 0.4, 0.7, shape=5), pm.Normal("b", 0, [0.5, 2.0], shape=2)
+    beta = pm.Normal("beta", [1.0, 0, -1], 0.9, shape=3)
+    pm.Normal("y", 0.3 + a[SCHOOL] + 2 * b[TEACHER] + X @ beta, SPREAD, observed=Y)
+
+
+def slopes():
+    """Three entries of each group: of two variables, one with the groups in its second axis."""
+    a = pm.Normal("a", 0.4, 0.7, shape=5)
+    b = pm.Normal("b", [[0.2], [-0.4]], np.exp(RNG.normal(size=(2, 5))), shape=(2, 5))
+    mean = a[SCHOOL] - (b[:, SCHOOL] * X[:, :2].T).sum(0) + pm.Normal("c")
+    pm.Normal("y", mean, SPREAD, observed=Y)
+
+
+def slopes_not_eliminated():
+    """Of fewer groups than the effects beside them."""
+    b = pm.Normal("b", 0.1, 1, shape=(2, 2))
+    a = pm.Normal("a", 0.4, 0.7, shape=5)
+    pm.Normal("y", (b[TEACHER] * X[:, :2]).sum(1) + a[SCHOOL], 0.8, observed=Y)
+
+
+def nested_in_two_children():
+    """Groups within groups, a column and a vector, an index of data, a logarithm."""
+    index = pm.Data("index", SCHOOL % 5)
+    a, d = pm.Normal("a", 0, 0.7, shape=5), pm.Normal("d", 0, 1.5, shape=2)
+    mean = a[index] + d[(index > 2).astype("int64")]
+    pm.Normal("y", mean[:, None], SPREAD[:, None], observed=Y[:, None])
+    pm.LogNormal("u", 0.5 - a[TEACHER] + d[TEACHER], 0.9, observed=np.exp(Y))
+
+
+def one_group():
+    a = pm.Normal("a", 0, 0.7, shape=1)
+    pm.Normal("y", a[np.zeros(N, int)] + X @ pm.Normal("beta", shape=3), 0.5, observed=Y)
+
+
+CASES = {
+    beside_a_network: ("a", "v", "b"),
+    crossed_with_weights_of_rows: ("a", "b", "beta"),
+    slopes: ("a", "b", "c"),
+    slopes_not_eliminated: ("b", "a"),
+    nested_in_two_children: ("a", "d"),
+    one_group: ("a", "beta"),
+}
+
+
+def joined(function):
+    """The model, and the draw of what is linear in it."""
+    with pm.Model() as model:
+        function()
+    blocks = find_conditionals(model, [rv for rv in model.free_RVs if rv.name != "sigma"])
+    [(found, _)] = effects.join_effects(model, blocks, shapes_of(model))
+    return model, found
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_law_is_the_models(function):
+    model, found = joined(function)
+    assert tuple(rv.name for rv in found.draws) == CASES[function]
+    assert_exact_gaussian(model, found, point_of(model, RNG))
+
+
+def test_law_of_logistic_children():
+    with pm.Model() as model:
+        a, beta = pm.Normal("a", 0.2, 0.7, shape=5), pm.Normal("beta", shape=3)
+        pm.Bernoulli("y", logit_p=a[SCHOOL] + X @ beta, observed=Y > 0)
+    blocks = find_conditionals(model, model.free_RVs)
+    [(found, _)] = effects.join_effects(model, blocks, shapes_of(model))
+    point, omega = point_of(model, RNG), RNG.gamma(2.0, size=N)
+    density = integrand_of(model, {model["y"]: omega})
+    # the draw of the Polya-Gamma variables is given the logit: the law given these is not
+    law = gaussian_law(model, found, point, held=[omega])
+    start = density(put(point, model, found.draws, law.mean))
+    for noise in RNG.normal(size=(6, len(law.mean))):
+        other = law.mean + law.factor @ noise
+        difference = density(put(point, model, found.draws, other)) - start
+        np.testing.assert_allclose(law.log_density(other), difference, rtol=1e-9)
+
+
+PLANTS = {
+    "coupling lost": (slopes, "half - pt.tensordot(self._coupling(rest), drawn, 1)", "half"),
+    "linear part lost": (
+        crossed_with_weights_of_rows,
+        "- pt.dot(flat.T, self._half.flatten())",
+        "",
+    ),
+    "shrinkage lost": (slopes, "shrunk, means, [[", "1.1 * shrunk, means, [["),
+    "prior mean lost": (crossed_with_weights_of_rows, "if self._prior.mean is None", "if True"),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant, monkeypatch):
+    function, right, wrong = PLANTS[plant]
+    source = inspect.getsource(groups.Eliminated)
+    assert source.count(right) == 1
+    namespace = dict(vars(groups))
+    exec(source.replace(right, wrong), namespace)
+    monkeypatch.setattr(effects, "Eliminated", namespace["Eliminated"])
+    model, found = joined(function)
+    with pytest.raises(AssertionError, match="log density differs"):
+        assert_exact_gaussian(model, found, point_of(model, RNG))
+
+
+def activations():
+    """Each row sees entries of its own: those are drawn apart, as a layer."""
+    h = pm.Normal("h", shape=(N, 2))
+    a, v = pm.Normal("a", shape=5), pm.Normal("v", shape=2)
+    pm.Normal("y", a[SCHOOL] + h @ v, 0.5, observed=Y)
+
+
+def test_activations_are_not_joined():
+    _, found = joined(activations)
+    assert [rv.name for rv in found.draws] == ["a", "v"]
+
+
+def test_little_noise_loses_no_digits():
+    """The intercept is left open by the effects, whose sum is known to twelve digits."""
+    with pm.Model() as model:
+        a, c = pm.Normal("a", shape=5), pm.Normal("c")
+        y = RNG.normal(size=5)[SCHOOL] + 1e-7 * Y
+        pm.Normal("y", a[SCHOOL] + c, 1e-7, observed=y)
+    blocks = find_conditionals(model, model.free_RVs)
+    [(found, _)] = effects.join_effects(model, blocks, shapes_of(model))
+    law = gaussian_law(model, found, point_of(model, RNG))
+    # four groups have rows: their sums, as if without noise, tell of c by sums of independent a
+    sums = np.array([y[group == SCHOOL % 5].mean() for group in (0, 1, 3, 4)])
+    np.testing.assert_allclose(law.mean[-1], sums.sum() / 5, rtol=1e-6)
+    np.testing.assert_allclose(law.covariance[-1, -1], 1 / 5, rtol=1e-6)
+
+
+def test_many_groups_are_quick():
+    """1e5 rows and 1e4 groups: a matrix of both would have 8 GB."""
+    n, groups = 100_000, 10_000
+    with pm.Model() as model:
+        a = pm.Normal("a", shape=groups)
+        beta, sigma = pm.Normal("beta", shape=6), pm.HalfNormal("sigma")
+        mean = a[RNG.integers(groups, size=n)] + RNG.normal(size=(n, 6)) @ beta
+        pm.Normal("y", mean, sigma, observed=RNG.normal(size=n))
+        step = nns.Gibbs()
+    point, taken = point_of(model, RNG), []
+    for _ in range(5):
+        start = time.process_time()
+        step.step(point)
+        taken.append(time.process_time() - start)
+    assert min(taken) < 0.05, taken

@@ -1,0 +1,168 @@
+"""The plan of a sweep: `explain` shows what Gibbs runs, whatever the options."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from pymc.sampling import mcmc
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.steps import gibbs
+from tests.cases import half
+from tests.moves import gated_layers
+from tests.zoo import (
+    ZOO,
+    bow_tie_network,
+    hierarchical_network,
+    regression,
+    relu_network,
+    smooth_network,
+)
+
+X = np.random.default_rng(0).normal(size=(7, 2))
+
+
+MOVED = ("deep_network", "bow_tie_network", "gates_and_pieces")
+"""Models with joint moves of each kind, which options add and take away."""
+
+OPTIONS = [
+    {},
+    {"collapse": False},
+    {"interweave": False},
+    {"scan": "parallel"},
+    {"collapse": False, "interweave": False, "scan": "parallel"},
+]
+
+
+class Stopped(Exception):  # noqa: N818 (no error: before anything is compiled)
+    pass
+
+
+def planned(monkeypatch, model, **options):
+    """The plan that a step compiles."""
+    plans = []
+
+    def compiled(model, sweep, *args):
+        assert sweep is plans[-1].sweep
+        raise Stopped
+
+    def plan(*args):
+        plans.append(exact(*args))
+        return plans[-1]
+
+    exact = gibbs.plan
+    with monkeypatch.context() as patch:
+        patch.setattr(gibbs, "plan", plan)
+        patch.setattr(gibbs, "Sweep", compiled)
+        with pytest.raises(Stopped):
+            nns.Gibbs(model=model, **options)
+    return plans[-1]
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_explain_is_the_plan_that_is_run(name, monkeypatch):
+    """A draw, a partner or an integral that the table does not show, or shows and is not run."""
+    model = ZOO[name]()
+    for options in OPTIONS if name in MOVED else OPTIONS[:1]:
+        explained = nns.explain(model, **options).rows
+        assert [row[0] for row in explained] == [rv.name for rv in model.free_RVs]
+        if all(row[1] is None for row in explained):
+            with pytest.raises(nns.NotConjugate, match="No variable of the model"):
+                nns.Gibbs(model=model, **options)
+            continue
+        plan = planned(monkeypatch, model, **options)
+        table = plan.explanation.rows
+        assert tuple(row for row in explained if row[1] is not None) == table
+        assert {row[0] for row in table} == {rv.name for d in plan.sweep for rv in d.draws}
+        for drawn, found, why in table:
+            drawing = [draw for draw in plan.sweep if model[drawn] in draw.draws]
+            drawing = [draw for draw in drawing if not draw.supplements]
+            moves = [draw for draw in drawing if draw.tuning is not None]
+            [*_, law] = [draw for draw in drawing if draw.tuning is None] or moves
+            assert found == law.name
+            assert why.count("interwoven with") == len([d for d in moves if d is not law])
+            laws = [draw for draw in drawing if draw is law or draw.tuning is None]
+            assert ("integrated out" in why) == any(draw.integrates_out for draw in laws)
+
+
+UNLIKE = [name for name in ZOO if not hasattr(gated_layers, name)]
+"""Models without those that differ in a layer of gates only."""
+
+
+@pytest.mark.parametrize("name", half([*UNLIKE, "gates_by_chance"]))
+def test_explain_names_the_steps_that_sample_assigns(name, monkeypatch):
+    """A step that the note below the table does not name; a law of Gibbs that is another beside it.
+
+    PyMC asks itself what to assign, as `pm.sample` does.
+    """
+    model = ZOO[name]()
+    _, selected = mcmc.assign_step_methods(model)
+    assigned = {
+        model.values_to_rvs[value].name: step.__name__
+        for step, values in selected.items()
+        for value in values
+    }
+    explained = nns.explain(model)
+    noted = {variable: step for variable, step, _ in explained.beside}
+    assert {rv.name: noted.get(rv.name, "Gibbs") for rv in model.free_RVs} == assigned
+    for variable, step, why in explained.beside:
+        assert f"to {step}: {why}" in str(explained)
+        assert variable in str(explained).partition("pm.sample gives")[2]
+    if ours := [variable for variable, step in assigned.items() if step == "Gibbs"]:
+        table = planned(monkeypatch, model, vars=ours).explanation
+        assert table.rows == tuple(row for row in explained.rows if row[0] in ours)
+        assert not table.beside
+
+
+def test_why_variables_are_not_given_to_hmc():
+    """The reasons of a network that is not read, of one beside other variables, and of none."""
+
+    def reason(model, variable):
+        [why] = [row[1:] for row in nns.explain(model).beside if row[0] == variable]
+        return ": ".join(why)
+
+    network = hierarchical_network()
+    assert reason(network, "W_ih1") == "HMC: weights of a network whose scales Gibbs draws"
+    with network:
+        pm.Normal("apart")
+    assert reason(network, "apart").startswith("NUTS: others are for networks")
+    assert reason(network, "W_ih1").endswith("as apart would be left to other steps")
+    curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")
+    assert reason(curved, "W_ih1").endswith("has no rule for squares")
+    assert reason(smooth_network(), "W1").startswith("NUTS: HMC does not take the weights")
+    nns.set_auto_assign(False)
+    try:
+        assert "nns.set_auto_assign(False)" in reason(network, "W_ih1")
+    finally:
+        nns.set_auto_assign(True)
+
+
+def test_a_step_shows_its_plan():
+    model = regression()
+    step = nns.Gibbs(["slopes"], model=model)
+    assert step.plan.rows == (("slopes", "Gaussian", "children: y"),)
+
+
+def rows(model, **options):
+    return {row[0]: f"{row[1]}; {row[2]}" for row in nns.explain(model, **options).rows}
+
+
+def test_collapsed_draws_are_shown():
+    moved, collapsed = rows(bow_tie_network()), rows(bow_tie_network(), collapse=True)
+    plain = rows(bow_tie_network(), collapse=False, interweave=False)
+    assert "Metropolis-Hastings, interwoven; jointly with W1, b1; a1 int" in moved["gamma1"]
+    assert "Bernoulli, collapsed; a1 integrated out" in collapsed["gamma1"]
+    assert "integrated out" not in " ".join(plain.values())
+
+
+def test_why_rows_are_not_interwoven(monkeypatch):
+    monkeypatch.setattr("pymc_nnsteps.moves.interweaving.LONGEST_ROW", 2)
+    assert "not interwoven: a unit has 3 weights, more than 2" in rows(relu_network())["Z2"]
+    assert "not interwoven" not in rows(relu_network(), interweave=True)["Z2"]
+
+
+def test_wrong_options_are_refused():
+    for wrong in ({"scan": "random"}, {"collapse": 1}, {"interweave": "yes"}, {"passes": 0}):
+        [name] = wrong
+        for call in (nns.explain, nns.Gibbs):
+            with regression(), pytest.raises(ValueError, match=name):
+                call(**wrong)

@@ -1,0 +1,244 @@
+"""Scales drawn without the activations between them, against the model's own density.
+
+The oracle is the model's log density with the activations integrated out by completing squares:
+given the Polya-Gamma variables of logits above it is quadratic in them.
+"""
+
+import inspect
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pymc.exceptions import ImputationWarning
+from scipy import stats
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.laws.recognition import find_conditionals
+from pymc_nnsteps.moves import lattice, residual_scales
+from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from tests.laws.graphs import FAST, shapes_of, sweep_of
+from tests.moves.densities import built, integrated_density, random_point
+
+RNG = np.random.default_rng(17)
+N, UNITS = 5, 3
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 2))
+GAPS = np.where(np.arange(N) == 2, np.nan, Y[:, 0])
+GROUPS = np.array([0, 1, 1, 0, 2])
+SHIFTS = np.array([-1.3, -0.2, 0.0, 0.4, 1.1])
+
+
+def layer():
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    return pm.Normal("X2", pt.maximum(z, 0) + 0.3, 0.5)
+
+
+def half_normal():
+    """Beside effects, with a constant in the noise."""
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma", 1.3)
+    a = pm.Normal("a", shape=3)
+    pm.Normal("y", layer() @ v + a[GROUPS], sigma * np.linspace(0.5, 2, N), observed=Y[:, 0])
+
+
+def learnt(y=Y[:, 0], **options):
+    nns.intermediate_noise_mlp(X, y, hidden=(UNITS,), **options)
+
+
+def rows_picked():
+    """Samples that are not seen."""
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma")
+    pm.Normal("y", (layer() @ v)[[0, 3, 1, 4]], sigma, observed=Y[:4, 0])
+
+
+def of_all_noise():
+    """One scale of the response, of the activations, and of another variable."""
+    sigma = pm.Exponential("sigma", 0.8)
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", abs(z), 0.6 * sigma)
+    pm.Normal("u", 0.3, 2 * sigma, observed=Y)
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS), sigma, observed=Y[:, 0])
+
+
+def outputs_of_unlike_noise():
+    sigma = pm.HalfNormal("sigma")
+    v = pm.Normal("v", shape=(UNITS, 2))
+    pm.Normal("y", layer() @ v, sigma * np.array([0.4, 1.5]), observed=Y)
+
+
+def logistic():
+    """Noise of the activations alone."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    eta = pm.Gamma("eta", 2, 1, shape=(1, 1))
+    a = pm.Normal("X2", abs(z), tau=eta)
+    v = pm.Normal("v", shape=UNITS)
+    pm.Bernoulli("y", p=pm.math.sigmoid(a @ v - 0.2), observed=[1, 0, 0, 1, 1])
+
+
+CASES = {
+    "half-Normal": (half_normal, {}, "sigma"),
+    "learnt": (learnt, {}, "noise_X2"),
+    "of the response": (
+        learnt,
+        {"noise": {"pre": 0.1, "post": 0.2, "output": "learnt"}},
+        "noise_y",
+    ),
+    "missing": (learnt, {"y": GAPS}, "noise_X2"),
+    "picked": (rows_picked, {}, "sigma"),
+    "two outputs": (learnt, {"y": Y}, "noise_X2"),
+    "unlike noise": (outputs_of_unlike_noise, {}, "sigma"),
+    "of all noise": (of_all_noise, {}, "sigma"),
+    "logistic": (logistic, {}, "eta"),
+}
+
+
+@pytest.fixture(autouse=True)
+def gaps_are_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImputationWarning)
+        yield
+
+
+def build(case):
+    function, options, _ = CASES[case]
+    return built(function, **options)
+
+
+def scale_of(model):
+    """The draw, and the Polya-Gamma variables that it is given."""
+    conditionals = find_conditionals(model, model.free_RVs)
+    [block] = [c for c in conditionals if c.draws == (model["X2"],)]
+    likelihood = marginal_likelihood(block)
+    held = {}
+    for before in likelihood.before:
+        held |= before.held
+    return residual_scales.find_residual_scale(likelihood, conditionals, shapes_of(model)), held
+
+
+def log_densities(model, scale, held, point):
+    """As the draw has them, and as they should be, at shifts of the logarithm."""
+    [rv], rng = scale.draws, np.random.default_rng(3)
+    shapes = shapes_of(model)
+    omegas = {omega: rng.gamma(2.0, size=shapes[c.child]) for omega, c in held.items()}
+    fixed = {omega: pt.as_tensor(value) for omega, value in omegas.items()}
+    [graph] = substitute([scale.log_density(pt.as_tensor(SHIFTS))], fixed | natural_values(model))
+    names = list(model.value_vars)
+    function = pytensor.function(names, graph, mode=FAST, on_unused_input="ignore")
+    without = {**point, "X2": np.full_like(point["X2"], np.nan)}
+    density = integrated_density(model, "X2", {c.child: omegas[o] for o, c in held.items()})
+    stored = model.rvs_to_values[rv].name
+    there = [{**point, stored: point[stored] + shift} for shift in SHIFTS]
+    expected = np.array([density(point) for point in there])
+    return function(*(without[v.name] for v in names)), expected
+
+
+def differ(model, scale, held):
+    found, expected = log_densities(model, scale, held, random_point(model, 2))
+    return not np.allclose(found - found[2], expected - expected[2], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_log_density_is_the_models(case):
+    """A lost Jacobian, rows that are missing but counted, eigenvalues in another order."""
+    model = build(case)
+    scale, held = scale_of(model)
+    assert scale.draws[0].name == CASES[case][2]
+    assert not differ(model, scale, held)
+
+
+def seen_twice():
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma")
+    pm.Normal("y", (layer() @ v)[[0, 3, 3, 4]], sigma, observed=Y[:4, 0])
+
+
+def repeated():
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma")
+    pm.Normal("y", (layer() @ v)[:, None], sigma, observed=Y)
+
+
+def two_responses():
+    v, sigma, a = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma"), layer()
+    pm.Normal("y", a @ v, sigma, observed=Y[:, 0])
+    pm.Normal("u", a @ v, sigma, observed=Y[:, 1])
+
+
+@pytest.mark.parametrize("function", [seen_twice, repeated, two_responses])
+def test_scale_of_responses_that_share_what_they_see_is_left(function):
+    """Their means are enough for the activations, and not for the scale."""
+    assert scale_of(built(function)) == (None, {})
+
+
+PLANTS = {
+    "missing rows counted": ("picked", "pt.gt(weight, 0)", "pt.ones_like(weight)"),
+    "no Jacobian": ("half-Normal", "prior + shifts +", "prior +"),
+    "noise of activations lost": ("learnt", "weight[0] * spread", "0 * spread"),
+    "further children lost": (
+        "of all noise",
+        "total += said_by(seen, seen.form.exponent * shifts)",
+        "pass",
+    ),
+    "residuals not rotated": ("two outputs", "pt.dot(root * residual, vectors)", "root * residual"),
+    "variance for precision": ("unlike noise", "pt.sqrt(expand(rows.weight", "(expand(rows.weight"),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant, monkeypatch):
+    case, right, wrong = PLANTS[plant]
+    source = inspect.getsource(residual_scales.ResidualScale)
+    assert source.count(right) == 1
+    namespace = dict(vars(residual_scales))
+    exec(source.replace(right, wrong), namespace)
+    monkeypatch.setattr(residual_scales, "ResidualScale", namespace["ResidualScale"])
+    model = build(case)
+    assert differ(model, *scale_of(model))
+
+
+def steps_on_a_line(widest, n=2000):
+    """Levels of steps from draws of a gamma law's logarithm, in that law."""
+    law = stats.gamma(3.0)
+    rng, start = pt.random.rng("rng"), pt.dscalar()
+    next_rng, shift = lattice.lattice_step(
+        rng, lambda u: 3 * (start + u) - pt.exp(start + u), widest
+    )
+    step = pytensor.function([rng, start], [next_rng, start + shift], mode=FAST)
+    generator = np.random.default_rng(4)
+    ends = []
+    for begin in np.log(law.rvs(n, random_state=np.random.default_rng(5))):
+        generator, end = step(generator, begin)
+        ends.append(end)
+    return law.cdf(np.exp(ends))
+
+
+@pytest.mark.parametrize("widest", [0.02, 1.0])
+def test_lattice_leaves_a_law_invariant(widest):
+    levels = steps_on_a_line(widest)
+    assert stats.kstest(levels, "uniform").pvalue > 1e-3
+
+
+def test_lattice_at_a_place_that_is_not_uniform_is_seen(monkeypatch):
+    monkeypatch.setattr(lattice, "POINTS", 4)
+    floor = pt.floor
+    monkeypatch.setattr(lattice.pt, "floor", lambda x: floor(x / 2))
+    levels = steps_on_a_line(0.3)
+    assert stats.kstest(levels, "uniform").pvalue < 1e-6
+
+
+def test_it_stands_between_moves_and_the_fresh_activations():
+    """And takes the place of the draw given the activations."""
+    model = build("learnt")
+    drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(model)]
+    place = drawn.index(("X2",))
+    assert drawn[place - 2 : place] == [("W2",), ("noise_X2",)]
+    assert drawn.count(("noise_X2",)) == 1
+    plain = sweep_of(model, collapse=False)
+    assert "step on a lattice" not in [draw.name for draw in plain]
+
+
+def test_it_is_explained():
+    rows = {row[0]: row[2] for row in nns.explain(build("learnt")).rows}
+    assert rows["noise_X2"] == (
+        "X2 integrated out, given which it moves by small steps; children: X2"
+    )

@@ -1,0 +1,131 @@
+"""Effects drawn without the activations beside them, against the model's own density.
+
+The oracle is the model's log density with the activations integrated out by completing squares.
+"""
+
+import inspect
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_nnsteps.laws.recognition import find_conditionals
+from pymc_nnsteps.moves import responses
+from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from tests.laws.graphs import gaussian_law, put, shapes_of, sweep_of
+from tests.moves.densities import built, integrated_density, random_point
+
+RNG = np.random.default_rng(23)
+N, UNITS = 7, 3
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=N)
+GROUPS, OTHERS = np.array([0, 1, 1, 0, 2, 2, 1]), np.array([0, 0, 1, 1, 0, 1, 0])
+SPREAD = np.exp(RNG.normal(size=N))
+
+
+def layer():
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    return pm.Normal("X2", pt.maximum(z, 0) + 0.3, [0.5, 0.9, 0.4])
+
+
+def groups():
+    """Effects with a slope and an intercept beside a layer that is subtracted."""
+    a, b = pm.Normal("a", 0.4, 0.8, shape=3), pm.Normal("b", 0.2, shape=3)
+    c, v = pm.Normal("c"), pm.Normal("v", shape=UNITS)
+    mean = a[GROUPS] + b[GROUPS] * X[:, 0] + c - 2 * (layer() @ v)
+    pm.Normal("y", mean, SPREAD, observed=Y)
+
+
+def gaps():
+    """Some of the rows are seen by one child, and some by another."""
+    a, d, v = pm.Normal("a", shape=3), pm.Normal("d", shape=2), pm.Normal("v", shape=(UNITS, 1))
+    mean = (layer() @ v)[:, 0] + a[GROUPS] + d[OTHERS]
+    pm.Normal("y", mean[[0, 4, 2]], 0.7, observed=Y[:3])
+    pm.Normal("u", mean[[1, 6, 3]], 1.7, observed=Y[:3])
+
+
+def logistic():
+    a, c, v = pm.Normal("a", shape=3), pm.Normal("c"), pm.Normal("v", shape=UNITS)
+    pm.Bernoulli("y", logit_p=layer() @ v + a[GROUPS] + c, observed=Y > 0)
+
+
+CASES = {groups: ("a", "b", "c"), gaps: ("a", "d"), logistic: ("a", "c")}
+
+
+class Case:
+    """A model at a random point, the draw, and the Polya-Gamma variables it is given."""
+
+    def __init__(self, function):
+        self.model = built(function)
+        conditionals = find_conditionals(self.model, self.model.free_RVs)
+        [block] = [c for c in conditionals if c.draws == (self.model["X2"],)]
+        likelihood = marginal_likelihood(block)
+        shapes = shapes_of(self.model)
+        self.effects = responses.find_effects(self.model, likelihood, conditionals, shapes)
+        held = {omega: c for before in likelihood.before for omega, c in before.held.items()}
+        self.omegas = {o: RNG.gamma(2.0, size=shapes[c.child]) for o, c in held.items()}
+        children = {c.child: self.omegas[omega] for omega, c in held.items()}
+        self.density = integrated_density(self.model, "X2", children)
+        self.point = random_point(self.model, 5)
+
+    def differences(self):
+        """Of log densities from that at the mean, of the draw's law and as they should be."""
+        without = {**self.point, "X2": np.full_like(self.point["X2"], np.nan)}
+        law = gaussian_law(self.model, self.effects, without, auxiliary=self.omegas)
+
+        def density(vector):
+            return self.density(put(self.point, self.model, self.effects.draws, vector))
+
+        start = density(law.mean)
+        others = law.mean + RNG.normal(size=(6, len(law.mean))) @ law.factor.T
+        return np.array([[law.log_density(v), density(v) - start] for v in others]).T
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_law_is_the_models_without_activations(function):
+    case = Case(function)
+    assert tuple(rv.name for rv in case.effects.draws) == CASES[function]
+    np.testing.assert_allclose(*case.differences(), rtol=1e-8)
+
+
+PLANTS = {
+    "noise of the activations lost": (
+        "pt.reciprocal(child.precision) + added",
+        "1 / child.precision",
+    ),
+    "factor not squared": ("spread * pt.sqr(factor)", "spread * abs(factor)"),
+    "activations at zero": ("typed_like(a, mean)", "typed_like(a, 0 * mean)"),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant, monkeypatch):
+    right, wrong = PLANTS[plant]
+    source = inspect.getsource(responses._without)
+    assert source.count(right) == 1
+    namespace = dict(vars(responses))
+    exec(source.replace(right, wrong), namespace)
+    monkeypatch.setattr(responses, "_without", namespace["_without"])
+    assert not np.allclose(*Case(groups).differences(), rtol=1e-3)
+
+
+def seen_twice():
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", (layer() @ v)[[0, 0, 1]] + a[[0, 1, 2]], 0.7, observed=Y[:3])
+
+
+def multiplied_with_activations():
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", (layer() @ v) * (1 + a[GROUPS]), 0.7, observed=Y)
+
+
+@pytest.mark.parametrize("function", [seen_twice, multiplied_with_activations])
+def test_others_are_drawn_given_the_activations(function):
+    assert Case(function).effects is None
+
+
+def test_order_of_a_sweep():
+    """Effects last of what is drawn without activations, and all of them before these."""
+    drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(built(groups))]
+    assert drawn[drawn.index(("X2",)) - 1] == ("a", "b", "c")
+    assert ("a", "b", "c", "v") in [tuple(sorted(names)) for names in drawn]
