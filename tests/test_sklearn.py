@@ -68,10 +68,7 @@ def test_noise_that_varies_with_the_inputs():
     X = rng.uniform(-2, 2, size=(300, 1))
     y = 10 * X[:, 0] + 3 * np.exp(X[:, 0]) * rng.normal(size=300)
     network = NetworkRegressor(
-        "intermediate_noise",
-        sigma="network",
-        options={"noise_network": {"hidden": (), "priors": {"io": 1}}},
-        **LINEAR | {"draws": 200, "tune": 200},
+        "intermediate_noise", sigma="network", **LINEAR | {"draws": 200, "tune": 200}
     ).fit(X, y)
     at = np.array([[-1.5], [0.0], [1.5]])
     _, std = network.predict(at, return_std=True)
