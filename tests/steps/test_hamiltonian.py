@@ -161,7 +161,7 @@ def test_information_at_the_place_is_seen(monkeypatch):
     model = varying_noise()
     step = varying_noise_within_gibbs(model)
     monkeypatch.setattr(nns.HMC, "_typical", lambda self, point: self._metric.references(point))
-    scores = joint_z_scores(step, model, "targets", transitions=6_000)
+    scores = joint_z_scores(step, model, "targets", transitions=20_000)
     assert max(map(abs, scores.values())) > Z_LIMIT + 1
 
 
