@@ -65,6 +65,9 @@ SHARE_OF_PRIOR = 0.2
 LARGEST_ERROR = 0.3
 """Upper limit of the standard errors that are told: of a hundred draws, ten count."""
 
+ALIKE = 1e-9
+"""Standard error below which weights are the same: it is then that of what no draw has met."""
+
 
 @dataclass(frozen=True)
 class Integral:
@@ -191,11 +194,15 @@ class Integrator:
             self._log_weights(rows[start : start + at_once], n_draws, weights)
             for start in range(0, len(rows), at_once)
         ]
-        log_weights = np.concatenate(parts)
+        log_weights, most = (np.concatenate(each) for each in zip(*parts, strict=True))
         log = logsumexp(log_weights, axis=1) - np.log(n_draws)
-        with np.errstate(invalid="ignore"):
+        if n_draws == 1:
+            return Integral(log, np.zeros(len(log)))
+        with np.errstate(invalid="ignore", over="ignore"):
             relative = np.exp(log_weights - log[:, None])
-        error = relative.std(axis=1, ddof=1) / n_draws**0.5 if n_draws > 1 else np.zeros(len(log))
+            unseen = np.exp(most - log) / n_draws
+        error = relative.std(axis=1, ddof=1) / n_draws**0.5
+        error = np.where(error < ALIKE, unseen, error)
         return Integral(log, np.where(error > LARGEST_ERROR, np.inf, error))
 
     def _log_of_sums(
@@ -213,8 +220,15 @@ class Integrator:
 
     def _log_weights(
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
-    ) -> Numbers:
-        """Logs of the weights of ``n`` draws for each of some rows, shape (rows, n)."""
+    ) -> tuple[Numbers, Numbers]:
+        """Logs of the weights of ``n`` draws for each row, and of the largest that there can be.
+
+        Returns
+        -------
+        log_weights : ndarray, shape (rows, n)
+        most : ndarray, shape (rows,)
+            Minus infinity where nothing is observed.
+        """
         data, y, missing = taken(self._data, rows), self._y[rows], self._missing[rows]
         many_y = np.repeat(y, n, axis=0)
         levels = [self._rng.random((len(many_y), *e.type.shape[1:])) for e in self._network.uniform]
@@ -222,20 +236,30 @@ class Integrator:
             noise = [self._normal(e, len(many_y)) for e in self._rest]
             log = self._log_density(repeated(data, n), many_y, noise, levels, weights)
             log = np.where(np.repeat(missing, n, axis=0), 0.0, log)
+            is_density = isinstance(self._network.law, Other) and "float" in self._network.y.dtype
+            most = np.where(missing, -np.inf, np.inf if is_density else 0.0)
             if self._apart:
-                return log.reshape(len(y), n, -1).transpose(0, 2, 1).reshape(-1, n)
-            return log.sum(axis=1).reshape(len(y), n)
+                log = log.reshape(len(y), n, -1).transpose(0, 2, 1).reshape(-1, n)
+                return log, most.ravel()
+            return log.sum(axis=1).reshape(len(y), n), most.max(axis=1)
         if self._network.uniform:
             data, missing = repeated(data, n), np.repeat(missing, n, axis=0)
         none = [np.zeros((len(missing), *e.type.shape[1:])) for e in self._rest]
         local = self._local(data, missing, none, levels, weights)
+        most = self._log_most(local).reshape(len(y), -1).max(axis=1)
         if not self._network.uniform:
             data, missing = repeated(data, n), np.repeat(missing, n, axis=0)
             local = local.repeated(n)
         log_likelihood = self._log_normal(many_y, local.mean, local.covariance)
         if self._rest:
             log_likelihood = self._importance(data, many_y, missing, n, local, levels, weights)
-        return log_likelihood.reshape(len(y), n)
+        return log_likelihood.reshape(len(y), n), most
+
+    def _log_most(self, local: _Local) -> Numbers:
+        """Log density of what is observed where it is largest."""
+        if isinstance(self._network.law, Threshold):
+            return np.zeros(len(local.mean))
+        return self._log_normal(local.mean, local.mean, local.covariance)
 
     def _importance(
         self,

@@ -3,6 +3,7 @@
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy.special import expit, log_ndtr, logsumexp
@@ -121,6 +122,27 @@ def test_targets_that_few_draws_reach(monkeypatch):
     off = np.abs(first(found) - exact)
     assert off.min() > 4
     assert np.all(off < 4 * error)
+
+
+def test_signs_that_no_draw_has_met():
+    """Draws that all count alike tell no error, not that it is zero."""
+    v, level, s = np.array([1.5, 1.0]), np.array([4.5, -4.0]), 0.2
+    signs = np.array([[1, -1], [-1, -1], [1, 1], [-1, 1]])
+    y = signs @ v
+    with pm.Model() as model:
+        inputs = pm.Data("inputs", np.tile(level, (4, 1)))
+        W = pm.Normal("W", shape=2)
+        Z = pm.Normal("Z", inputs * W, 1, shape=(4, 2))
+        pm.Normal("y", pt.sign(Z) @ v, s, observed=y)
+    draws = az.from_dict({"posterior": {"W": np.ones((1, 1, 2))}})["posterior"].to_dataset()
+    exact = logsumexp(
+        log_ndtr(signs * level).sum(1) + norm.logpdf(y[:, None], signs @ v, s), axis=1
+    )
+    found = nns.log_likelihood(draws, model=model, noise_draws=100, random_seed=0)
+    error = first(found, "log_likelihood_error")
+    assert np.all(np.abs(first(found) - exact) < error + 1e-9)
+    assert 0 < error[0] < 0.05
+    assert np.all(np.isinf(error[1:]))
 
 
 def test_classes_are_estimated_within_their_errors():
