@@ -203,7 +203,7 @@ class Integrator:
             unseen = np.exp(most - log) / n_draws
         error = relative.std(axis=1, ddof=1) / n_draws**0.5
         error = np.where(error < ALIKE, unseen, error)
-        return Integral(log, np.where(error > LARGEST_ERROR, np.inf, error))
+        return Integral(log, np.where(error <= LARGEST_ERROR, error, np.inf))
 
     def _log_of_sums(
         self, units: Units, rows: NDArray[np.intp], weights: Sequence[np.ndarray]
