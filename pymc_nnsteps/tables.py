@@ -133,7 +133,7 @@ def in_type(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
         return values.astype(config.floatX)
 
 
-def require_same_rows(X: object, y: object) -> None:
+def require_same_rows(X: object, y: object, *, names: tuple[str, str] = ("X", "y")) -> None:
     """Check that rows of inputs and targets with labels are in the same order.
 
     Rows without labels, and those whose labels are but the numbers 0, 1, ... while the labels of
@@ -142,6 +142,8 @@ def require_same_rows(X: object, y: object) -> None:
     Parameters
     ----------
     X, y : array_like or table
+    names : (str, str)
+        What the caller calls them, for messages.
 
     Raises
     ------
@@ -155,10 +157,13 @@ def require_same_rows(X: object, y: object) -> None:
     numeric = sum(pd.api.types.is_numeric_dtype(labels) for labels in (inputs, targets))
     numbered = _are_positions(inputs) or _are_positions(targets)
     if same or numeric != 1 or not numbered:
-        how = "the row labels of X in another order" if same else "other row labels than X"
+        one, other = names
+        how = f"the row labels of {one} in another order"
+        if not same:
+            how = f"other row labels than {one}"
         raise ValueError(
-            f"y has {how}; put its rows in the order of X by their labels, such as "
-            "y.loc[X.index], or pass X and y as arrays."
+            f"{other} has {how}; put its rows in the order of {one} by their labels, such as with "
+            ".loc, or pass both as arrays."
         )
 
 

@@ -8,7 +8,9 @@ import pymc as pm
 from numpy.typing import NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
-__all__ = ["Column", "evenly_spread", "find_column"]
+from pymc_nnsteps.tables import Table, numbers
+
+__all__ = ["Column", "evenly_spread", "find_column", "read_rows"]
 
 TAKEN = {"chain", "draw", "obs", "output"}
 """Dimension names that predictions already use."""
@@ -27,6 +29,35 @@ class Column:
 
     position: int
     name: str
+
+
+def read_rows(
+    argument: str, model: pm.Model, container: TensorSharedVariable, given: object
+) -> tuple[Table, NDArray[Any]]:
+    """Read rows for a data container, with named columns in the order of its labels.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls ``given``, for messages.
+    model : pm.Model
+    container : TensorSharedVariable
+    given : array_like or table
+
+    Returns
+    -------
+    table : Table
+    values : ndarray
+
+    Raises
+    ------
+    ValueError
+        If these are no numbers, or have other columns.
+    """
+    dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
+    table = numbers(argument, given, dims)
+    labels = model.coords.get(dims[1]) if len(dims) == 2 else None
+    return table, table.arranged(argument, labels)
 
 
 def find_column(

@@ -15,9 +15,11 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.blocks import evaluate
+from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.entries import require_entries
 from pymc_nnsteps.prediction.forward import ForwardPass, Lengths, forward_pass
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
@@ -30,7 +32,7 @@ from pymc_nnsteps.prediction.posterior import (
     unstacked,
 )
 from pymc_nnsteps.prediction.row_data import given_rows, rows_of
-from pymc_nnsteps.tables import Table, in_type, numbers
+from pymc_nnsteps.tables import Table, in_type, require_same_rows
 
 Kind = Literal["function", "probability", "response"]
 
@@ -314,10 +316,11 @@ def _read(
                 f"{', '.join(map(repr, given)) or 'nothing'}."
             )
         given = others.pop(container)
-    dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
-    table = numbers(argument, given, dims)
-    labels = model.coords.get(dims[1]) if len(dims) == 2 else None
-    X = in_type(table.arranged(argument, labels), container.dtype)
+        for data, values in others.items():
+            names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
+            require_same_rows(given, values, names=names)
+    table, values = read_rows(argument, model, container, given)
+    X = in_type(values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         raise ValueError(

@@ -203,7 +203,10 @@ def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
         raise ValueError(f"{name} must have shape (n_obs, {lengths}); got {read.shape}.")
     require_finite(name, read)
     if read.dtype != old.dtype:
-        raise ValueError(f"{name} must be of whole numbers, like the model's; got {read.dtype}.")
+        raise ValueError(
+            f"{name} must be of whole numbers in the range of {old.dtype}, like the model's; got "
+            f"{read.dtype}."
+        )
     return read
 
 

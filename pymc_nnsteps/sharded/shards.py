@@ -28,11 +28,13 @@ from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
+from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.sharded.rounds import Rounds
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow
+from pymc_nnsteps.tables import require_same_rows
 
 Data = Mapping[str, NDArray[Any]]
 Load = Data | Callable[[], Data]
@@ -414,9 +416,11 @@ def _exchange(model: pm.Model, data: Data) -> None:
         raise ValueError(
             f"the arrays of a shard must have the same number of rows, one at least; got {lengths}."
         )
+    first, *_ = data
     for name, values in data.items():
-        container = model[name]
-        given = np.asarray(values)
+        container: Any = model[name]
+        require_same_rows(data[first], values, names=(f"{first} of a shard", f"{name} of a shard"))
+        _, given = read_rows(f"{name} of a shard", model, container, values)
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape

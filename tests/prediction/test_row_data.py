@@ -2,6 +2,7 @@
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -123,6 +124,10 @@ def test_statistics_of_the_data_stay():
         "a fraction": (
             {"inputs": X, "group": GROUP + 0.5},
             r"X_new\['group'\] must be of whole numbers",
+        ),
+        "other labels": (
+            {"inputs": pd.DataFrame(X), "group": pd.Series(GROUP, index=range(1, N_OBS + 1))},
+            r"X_new\['group'\] has other row labels than X_new\['inputs'\]",
         ),
     }.values(),
 )

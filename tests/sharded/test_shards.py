@@ -3,6 +3,7 @@
 from operator import ne
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from distributed import Client, LocalCluster
@@ -345,9 +346,24 @@ def test_bad_input_is_named():
         ({"inputs": X[:3], "targets": y}, "must have the same number of rows"),
         ({"inputs": X[:, :2], "targets": y}, r"inputs of a shard must have shape \(rows, 3\)"),
         (lambda: {"inputs": X, "targets": y * np.nan}, "targets of a shard has NaN"),
+        ({"inputs": X, "targets": y.astype(str)}, "targets of a shard must be numeric; got dtype"),
+        (
+            {"inputs": pd.DataFrame(X), "targets": pd.Series(y, index=range(1, len(y) + 1))},
+            "targets of a shard has other row labels than inputs of a shard",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             sample_sharded(model, [shard], progressbar=False)
+
+
+def test_columns_of_a_shard_are_known_by_their_names():
+    """Taken by their positions, the weights of one input would be those of another."""
+    named = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = nns.intermediate_noise_mlp(named[:9], Y[:9], hidden=(), noise=0.2)
+    shuffled = {"inputs": named[["c", "a", "b"]], "targets": pd.Series(Y)}
+    _, pool = pool_of(model, [shuffled])
+    [member] = pool.members
+    np.testing.assert_array_equal(member.shard._model["inputs"].get_value(), X)
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
