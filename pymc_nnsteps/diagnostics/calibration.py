@@ -20,6 +20,18 @@ from pymc_nnsteps.prediction.new_inputs import input_container, predict
 
 Kind = Literal["pit", "coverage"]
 
+LABELS = {
+    "pit": {
+        "xlabel": {"text": "place of the target"},
+        "ylabel": {"text": "share of targets below, less expected"},
+    },
+    "coverage": {
+        "xlabel": {"text": "interval, %"},
+        "ylabel": {"text": "share of targets inside, less expected"},
+    },
+}
+"""What the axes show."""
+
 
 def plot_calibration(
     idata: Any,
@@ -111,8 +123,7 @@ def plot_calibration(
     # Uniform among draws of the same law, and never 0 or 1, which a test of uniformity refuses.
     places = (below + rng.random(below.shape)) / (len(values) + 1)
     tree = xr.DataTree.from_dict({"places": xr.Dataset({str(observed.name): ("target", places)})})
-    visuals = {"xlabel": {"text": "interval, %" if kind == "coverage" else "place of the target"}}
-    options["visuals"] = visuals | options.get("visuals", {})
+    options["visuals"] = LABELS[kind] | options.get("visuals", {})
     draw_large(options, backend, 1)
     return arviz_plots.plot_ecdf_pit(
         tree, group="places", sample_dims=["target"], coverage=kind == "coverage", **options

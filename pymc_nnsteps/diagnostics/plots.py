@@ -27,6 +27,13 @@ SHOWN = 4
 GRID = 101
 """Points of a line over one input."""
 
+PACKAGES = {
+    "matplotlib": ("matplotlib",),
+    "bokeh": ("bokeh",),
+    "plotly": ("plotly", "webcolors"),
+}
+"""Backends of ``arviz_plots``, with the packages that each needs."""
+
 Kind = Literal["response", "function"]
 
 
@@ -259,18 +266,22 @@ def plot_predictions(
 
 
 def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
-    """Set the backend, and for Matplotlib a size and a layout with room for labels and legends."""
-    options["backend"] = backend
-    if backend == "matplotlib":
-        if find_spec("matplotlib") is None:
+    """Set the backend and a size, and for Matplotlib a layout with room for labels and legends."""
+    require_choice("backend", backend, (*PACKAGES, "none"))
+    for package in PACKAGES.get(backend, ()):
+        if find_spec(package) is None:
             raise ImportError(
-                "matplotlib is not installed; install it with pip install matplotlib, or name "
+                f'{package} is not installed; run pip install "arviz-plots[{backend}]", or name '
                 "another backend."
             )
-        figure = {"figsize": (4 * n_panels + 1, 4), "figsize_units": "inches"}
-        options["figure_kwargs"] = (
-            figure | {"layout": "constrained"} | options.get("figure_kwargs", {})
-        )
+    options["backend"] = backend
+    if backend == "none":
+        return
+    width, height = 4 * n_panels + 1, 4
+    figure: dict[str, Any] = {"figsize": (100 * width, 100 * height), "figsize_units": "dots"}
+    if backend == "matplotlib":
+        figure = {"figsize": (width, height), "figsize_units": "inches", "layout": "constrained"}
+    options["figure_kwargs"] = figure | options.get("figure_kwargs", {})
 
 
 def _medians(X: NDArray[Any]) -> NDArray[Any]:

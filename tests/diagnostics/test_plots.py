@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.diagnostics import plots
 from pymc_nnsteps.diagnostics.plots import draw_large
 from tests.diagnostics.networks import NETWORKS, X_NEW, X, Y, by_hand, prior
 
@@ -52,9 +53,19 @@ def test_rhat_over_time(backend):
 
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match="matplotlib is not installed; install it with pip"):
+    with pytest.raises(ImportError, match="matplotlib is not installed; run pip install"):
         draw_large({}, "matplotlib", 1)
     draw_large({}, "none", 1)
+
+
+def test_sizes_of_other_backends(monkeypatch):
+    """A picture by Plotly or Bokeh of 400 x 200 dots, and a backend that does not exist."""
+    monkeypatch.setattr(plots, "find_spec", lambda package: package)
+    options = {}
+    draw_large(options, "plotly", 2)
+    assert options["figure_kwargs"] == {"figsize": (900, 400), "figsize_units": "dots"}
+    with pytest.raises(ValueError, match='backend must be one of "matplotlib", "bokeh"'):
+        draw_large({}, "plotley", 1)
 
 
 def exact(n_draws=400):
