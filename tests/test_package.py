@@ -1,5 +1,6 @@
 """The package as a whole: its names, and what importing it does."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -181,6 +182,33 @@ def test_the_rooms_use_each_other_one_way():
 
 
 ROOT = Path(__file__).parents[1]
+
+LONGEST_FILE, LONGEST_FUNCTION = 500, 60
+"""Lines of a module, and of a function beside its docstring."""
+
+
+def lines_of(function):
+    """Lines of a function beside its docstring."""
+    first = function.body[0]
+    docstring = first if ast.get_docstring(function) is not None else None
+    of_docstring = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
+    return function.end_lineno - function.lineno + 1 - of_docstring
+
+
+def test_no_file_and_no_function_is_too_long():
+    """A module that has become two, and a function that has."""
+    too_long = []
+    for file in Path(nns.__file__).parent.rglob("*.py"):
+        text = file.read_text()
+        if len(text.splitlines()) > LONGEST_FILE:
+            too_long.append(str(file.relative_to(ROOT)))
+        functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
+        too_long += [
+            f"{file.relative_to(ROOT)}: {function.name}"
+            for function in functions
+            if lines_of(function) > LONGEST_FUNCTION
+        ]
+    assert too_long == []
 
 
 def test_no_test_module_imports_another():

@@ -213,7 +213,8 @@ template <class T, int N> Array<T, N> at(Array<T, N> &&x, const Array<Int, 1> &o
     return at((const Array<T, N> &)x, order);
 }
 
-template <int K, class... T> auto item(const std::tuple<T...> &x) { return std::get<K>(x); }
+template <int K, class... T> const auto &item(const std::tuple<T...> &x) { return std::get<K>(x); }
+template <int K, class... T> auto item(std::tuple<T...> &&x) { return std::get<K>(x); }
 template <int K, int N> Int item(const Shape<N> &x) { return x.n[K]; }
 template <int K, class T, int N> decltype(auto) item(const Array<T, N> &x) { return at(x, K); }
 template <int K, class T, int N> decltype(auto) item(Array<T, N> &&x) { return at(std::move(x), K); }

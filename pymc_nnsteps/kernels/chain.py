@@ -1,8 +1,10 @@
 """All layers of activations at once (:mod:`pymc_nnsteps.moves.chain`)."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
     TOO_PRECISE,
     Array,
@@ -17,19 +19,107 @@ from pymc_nnsteps.kernels.linear_algebra import (
 )
 
 
+class Sizes[Of](NamedTuple):
+    """Units of each layer and rows of its design, shape (L,); arrays are larger than these."""
+
+    widths: Of
+    counts: Of
+
+
+class Layers[Of](NamedTuple):
+    """Each layer given the one below it.
+
+    Parameters
+    ----------
+    prior, offset : array, shape (L, n_obs, d)
+        The diagonal of ``Lambda``, and ``o``.
+    transition : array, shape (L, d, d)
+        ``T``; that of the first layer is not looked at.
+    gain : array, shape (L, n_obs, d)
+        ``g``.
+    """
+
+    prior: Of
+    offset: Of
+    transition: Of
+    gain: Of
+
+
+class Seen[Of](NamedTuple):
+    """What else is said of each layer.
+
+    Parameters
+    ----------
+    design : array, shape (L, m, d)
+        ``C``.
+    weight : array, shape (L, n_obs, m)
+        ``w``.
+    linear : array, shape (L, n_obs, d)
+        ``s``.
+    """
+
+    design: Of
+    weight: Of
+    linear: Of
+
+
+class Scratch(NamedTuple):
+    """Room for vectors of the widest layer."""
+
+    vector: Array
+    direct: Array
+    size: Array
+    root: Array
+
+
+@inline
+def add_layer_above(
+    layers: Layers, above: int, sample: int, factor: Array, told: Array, linear: Array,
+    gram: Array, scratch: Scratch,
+) -> Array:  # fmt: skip
+    """Add what the layer above says, given its factor of ``P`` and ``h``: ``told``.
+
+    Returns ``R^T P^{-1} R``, which is subtracted.
+    """
+    width, d = len(factor), len(gram)
+    prior, offset = layers.prior[above, sample], layers.offset[above, sample]
+    gain = layers.gain[above, sample]
+    known, direct = scratch.vector[:width], scratch.direct[:width]
+    for i in range(width):
+        known[i] = told[i] + prior[i] * offset[i]
+    solve_transposed(factor, known)
+    solve(factor, known)
+    step = layers.transition[above, :width, :d]
+    whitened = np.empty((width, d), gram.dtype)
+    for i in range(width):
+        slope = prior[i] * gain[i]
+        shift = slope * (known[i] - offset[i])
+        direct[i] = slope * gain[i]
+        for j in range(d):
+            linear[j] += shift * step[i, j]
+            whitened[i, j] = slope * step[i, j]
+    solve_rows_transposed(factor, whitened)
+    gram += weighted_gram(step, direct)
+    lost = np.dot(whitened.T, whitened)
+    gram -= lost
+    return lost
+
+
+@inline
+def add_mean(layers: Layers, layer: int, sample: int, below: Array, linear: Array) -> None:
+    """Add ``Lambda (o + diag(g) T a)`` with the layer below, which the first has not."""
+    for j in range(len(linear)):
+        mean = float(layers.offset[layer, sample, j])
+        if layer > 0:
+            carried = 0.0
+            for k in range(len(below)):
+                carried += layers.transition[layer, j, k] * below[k]
+            mean += layers.gain[layer, sample, j] * carried
+        linear[j] += layers.prior[layer, sample, j] * mean
+
+
 @jit
-def draw_chain(
-    widths: Array,
-    counts: Array,
-    prior: Array,
-    offset: Array,
-    design: Array,
-    weight: Array,
-    linear: Array,
-    transition: Array,
-    gain: Array,
-    noise: Array,
-) -> Array:
+def draw_chain(sizes: Sizes, layers: Layers, seen: Seen, noise: Array) -> Array:
     r"""Draw the layers of a chain jointly, sample by sample: backward filter, forward draw.
 
     At each sample, :math:`a_l \sim N(o_l + \text{diag}(g_l) T_l a_{l-1}, \Lambda_l^{-1})`, and of
@@ -47,77 +137,48 @@ def draw_chain(
 
     Parameters
     ----------
-    widths, counts : array of int, shape (L,)
-        Units of each layer and rows of its design. Beyond them the arrays are not looked at.
-    prior, offset, linear, noise : array, shape (L, n_obs, d)
-        The diagonal of ``Lambda``, ``o``, ``s`` and standard normals.
-    design : array, shape (L, m, d)
-    weight : array, shape (L, n_obs, m)
-    transition : array, shape (L, d, d)
-        Those of the first layer are not looked at.
-    gain : array, shape (L, n_obs, d)
-        ``g``.
+    sizes : Sizes
+    layers : Layers
+    seen : Seen
+    noise : array, shape (L, n_obs, d)
+        Standard normals.
     """
-    n_layers, n_obs, width = prior.shape
+    n_layers, n_obs, width = noise.shape
     out = np.zeros_like(noise)
-    factors = np.zeros((n_layers, width, width), prior.dtype)
-    vector, direct = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
-    size, root = np.zeros(width, prior.dtype), np.zeros(width, prior.dtype)
+    factors = np.zeros((n_layers, width, width), noise.dtype)
+    room = np.zeros((4, width), noise.dtype)
+    scratch = Scratch(room[0], room[1], room[2], room[3])
     for n in range(n_obs):
+        # Backwards: h, which the draw then takes the place of, and the factor of P.
         finite = True
         for layer in range(n_layers - 1, -1, -1):
-            d, m = widths[layer], counts[layer]
-            gram = weighted_gram(design[layer, :m, :d], weight[layer, n, :m])
-            linear_part = out[layer, n, :d]
-            copy(linear[layer, n, :d], linear_part)
-            lost = np.zeros((d, d), prior.dtype)
+            d, m = sizes.widths[layer], sizes.counts[layer]
+            gram = weighted_gram(seen.design[layer, :m, :d], seen.weight[layer, n, :m])
+            linear = out[layer, n, :d]
+            copy(seen.linear[layer, n, :d], linear)
+            lost = np.zeros((d, d), noise.dtype)
             if layer + 1 < n_layers:
-                above = widths[layer + 1]
-                known = vector[:above]
-                for i in range(above):
-                    known[i] = (
-                        out[layer + 1, n, i] + prior[layer + 1, n, i] * offset[layer + 1, n, i]
-                    )
-                upper = factors[layer + 1, :above, :above]
-                solve_transposed(upper, known)
-                solve(upper, known)
-                step = transition[layer + 1, :above, :d]
-                whitened = np.empty((above, d), prior.dtype)
-                for i in range(above):
-                    slope = prior[layer + 1, n, i] * gain[layer + 1, n, i]
-                    shift = slope * (known[i] - offset[layer + 1, n, i])
-                    direct[i] = slope * gain[layer + 1, n, i]
-                    for j in range(d):
-                        linear_part[j] += shift * step[i, j]
-                        whitened[i, j] = slope * step[i, j]
-                solve_rows_transposed(upper, whitened)
-                gram += weighted_gram(step, direct[:above])
-                lost = np.dot(whitened.T, whitened)
-                gram -= lost
+                w = sizes.widths[layer + 1]
+                told, factor = out[layer + 1, n, :w], factors[layer + 1, :w, :w]
+                lost = add_layer_above(layers, layer + 1, n, factor, told, linear, gram, scratch)
+            size, root = scratch.size[:d], scratch.root[:d]
             for j in range(d):
-                gram[j, j] += prior[layer, n, j]
+                gram[j, j] += layers.prior[layer, n, j]
                 size[j] = gram[j, j] + lost[j, j]
             finite = finite and factorise(gram)
             for j in range(d):
                 root[j] = gram[j, j]
-            if is_rounding(size[:d], root[:d]):
+            if is_rounding(size, root):
                 raise np.linalg.LinAlgError(TOO_PRECISE)
             put(gram, factors[layer], 0, 0)
+        # Forwards: each layer given the one below.
         for layer in range(n_layers):
-            d = widths[layer]
-            row = out[layer, n, :d]
-            for j in range(d):
-                mean = float(offset[layer, n, j])
-                if layer > 0:
-                    carried = 0.0
-                    for k in range(widths[layer - 1]):
-                        carried += transition[layer, j, k] * out[layer - 1, n, k]
-                    mean += gain[layer, n, j] * carried
-                row[j] += prior[layer, n, j] * mean
-            upper = factors[layer, :d, :d]
-            solve_transposed(upper, row)
+            d, below = sizes.widths[layer], max(layer - 1, 0)
+            row, factor = out[layer, n, :d], factors[layer, :d, :d]
+            add_mean(layers, layer, n, out[below, n, : sizes.widths[below]], row)
+            solve_transposed(factor, row)
             row += noise[layer, n, :d]
-            solve(upper, row)
+            solve(factor, row)
             if not finite:
                 row[:] = np.nan
     return out

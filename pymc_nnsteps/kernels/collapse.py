@@ -12,6 +12,7 @@ notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`)
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,14 +28,42 @@ from pymc_nnsteps.kernels.linear_algebra import (
 )
 
 
+class Above[Of](NamedTuple):
+    """What is seen of a layer's activations, whose noise is integrated out.
+
+    Parameters
+    ----------
+    design : array, shape (m, d)
+        ``C``.
+    weight : array, shape (n_obs, m) or (1, m)
+        ``w``.
+    response : array, shape (n_obs, m)
+        ``y``.
+    variance : array, shape (d,)
+        The diagonal of ``Sigma``.
+    """
+
+    design: Of
+    weight: Of
+    response: Of
+    variance: Of
+
+
+class Information(NamedTuple):
+    """What a layer's weights are told: see :func:`collapsed_information`."""
+
+    information: Array
+    score: Array
+
+
 @jit
-def whiten(
-    design: Array, weight: Array, variance: Array, first: int, factor: Array, whitened: Array
-) -> None:
+def whiten(above: Above, sample: int, first: int, factor: Array, whitened: Array) -> None:
     """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and columns of ``B = U^{-T} C``.
 
     Those of ``B`` from the first on that is asked for, as many as there is room for.
     """
+    design, variance = above.design, above.variance
+    weight = above.weight[sample]
     m, d = design.shape
     for i in range(m):
         for k in range(i, m):
@@ -55,10 +84,7 @@ def draw_collapsed_gates(
     logit: Array,
     slope: Array,
     gates: Array,
-    design: Array,
-    weight: Array,
-    response: Array,
-    variance: Array,
+    above: Above,
     uniform: Array,
 ) -> Array:
     """Draw gates in turn, with the activations behind them integrated out.
@@ -71,25 +97,24 @@ def draw_collapsed_gates(
     logit : array, shape (n_obs, d)
         Prior log odds of a gate.
     slope, gates : array, shape (n_obs, d)
-    design : array, shape (m, d)
-    weight : array, shape (n_obs, m) or (1, m)
-    response : array, shape (n_obs, m)
-    variance : array, shape (d,)
+    above : Above
     uniform : array, shape (n_obs, d)
     """
-    m, d = design.shape
+    m, d = above.design.shape
     out = gates.copy()
-    factor, whitened = np.empty((m, m), design.dtype), np.empty_like(design)
-    residual = np.empty(m, design.dtype)
+    factor, whitened = np.empty((m, m), gates.dtype), np.empty((m, d), gates.dtype)
+    residual = np.empty(m, gates.dtype)
     for n in range(len(out)):
-        if n == 0 or len(weight) > 1:
-            whiten(design, weight[n], variance, 0, factor, whitened)
-        copy(response[n], residual)
+        # What is not explained yet, whitened.
+        if n == 0 or len(above.weight) > 1:
+            whiten(above, n, 0, factor, whitened)
+        copy(above.response[n], residual)
         solve_transposed(factor, residual)
         for j in range(d):
             mean = out[n, j] * slope[n, j]
             for i in range(m):
                 residual[i] -= whitened[i, j] * mean
+        # Each gate given the others.
         for j in range(d):
             gate, z = out[n, j], slope[n, j]
             explained, square = 0.0, 0.0
@@ -106,70 +131,9 @@ def draw_collapsed_gates(
 
 
 @jit
-def collapsed_information(
-    inputs: Array,
-    factor: Array,
-    own: Array,
-    design: Array,
-    weight: Array,
-    response: Array,
-    variance: Array,
-) -> tuple[Array, Array]:
-    """What a layer's weights are told with its activations integrated out.
-
-    The activations of unit ``a`` have means ``factor_a * (inputs . w_a)``.
-
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, k)
-    factor, own : array, shape (n_obs, d)
-        Factors of the means, and weights of what else is seen of ``inputs . w_a``.
-    design, weight, response, variance
-        As of :func:`draw_collapsed_gates`.
-
-    Returns
-    -------
-    information : array, shape (d k, d k)
-        Of the rows ``w_1, ..., w_d``, one after another.
-    score : array, shape (n_obs, d)
-        ``factor * B^T e``, which times the inputs is the linear part.
-    """
-    n_obs, k = inputs.shape
-    m, d = design.shape
-    chunk = min(CHUNK, n_obs)
-    root, whitened = np.empty((m, m), design.dtype), np.empty_like(design)
-    score = np.empty_like(factor)
-    seen = np.empty(m, design.dtype)
-    units = np.empty((chunk, d * (d + 1) // 2), design.dtype)
-    squares = np.empty((chunk, k * (k + 1) // 2), design.dtype)
-    total = np.zeros((units.shape[1], squares.shape[1]), design.dtype)
-    gram = np.zeros((d, d), design.dtype)
-    for start in range(0, n_obs, chunk):
-        rows = min(chunk, n_obs - start)
-        for row in range(rows):
-            n = start + row
-            if n == 0 or len(weight) > 1:
-                whiten(design, weight[n], variance, 0, root, whitened)
-                put(np.dot(whitened.T, whitened), gram, 0, 0)
-            copy(response[n], seen)
-            solve_transposed(root, seen)
-            column = 0
-            for a in range(d):
-                explained = 0.0
-                for i in range(m):
-                    explained += whitened[i, a] * seen[i]
-                score[n, a] = factor[n, a] * explained
-                for b in range(a, d):
-                    units[row, column + b - a] = factor[n, a] * factor[n, b] * gram[a, b]
-                units[row, column] += own[n, a]
-                column += d - a
-            column = 0
-            for a in range(k):
-                for b in range(a, k):
-                    squares[row, column + b - a] = inputs[n, a] * inputs[n, b]
-                column += k - a
-        total += np.dot(units[:rows].T, squares[:rows])
-    information = np.empty((d * k, d * k), design.dtype)
+def spread_pairs(total: Array, d: int, k: int) -> Array:
+    """A symmetric matrix of ``(d k, d k)``, of one row for each pair of d, one column for k."""
+    information = np.empty((d * k, d * k), total.dtype)
     pair = 0
     for a in range(d):
         for b in range(a, d):
@@ -183,4 +147,69 @@ def collapsed_information(
                     information[b * k + j, a * k + i] = value
                     column += 1
             pair += 1
-    return information, score
+    return information
+
+
+@jit
+def collapsed_information(
+    inputs: Array,
+    factor: Array,
+    own: Array,
+    above: Above,
+) -> Information:
+    """What a layer's weights are told with its activations integrated out.
+
+    The activations of unit ``a`` have means ``factor_a * (inputs . w_a)``.
+
+    Parameters
+    ----------
+    inputs : array, shape (n_obs, k)
+    factor, own : array, shape (n_obs, d)
+        Factors of the means, and weights of what else is seen of ``inputs . w_a``.
+    above : Above
+
+    Returns
+    -------
+    information : array, shape (d k, d k)
+        Of the rows ``w_1, ..., w_d``, one after another.
+    score : array, shape (n_obs, d)
+        ``factor * B^T e``, which times the inputs is the linear part.
+    """
+    n_obs, k = inputs.shape
+    m, d = above.design.shape
+    chunk = min(CHUNK, n_obs)
+    root, whitened = np.empty((m, m), inputs.dtype), np.empty((m, d), inputs.dtype)
+    score = np.empty_like(factor)
+    seen = np.empty(m, inputs.dtype)
+    units = np.empty((chunk, d * (d + 1) // 2), inputs.dtype)
+    squares = np.empty((chunk, k * (k + 1) // 2), inputs.dtype)
+    total = np.zeros((units.shape[1], squares.shape[1]), inputs.dtype)
+    gram = np.zeros((d, d), inputs.dtype)
+    for start in range(0, n_obs, chunk):
+        rows = min(chunk, n_obs - start)
+        for row in range(rows):
+            n = start + row
+            # What is seen from above of each pair of units, and the score.
+            if n == 0 or len(above.weight) > 1:
+                whiten(above, n, 0, root, whitened)
+                put(np.dot(whitened.T, whitened), gram, 0, 0)
+            copy(above.response[n], seen)
+            solve_transposed(root, seen)
+            column = 0
+            for a in range(d):
+                explained = 0.0
+                for i in range(m):
+                    explained += whitened[i, a] * seen[i]
+                score[n, a] = factor[n, a] * explained
+                for b in range(a, d):
+                    units[row, column + b - a] = factor[n, a] * factor[n, b] * gram[a, b]
+                units[row, column] += own[n, a]
+                column += d - a
+            # Each pair of inputs.
+            column = 0
+            for a in range(k):
+                for b in range(a, k):
+                    squares[row, column + b - a] = inputs[n, a] * inputs[n, b]
+                column += k - a
+        total += np.dot(units[:rows].T, squares[:rows])
+    return Information(spread_pairs(total, d, k), score)

@@ -1,6 +1,7 @@
 """How Numba compiles kernels, and finds those that they call."""
 
 import contextlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,8 @@ import numba
 from numba import types
 from numba.extending import typeof_impl
 
-from pymc_nnsteps.kernels.jit import Kernel, digest
+from pymc_nnsteps.kernels.expressions import fields_of
+from pymc_nnsteps.kernels.jit import Kernel, digest, grouped, parameters
 
 FastMath = bool | set[str]
 
@@ -37,6 +39,24 @@ def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
 def inline(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
     """Compile into each kernel that calls it."""
     return numba.njit(error_model="numpy", fastmath=fastmath, forceinline=True)(function)
+
+
+def of_arrays(kernel: Kernel) -> Any:
+    """A kernel of the entries of named tuples, in place of these.
+
+    Numba has no closures over functions with any number of arguments, so its text is written.
+    """
+    function = inspect.unwrap(kernel)
+    entries = [f"x{k}" for k in range(sum(map(len, parameters(function))))]
+    kinds = function.__annotations__.values()
+    namespace = {kind.__name__: kind for kind in kinds if fields_of(kind)} | {"kernel": kernel}
+    arguments = grouped(function, entries)
+    texts = [
+        f"{type(given).__name__}({', '.join(given)})" if isinstance(given, tuple) else given
+        for given in arguments
+    ]
+    exec(f"def call({', '.join(entries)}): return kernel({', '.join(texts)})", namespace)
+    return numba.njit(namespace["call"], error_model="numpy")
 
 
 class Compiled(types.WrapperAddressProtocol):

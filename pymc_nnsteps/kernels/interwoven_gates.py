@@ -4,12 +4,24 @@
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.interweaving import (
-    HELD,
+from pymc_nnsteps.kernels.collapse import Above
+from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.linear_algebra import (
+    Array,
+    copy,
+    solve,
+    solve_transposed,
+    try_to_factorise,
+)
+from pymc_nnsteps.kernels.rows import (
+    Rows,
+    Seen,
     acceptance_probability,
+    empty_whitened,
     fill_precision,
     leave_out,
     score_and_curvature,
@@ -18,50 +30,114 @@ from pymc_nnsteps.kernels.interweaving import (
     weigh_proposals,
     whiten_samples,
 )
-from pymc_nnsteps.kernels.jit import jit
-from pymc_nnsteps.kernels.linear_algebra import (
-    Array,
-    copy,
-    solve,
-    solve_transposed,
-    try_to_factorise,
-)
 
 LEAST_CHANCE = 1e-4
 """Probability below which an open gate adds nothing to the precision of a proposal."""
 
 
+class GatedUnits[Of](NamedTuple):
+    """Gates of a layer, and their odds and activations: arrays of shape (units, n_obs).
+
+    Parameters
+    ----------
+    gates : array
+    logit, level : array
+        Prior log odds of open gates, and means of the activations behind open gates.
+    logit_factor, level_factor : array
+        Their derivatives by ``X w_a``, of which they are affine functions.
+    """
+
+    gates: Of
+    logit: Of
+    logit_factor: Of
+    level: Of
+    level_factor: Of
+
+
+class GatedUnit(NamedTuple):
+    """Odds and activations of a unit: arrays of shape (n_obs,), as of :class:`GatedUnits`.
+
+    Parameters
+    ----------
+    logit, logit_factor, level, level_factor : array
+    chance : array
+        Probability of an open gate after what is seen of activations.
+    """
+
+    logit: Array
+    logit_factor: Array
+    level: Array
+    level_factor: Array
+    chance: Array
+
+
+class Scratch(NamedTuple):
+    """What a row is told with its gates summed out, and room for sums over samples.
+
+    Parameters
+    ----------
+    score : array, shape (n_obs,)
+        Derivative of the log likelihood by ``x . w``.
+    information : array, shape (n_obs,)
+        Precision of the proposal, which open gates that are unlikely leave out.
+    left, right : array, shape (n_obs, d // 2) and (n_obs, d - d // 2)
+    """
+
+    score: Array
+    information: Array
+    left: Array
+    right: Array
+
+
+class Fixed(NamedTuple):
+    """What a move of a row leaves as it is: shapes (n_obs, d), (d,) and (d,)."""
+
+    inputs: Array
+    prior: Array
+    prior_linear: Array
+
+
+class Proposal(NamedTuple):
+    """The law of proposals from a row.
+
+    Parameters
+    ----------
+    step : array, shape (d,)
+        ``P^{-1} grad``.
+    factor : array, shape (d, d)
+        Cholesky factor of ``P``.
+    """
+
+    step: Array
+    factor: Array
+
+
+class MovedGates(NamedTuple):
+    """Rows and gates after a move.
+
+    Parameters
+    ----------
+    rows : array, shape (units, d)
+    gates : array, shape (units, n_obs)
+    acceptance : array, shape (units,)
+        Mean probability of acceptance, over the passes.
+    """
+
+    rows: Array
+    gates: Array
+    acceptance: Array
+
+
 @jit
-def weigh_gates(
-    logit: Array,
-    level: Array,
-    logit_factor: Array,
-    level_factor: Array,
-    gradient: Array,
-    curvature: Array,
-    chance: Array,
-    score: Array,
-    information: Array,
-) -> float:
-    """Fill what a row is told with its gates summed out, and return the log likelihood.
+def weigh_gates(gate: GatedUnit, seen: Seen, told: Scratch) -> float:
+    """Fill what a row is told, and the chance of open gates, and return the log likelihood.
 
     With the odds of an open gate ``log s / (1 - s)`` before and ``u = logit + g m - c m^2 / 2``
     after what is seen of activations at ``m``, the level of open ones, that is the sum of
     ``log(s exp(g m - c m^2 / 2) + 1 - s)``.
-
-    Parameters
-    ----------
-    logit, level : array, shape (n_obs,)
-    logit_factor, level_factor : array, shape (n_obs,)
-        Their derivatives by ``x . w``.
-    gradient, curvature : array, shape (n_obs,)
-        ``g`` and ``c``.
-    chance : array, shape (n_obs,)
-        Filled with the probability of an open gate.
-    score, information : array, shape (n_obs,)
-        Filled with the derivative of the log likelihood by ``x . w``, and with the precision of
-        the proposal, which open gates that are unlikely leave out.
     """
+    logit, level, gradient, curvature = gate.logit, gate.level, seen.gradient, seen.curvature
+    logit_factor, level_factor, score = gate.logit_factor, gate.level_factor, told.score
     total, product = 0.0, 1.0
     for n in range(len(logit)):
         before = logit[n]
@@ -75,46 +151,111 @@ def weigh_gates(
             total += math.log(product)
             product = 1.0
         slope = level_factor[n] * (gradient[n] - curvature[n] * level[n])
-        chance[n] = p
+        gate.chance[n] = p
         score[n] = p * slope + (p - s) * logit_factor[n]
         square = p * curvature[n] * level_factor[n] * level_factor[n]
-        information[n] = 0.0 if p < LEAST_CHANCE else square
+        told.information[n] = 0.0 if p < LEAST_CHANCE else square
     return total + math.log(product)
 
 
 @jit
-def find_step(
-    inputs: Array, row: Array, prior: Array, prior_linear: Array, score: Array, factor: Array
-) -> Array:
+def find_step(fixed: Fixed, row: Array, score: Array, factor: Array) -> Array:
     """``P^{-1} grad`` of a row's log density with the Cholesky factor of P."""
-    step = np.dot(score, inputs)
+    step = np.dot(score, fixed.inputs)
     for j in range(len(step)):
-        step[j] += prior_linear[j] - prior[j] * row[j]
+        step[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
     solve_transposed(factor, step)
     solve(factor, step)
     return step
 
 
+@inline
+def look_above(
+    whitened: Array,
+    residual: Array,
+    column: int,
+    gates: Array,
+    gate: GatedUnit,
+    seen: Seen,
+    mean: Array,
+) -> None:
+    """Fill what is seen of a unit's activations, without their own part, and their means."""
+    score_and_curvature(whitened, residual, column, seen)
+    for n in range(len(gates)):
+        mean[n] = gates[n] * gate.level[n]
+    leave_out(mean, seen)
+
+
+@inline
+def look_from(
+    fixed: Fixed, row: Array, gate: GatedUnit, seen: Seen, scratch: Scratch, law: Proposal
+) -> tuple[float, float]:
+    """Fill the law of proposals from a row; returns its log likelihood and the last pivot."""
+    log_density = weigh_gates(gate, seen, scratch)
+    fill_precision(
+        fixed.prior, fixed.inputs, scratch.information, scratch.left, scratch.right, law.factor
+    )
+    pivot = try_to_factorise(law.factor)
+    if pivot > 0.0:
+        copy(find_step(fixed, row, scratch.score, law.factor), law.step)
+    return log_density, pivot
+
+
+@inline
+def propose(
+    inputs: Array, gate: GatedUnit, here: Proposal, rho: float, normal: Array, new: GatedUnit
+) -> Array:
+    """Change of a row by Crank and Nicolson's step; fills odds and activations there."""
+    spread = math.sqrt((1.0 - rho) * (1.0 + rho))
+    change = normal.copy()
+    solve(here.factor, change)
+    for j in range(len(change)):
+        change[j] = (1.0 - rho) * here.step[j] + spread * change[j]
+    moved = np.dot(inputs, change)
+    for n in range(len(moved)):
+        new.logit[n] = gate.logit[n] + gate.logit_factor[n] * moved[n]
+        new.level[n] = gate.level[n] + gate.level_factor[n] * moved[n]
+    return change
+
+
+@inline
+def weigh_back(here: Proposal, there: Proposal, change: Array, rho: float, normal: Array) -> float:
+    """Log of the ratio of the proposal back and the one that was made."""
+    spread = math.sqrt((1.0 - rho) * (1.0 + rho))
+    back = np.empty(len(change))
+    for j in range(len(change)):
+        back[j] = -change[j] - (1.0 - rho) * there.step[j]
+    return weigh_proposals(here.factor, there.factor, normal, back, spread)
+
+
+@inline
+def keep(new: GatedUnit, gate: GatedUnit) -> None:
+    """Let odds and activations of a new row take the place of those of the old one."""
+    copy(new.logit, gate.logit)
+    copy(new.level, gate.level)
+    copy(new.chance, gate.chance)
+
+
+@inline
+def redraw(gate: GatedUnit, uniform: Array, mean: Array, gates: Array) -> Array:
+    """Draw a unit's gates; returns by how much their activations' means change."""
+    shift = np.empty(len(gates))
+    for n in range(len(gates)):
+        gates[n] = 1.0 if uniform[n] < gate.chance[n] else 0.0
+        shift[n] = gates[n] * gate.level[n] - mean[n]
+    return shift
+
+
 @jit
 def move_gated_rows(
-    inputs: Array,
-    rows: Array,
-    prior: Array,
-    prior_linear: Array,
-    gates: Array,
-    logit: Array,
-    logit_factor: Array,
-    level: Array,
-    level_factor: Array,
-    design: Array,
-    weight: Array,
-    response: Array,
-    variance: Array,
+    layer: Rows,
+    gates: GatedUnits,
+    above: Above,
     rho: Array,
     normal: Array,
     refresh: Array,
     uniform: Array,
-) -> tuple[Array, Array, Array]:
+) -> MovedGates:
     r"""Move the rows of a layer's weights in turn, each with its gates summed out, then drawn.
 
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
@@ -128,32 +269,22 @@ def move_gated_rows(
     ``logit``, ``logit_factor``    :math:`\ell`, :math:`\beta`
     ``level``, ``level_factor``    :math:`m`, :math:`\epsilon`
     ``mean``                       :math:`u`
-    ``curvature``, ``gradient``    :math:`c`, :math:`g`
+    ``seen``                       :math:`g` and :math:`c`
     ``chance``                     :math:`p`
     ``score``                      :math:`p (g - c m) \epsilon + (p - s) \beta`
     ``information``                :math:`p c \epsilon^2`
     ``factor``                     Cholesky factor of :math:`P`
     ``step``                       :math:`P^{-1} \nabla`
-    ``drift``, ``spread``          :math:`1 - \rho`, :math:`\sqrt{1 - \rho^2}`
-    ``new_...``                    the same at :math:`W_a'`
+    ``spread``                     :math:`\sqrt{1 - \rho^2}`
+    ``new``                        the same at :math:`W_a'`
     =============================  =====================================================
 
     Parameters
     ----------
-    inputs : array, shape (n_obs, d)
-        ``X``.
-    rows : array, shape (units, d)
-        ``w_a``.
-    prior, prior_linear : array, shape (units, d)
-        Precision of the rows' prior, and precision times mean.
-    gates : array, shape (units, n_obs)
-    logit, level : array, shape (units, n_obs)
-        Prior log odds of open gates, and means of the activations behind open gates.
-    logit_factor, level_factor : array, shape (units, n_obs)
-        Their derivatives by ``X w_a``, of which they are affine functions.
-    design, weight, response, variance
-        What is seen of the activations and their noise, as of
-        :func:`draw_collapsed_gates`.
+    layer : Rows
+    gates : GatedUnits
+    above : Above
+        What is seen of the activations, and the variance of their noise.
     rho : array, shape (units,)
         Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays, as its
         gates do.
@@ -162,89 +293,55 @@ def move_gated_rows(
     refresh : array, shape (passes, units, n_obs)
         Uniform, for the gates.
     uniform : array, shape (passes, units)
-
-    Returns
-    -------
-    rows : array, shape (units, d)
-    gates : array, shape (units, n_obs)
-    acceptance : array, shape (units,)
-        Mean probability of acceptance, over the passes.
     """
-    n_obs, d = inputs.shape
-    m, units = design.shape
-    rows, gates = rows.copy(), gates.copy()
+    units, d = layer.rows.shape
+    n_obs = len(layer.inputs)
+    rows, opened = layer.rows.copy(), gates.gates.copy()
     if (rho == 1.0).all():
-        return rows, gates, np.ones(units)
-    logit, level = logit.copy(), level.copy()
-    acceptance = np.zeros(units)
-    residual = response.T - np.dot(design, gates * level)
-    held = min(units, max(1, HELD // (m * len(weight))))
-    whitened = np.empty((m, held, len(weight)))
-
-    gradient, curvature, information = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
-    chance, score = np.empty(n_obs), np.empty(n_obs)
-    new_chance, new_logit, new_level = np.empty(n_obs), np.empty(n_obs), np.empty(n_obs)
-    mean, shift = np.empty(n_obs), np.empty(n_obs)
+        return MovedGates(rows, opened, np.ones(units))
+    logit, level = gates.logit.copy(), gates.level.copy()
+    acceptance, whitened = np.zeros(units), empty_whitened(above)
+    held = whitened.shape[1]
+    residual = above.response.T - np.dot(above.design, opened * level)
+    seen, mean = Seen(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
+    chance, new_chance = np.empty(n_obs), np.empty(n_obs)
+    new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
     left, right = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
-    factor, new_factor, back = np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    scratch = Scratch(np.empty(n_obs), np.empty(n_obs), left, right)
+    here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
+
     for p in range(len(normal)):
         for a in range(units):
             if a % held == 0 and (p == 0 or held < units):
-                rest = residual[:, : n_obs if p + a == 0 else 0]
-                whiten_samples(design, weight, variance, a, whitened, rest)
+                whiten_samples(above, a, whitened, residual[:, : n_obs if p + a == 0 else 0])
             if rho[a] == 1.0:
                 acceptance[a] = 1.0
                 continue
-            row = rows[a]
-            drift, spread = 1.0 - rho[a], math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
-            score_and_curvature(whitened, residual, a % held, curvature, gradient)
-            for n in range(n_obs):
-                mean[n] = gates[a, n] * level[a, n]
-            leave_out(mean, curvature, gradient)
+            row, fixed = rows[a], Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a])
+            by_logit, by_level = gates.logit_factor[a], gates.level_factor[a]
+            gate = GatedUnit(logit[a], by_logit, level[a], by_level, chance)
+            new = GatedUnit(new_logit, by_logit, new_level, by_level, new_chance)
+            look_above(whitened, residual, a % held, opened[a], gate, seen, mean)
 
-            log_density = weigh_gates(
-                logit[a], level[a], logit_factor[a], level_factor[a], gradient, curvature,
-                chance, score, information,
-            )  # fmt: skip
-            fill_precision(prior[a], inputs, information, left, right, factor)
-            pivot = try_to_factorise(factor)
+            # A proposal, and the one back, with the gates summed out.
+            log_density, pivot = look_from(fixed, row, gate, seen, scratch, here)
             lost = not (pivot == pivot and math.isfinite(log_density))
             if pivot > 0.0:
-                step = find_step(inputs, row, prior[a], prior_linear[a], score, factor)
-                lost = lost or not math.isfinite(step[0])
-                change = normal[p, a].copy()
-                solve(factor, change)
-                for j in range(d):
-                    change[j] = drift * step[j] + spread * change[j]
+                lost = lost or not math.isfinite(here.step[0])
+                change = propose(layer.inputs, gate, here, rho[a], normal[p, a], new)
                 new_row = row + change
-
-                moved = np.dot(inputs, change)
-                for n in range(n_obs):
-                    new_logit[n] = logit[a, n] + logit_factor[a, n] * moved[n]
-                    new_level[n] = level[a, n] + level_factor[a, n] * moved[n]
-                log_ratio = -log_density + weigh_gates(
-                    new_logit, new_level, logit_factor[a], level_factor[a], gradient, curvature,
-                    new_chance, score, information,
-                )  # fmt: skip
-                fill_precision(prior[a], inputs, information, left, right, new_factor)
-                if try_to_factorise(new_factor) > 0.0:
-                    step = find_step(inputs, new_row, prior[a], prior_linear[a], score, new_factor)
-                    for j in range(d):
-                        back[j] = -change[j] - drift * step[j]
-                    log_ratio += weigh_prior(row, new_row, prior[a], prior_linear[a])
-                    log_ratio += weigh_proposals(factor, new_factor, normal[p, a], back, spread)
+                new_density, new_pivot = look_from(fixed, new_row, new, seen, scratch, there)
+                if new_pivot > 0.0:
+                    log_ratio = new_density - log_density
+                    log_ratio += weigh_prior(row, new_row, fixed.prior, fixed.prior_linear)
+                    log_ratio += weigh_back(here, there, change, rho[a], normal[p, a])
                     probability = acceptance_probability(log_ratio)
                     acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
                     if uniform[p, a] < probability:
-                        copy(new_row, rows[a])
-                        copy(new_logit, logit[a])
-                        copy(new_level, level[a])
-                        copy(new_chance, chance)
+                        copy(new_row, row)
+                        keep(new, gate)
             if lost:
                 rows[a] = np.nan
-
-            for n in range(n_obs):
-                gates[a, n] = 1.0 if refresh[p, a, n] < chance[n] else 0.0
-                shift[n] = gates[a, n] * level[a, n] - mean[n]
+            shift = redraw(gate, refresh[p, a], mean, opened[a])
             update_residual(whitened, residual, a % held, shift)
-    return rows, gates, acceptance
+    return MovedGates(rows, opened, acceptance)

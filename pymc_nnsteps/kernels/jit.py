@@ -7,6 +7,7 @@ compiler. Both do the same arithmetic in the same order.
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type import TensorType
 
 from pymc_nnsteps.kernels import native, translation
+from pymc_nnsteps.kernels.expressions import TYPES, fields_of
 
 HERE = Path(__file__).parent
 
@@ -50,6 +52,8 @@ class Kernel:
         self._function = function
         self.is_inline = is_inline
         self._flags = native.FUSED if is_fused else ()
+        returned = function.__annotations__.get("return")
+        self._returned = returned if fields_of(returned) else None
         self._ready: dict[str, int] = {}
         self.types, self.address = "", 0
 
@@ -60,15 +64,25 @@ class Kernel:
 
         return (in_numba.inline if self.is_inline else in_numba.jit)(self._function)
 
+    @functools.cached_property
+    def numba_of_arrays(self) -> Any:
+        """The same, called with the entries of named tuples in place of these."""
+        from pymc_nnsteps.kernels import in_numba
+
+        return in_numba.of_arrays(self)
+
     def __call__(self, *arguments: Any) -> Any:
-        """Call what has been compiled."""
+        """Call what has been compiled, with named tuples or their entries in place of these."""
         if not pytensor.config.cxx:
-            return self.numba(*map(_writeable, arguments))
+            return self.numba_of_arrays(*map(_writeable, entries(arguments)))
         found = calls().call(self.address, self.types, arguments) if self.address else None
         if found is None:
+            arguments = entries(arguments)
             self._prepare("".join(map(_type, arguments)))
             found = calls().call(self.address, self.types, arguments)
-        return found if len(found) > 1 else found[0] if found else None
+        if len(found) > 1:
+            return self._returned(*found) if self._returned else found
+        return found[0] if found else None
 
     def _prepare(self, types: str) -> None:
         """Look up what is to be called for these types, or build it."""
@@ -86,17 +100,23 @@ class Kernel:
         return {name: native.Unit(HERE / "arrays.hpp", source, self._flags)}
 
     def _source(self, name: str, types: str) -> str:
-        given, names = self._function.__annotations__, self._function.__code__.co_varnames
-        arguments = []
+        names = [name for names in parameters(self._function) for name in names]
+        texts = []
         for k, (letter, n_axes) in enumerate(zip(types[::2], types[1::2], strict=True)):
             if letter == "g":
-                arguments.append(f"Generator{{(Bits *)given[{k}].p}}")
+                texts.append(f"Generator{{(Bits *)given[{k}].p}}")
             elif letter == "n":
-                annotation = inspect.formatannotation(given.get(names[k], float))
-                kind = translation.TYPES[annotation.replace("numpy", "np")]
-                arguments.append(f"{kind}(given[{k}].number)")
+                annotation = inspect.formatannotation(
+                    self._function.__annotations__.get(names[k], float)
+                )
+                kind = TYPES[annotation.replace("numpy", "np")]
+                texts.append(f"{kind}(given[{k}].number)")
             else:
-                arguments.append(f"array_of<{KINDS[letter]}, {n_axes}>(given[{k}])")
+                texts.append(f"array_of<{KINDS[letter]}, {n_axes}>(given[{k}])")
+        arguments = (
+            f"std::make_tuple({', '.join(given)})" if isinstance(given, tuple) else given
+            for given in grouped(self._function, texts)
+        )
         call = f"kernel_{self.__name__}({', '.join(arguments)})"
         give = f"give(*results, {call})"
         if self._function.__annotations__.get("return", 0) is None:
@@ -108,6 +128,36 @@ class Kernel:
             f"using namespace own_{name};\n"
             f"try {{ {give}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
         )
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[str, ...]]:
+    """For each argument of a function the names of its entries, or its own if it is no tuple."""
+    return [fields_of(kind) or (name,) for name, kind in _kinds(function)]
+
+
+def grouped(function: Callable[..., Any], given: Iterable[Any]) -> list[Any]:
+    """Arguments of a function: named tuples, and what is none, of entries one after another."""
+    rest = iter(given)
+    return [
+        kind(*itertools.islice(rest, len(fields_of(kind)))) if fields_of(kind) else next(rest)
+        for _, kind in _kinds(function)
+    ]
+
+
+def _kinds(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Names of arguments, and what they are said to be."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return [(name, function.__annotations__.get(name)) for name in names]
+
+
+def entries(arguments: Iterable[Any]) -> tuple[Any, ...]:
+    """Arguments, with the entries of tuples in place of these."""
+    return tuple(each for a in arguments for each in (a if isinstance(a, tuple) else (a,)))
+
+
+def of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the entries of named tuples, in place of these."""
+    return lambda *given: function(*grouped(function, given))
 
 
 Call = tuple[Kernel, str | None]

@@ -26,7 +26,7 @@ from pymc_nnsteps.kernels import (
     reflections,
     windows,
 )
-from pymc_nnsteps.kernels.jit import Call, Kernel, types_of, version
+from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 
@@ -60,9 +60,9 @@ class KernelOp(Op):
         """The kernel, and the types that it is called with."""
         return self.kernel, types_of(node.inputs)
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def make_node(self, *inputs: Variable | tuple[Variable, ...]) -> Apply:
         """Apply the kernel to symbolic arrays; those of floating point get the last one's type."""
-        given: list[Any] = [pt.as_tensor(array) for array in inputs]
+        given: list[Any] = [pt.as_tensor(array) for array in entries(inputs)]
         dtype = given[-1].dtype
         arrays = [a.astype(dtype) if a.dtype.startswith("float") else a for a in given]
         return Apply(self, arrays, [tensor(dtype=dtype, shape=(None,) * n) for n in self.ndims])
@@ -132,7 +132,7 @@ def _register() -> None:
     from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
     def kernel(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
-        return op.kernel.numba, f"{op.name}-{version()}"
+        return op.kernel.numba_of_arrays, f"{op.name}-{version()}"
 
     register_funcify_and_cache_key(KernelOp)(kernel)
 

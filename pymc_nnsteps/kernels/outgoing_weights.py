@@ -4,27 +4,53 @@
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.interweaving import read_pieces
+from pymc_nnsteps.kernels.interweaving import Pieces, read_pieces
 from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.kernels.linear_algebra import Array, copy
+
+
+class Outgoing[Of](NamedTuple):
+    """Weights of one output, and their prior: arrays of shape (units,).
+
+    Parameters
+    ----------
+    outgoing, prior, prior_linear : array
+        ``v_a``, the precision of its prior, and precision times mean.
+    """
+
+    outgoing: Of
+    prior: Of
+    prior_linear: Of
+
+
+class AboveOne[Of](NamedTuple):
+    """What one output says of a layer's activations.
+
+    Parameters
+    ----------
+    weight : array, shape (n_obs,) or (1,)
+        Precision of the response given the activations.
+    response : array, shape (n_obs,)
+    variance : array, shape (units,)
+        Of the activations' noise.
+    """
+
+    weight: Of
+    response: Of
+    variance: Of
 
 
 @jit
 def draw_outgoing(
     pre: Array,
-    knots: Array,
-    slopes: Array,
-    intercepts: Array,
+    activation: Pieces,
     offset: Array,
-    outgoing: Array,
-    prior: Array,
-    prior_linear: Array,
-    weight: Array,
-    response: Array,
-    variance: Array,
+    weights: Outgoing,
+    above: AboveOne,
     noise: Array,
     normal: Array,
 ) -> Array:
@@ -37,44 +63,41 @@ def draw_outgoing(
     ----------
     pre : array, shape (units, n_obs)
         ``z_a``.
-    knots : array, shape (K,)
-    slopes, intercepts : array, shape (K + 1,)
-        Of the activation's pieces.
+    activation : Pieces
     offset : array, shape (units, n_obs) or (units, 1)
         Of the activations' mean.
-    outgoing, prior, prior_linear : array, shape (units,)
-        ``v_a``, the precision of its prior, and precision times mean.
-    weight : array, shape (n_obs,) or (1,)
-        Precision of the response given the activations.
-    response : array, shape (n_obs,)
-    variance : array, shape (units,)
-        Of the activations' noise.
+    weights : Outgoing
+    above : AboveOne
     noise : array, shape (units, n_obs)
     normal : array, shape (units,)
         Standard normals.
     """
     units, n_obs = pre.shape
-    outgoing = outgoing.copy()
+    outgoing, variance, weight = weights.outgoing.copy(), above.variance, above.weight
+    # Means of the activations, and the response without all units' part.
     slope, intercept = np.empty(n_obs), np.empty(n_obs)
     levels = np.empty((units, n_obs))
-    residual = response.copy()
+    residual = above.response.copy()
     for a in range(units):
-        read_pieces(pre[a], knots, slopes, intercepts, slope, intercept)
+        read_pieces(pre[a], activation, slope, intercept)
         copy(slope * pre[a] + intercept + offset[a], levels[a])
         residual -= outgoing[a] * levels[a]
     for a in range(units):
+        # Variance of the response by the noise of the other units.
         others = 0.0
         for b in range(units):
             if b != a:
                 others += outgoing[b] * outgoing[b] * variance[b]
-        v, level, precision, linear = outgoing[a], levels[a], prior[a], prior_linear[a]
+        # Draw the unit's activations, and sum what they tell of its weight.
+        v, level = outgoing[a], levels[a]
+        precision, linear = weights.prior[a], weights.prior_linear[a]
         for n in range(n_obs):
             known = 1.0 / (1.0 / weight[n if len(weight) > 1 else 0] + others)
             sharpness = 1.0 / variance[a] + v * v * known
             shift = v * known * residual[n] / sharpness + noise[a, n] / math.sqrt(sharpness)
-            activation = level[n] + shift
-            precision += known * activation * activation
-            linear += known * activation * (residual[n] + v * level[n])
+            activation_n = level[n] + shift
+            precision += known * activation_n * activation_n
+            linear += known * activation_n * (residual[n] + v * level[n])
         outgoing[a] = linear / precision + normal[a] / math.sqrt(precision)
         for n in range(n_obs):
             residual[n] -= (outgoing[a] - v) * level[n]

@@ -32,18 +32,22 @@ from pymc_nnsteps.arguments import positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
+    InverseGammaPrior,
     bow_tie_layers,
     inverse_gamma,
     noise_scale,
 )
+from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.blocks.noise import noise_network as read_noise_network
 from pymc_nnsteps.models.parts import data, layers
+from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
+from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
+from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
@@ -51,6 +55,9 @@ from pymc_nnsteps.variational.fit import draws_to_start_from
 __all__ = ["bow_tie"]
 
 BowTieStart = Literal["data", "prior", "variational"]
+
+Starts = Mapping[str, TensorVariable]
+"""Where variables begin, by their names."""
 
 USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
@@ -203,7 +210,7 @@ def bow_tie(
     require_choice("start", start, get_args(BowTieStart))
     scaffolding = scaffold(X, y, data.regression_targets, hidden)
     inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
-    stack = scaffolding.stack
+    stack, row_dims = scaffolding.stack, scaffolding.row_dims
     fit = _least_squares(inputs, targets)
     network = bow_tie_layers(
         stack,
@@ -215,37 +222,19 @@ def bow_tie(
         hidden_beta=hidden_beta,
         marginalize_gates=marginalize_gates,
     )
-    if start == "variational" and scaffolding.targets.missing.any():
-        raise ValueError(
-            'start="variational" needs all of y, which has missing values; leave it out.'
-        )
-    if start == "variational" and sigma is not None:
-        raise ValueError('start="variational" fits the noise too; leave sigma out.')
-    noise = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
-    known, varying = None, None
-    if sigma == "network":
-        begin: Start = "prior" if start == "prior" else "support_point"
-        varying = read_noise_network(stack, noise_network, begin)
-    elif noise_network is not None:
-        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
-    elif sigma is not None:
-        known = floating(_standard_deviation(sigma, noise_beta))
+    if start == "variational":
+        _require_fittable(scaffolding.targets, sigma)
+    prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
+    noise = _output_noise(prior, sigma, noise_beta, noise_network, stack, start)
 
-    def build(
-        network: BowTieLayers,
-        x: TensorVariable,
-        observed: Observed,
-        starts: Mapping[str, TensorVariable],
-    ) -> None:
+    def build(network: BowTieLayers, x: TensorVariable, observed: Observed, starts: Starts) -> None:
         def initvals(name: str) -> InitialValue:
             return starts.get(name, start_of(start))
 
         z = network.add(x, stack, initvals)
+        scale = noise.scale(x, stack, initvals, row_dims)
         mean = z if observed.ndim == 2 else z[:, 0]
-        scale = noise_scale(stack.n_layers, noise, stack, initvals) if known is None else known
-        if varying is not None:
-            scale = varying.vary(x, scale, scaffolding.row_dims)
-        pm.Normal("y", mean, scale, observed=observed, dims=scaffolding.row_dims)
+        pm.Normal("y", mean, scale, observed=observed, dims=row_dims)
 
     warn_of_scales(inputs, targets, usual_targets=USUAL_TARGETS)
     fitted: list[LayerDraws] = []
@@ -253,16 +242,76 @@ def bow_tie(
         gated = replace(network, marginalize_gates=False)
         fitted = draws_to_start_from(scaffolding.alone(lambda x, y: build(gated, x, y, {})))
 
-    def build_with_starts(x: TensorVariable, observed: Observed) -> None:
-        starts: Mapping[str, TensorVariable] = {}
+    def starts(x: TensorVariable, observed: Observed) -> Starts:
         if start == "data":
             known = targets if isinstance(observed, np.ma.MaskedArray) else observed
-            starts = data_start(x, pt.as_tensor(known), stack.units)
-        elif start == "variational":
-            starts = variational_start(x, fitted)
-        build(network, x, observed, starts)
+            return data_start(x, pt.as_tensor(known), stack.units)
+        return variational_start(x, fitted) if fitted else {}
 
-    return scaffolding.add(build_with_starts, {} if varying is None else varying.dims)
+    return scaffolding.add(lambda x, y: build(network, x, y, starts(x, y)), noise.dims)
+
+
+@dataclass(frozen=True)
+class _OutputNoise:
+    """Noise of the outputs.
+
+    Attributes
+    ----------
+    prior : tuple of ndarray
+        Shape and scale of the prior of its variances.
+    known : ndarray, optional
+        Its standard deviation, if that is not learnt.
+    varying : NoiseNetwork, optional
+        The network by which it varies with the inputs.
+    """
+
+    prior: InverseGammaPrior
+    known: NDArray | None
+    varying: NoiseNetwork | None
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """Dimensions of its network."""
+        return {} if self.varying is None else self.varying.dims
+
+    def scale(
+        self, x: TensorVariable, stack: Stack, initvals: Initvals, dims: tuple[str, ...]
+    ) -> TensorVariable | NDArray:
+        """Add what is not known of it to the model, and return the standard deviation."""
+        level: TensorVariable | NDArray
+        if self.known is None:
+            level = noise_scale(stack.n_layers, self.prior, stack, initvals)
+        else:
+            level = self.known
+        return level if self.varying is None else self.varying.vary(x, level, dims)
+
+
+def _output_noise(
+    prior: InverseGammaPrior,
+    sigma: float | str | None,
+    noise_beta: float | None,
+    noise_network: Mapping[str, Any] | None,
+    stack: Stack,
+    start: BowTieStart,
+) -> _OutputNoise:
+    """Read the arguments of the outputs' noise."""
+    if sigma == "network":
+        begin: Start = "prior" if start == "prior" else "support_point"
+        return _OutputNoise(prior, None, read_noise_network(stack, noise_network, begin))
+    if noise_network is not None:
+        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
+    known = None if sigma is None else floating(_standard_deviation(sigma, noise_beta))
+    return _OutputNoise(prior, known, None)
+
+
+def _require_fittable(targets: data.Targets, sigma: float | str | None) -> None:
+    """Check that a variational fit can start the chains."""
+    if targets.missing.any():
+        raise ValueError(
+            'start="variational" needs all of y, which has missing values; leave it out.'
+        )
+    if sigma is not None:
+        raise ValueError('start="variational" fits the noise too; leave sigma out.')
 
 
 def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:

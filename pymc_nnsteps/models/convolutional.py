@@ -12,7 +12,8 @@ The network of Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of
 The dense layers behind them, and what is observed, are those of :mod:`.intermediate_noise`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -34,7 +35,7 @@ from pymc_nnsteps.models.parts.convolutions import (
     sized,
 )
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
-from pymc_nnsteps.models.parts.noise import Noise, noisy, variances
+from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
 from pymc_nnsteps.models.parts.scaffold import observed_targets
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
@@ -135,7 +136,6 @@ def intermediate_noise_cnn(
     """
     require_choice("likelihood", likelihood, get_args(Likelihood))
     require_choice("start", start, get_args(Start))
-    function = activation_function(activation)
     images = data.images(X).values
     targets = READ_TARGETS[likelihood](y, len(images))
     require_same_rows(X, y)
@@ -143,80 +143,156 @@ def intermediate_noise_cnn(
     maps = sized(convolutions, image)
     last = maps[-1].pooled if maps else image
     units = (int(np.prod(last)), *layers.layer_sizes(hidden), targets.n_outputs)
-    n_convolutions, n_layers = len(maps), len(maps) + len(units) - 1
     fan_in = (*(made.fan_in for made in maps), *units[:-1])
-    of_hidden, of_pooled = (n_layers - 1, "hidden layer"), sum(made.is_pooled for made in maps)
-    kinds = {"pre": of_hidden, "pool": (of_pooled, "pooled convolution"), "post": of_hidden}
-    delta = variances(noise, sigma, kinds)
-    lambda_w = layers.precisions("weight_precision", weight_precision, fan_in)
-    lambda_b = layers.bias_precisions(bias, bias_precision, fan_in)
-
+    of_hidden = (len(fan_in) - 1, "hidden layer")
+    of_pooled = (sum(made.is_pooled for made in maps), "pooled convolution")
+    network = ConvolutionalLayers(
+        activation_function(activation),
+        maps,
+        units,
+        _dims(image, maps, units, targets.outputs),
+        variances(noise, sigma, {"pre": of_hidden, "pool": of_pooled, "post": of_hidden}),
+        layers.precisions("weight_precision", weight_precision, fan_in),
+        layers.bias_precisions(bias, bias_precision, fan_in),
+        start,
+    )
     _require_size(maps, len(images))
     layers.require_size(units, len(images))
     rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     row_dims = ("obs", "output")[: targets.values.ndim]
-    dims = _dims(image, maps, units, targets.outputs)
     real = targets.filled if likelihood == "normal" else None
     warn_of_scales(np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0]), real)
 
     def build() -> None:
         inputs = pm.Data("inputs", images, dims=rows)
         observed = observed_targets(targets, row_dims)
-        x = inputs if images.ndim == 4 else inputs[:, None]
-
-        def layer_of(
-            role: str, layer: int, mean: TensorVariable, names: Sequence[str]
-        ) -> TensorVariable:
-            kind = {"Z": "pre", "P": "pool", "X": "post"}[role]
-            of_layer = layer - 1 if role != "P" else sum(m.is_pooled for m in maps[: layer - 1])
-            lengths = (inputs.shape[0], *(dims[name].length for name in names))
-            return noisy(
-                f"{role}{layer + 1}",
-                mean,
-                delta[kind][of_layer],
-                ("obs", *names),
-                start_of(start),
-                lengths,
-            )
-
-        for layer, made in enumerate(maps, 1):
-            z = convolution(
-                layer,
-                x,
-                made,
-                dims=_kernel_dims(layer),
-                weight_precision=lambda_w[layer - 1],
-                bias_precision=lambda_b[layer - 1],
-                initval=start_of(start),
-            )
-            z, names = layer_of("Z", layer, z, _map_dims(layer)), _map_dims(layer)
-            if made.is_pooled:
-                names = _map_dims(layer, "pooled_")
-                z = layer_of("P", layer, average_pool(z, made), names)
-            x = layer_of("X", layer, function(z), names)
-
-        x = x.reshape((x.shape[0], units[0]))
-        for layer in range(n_convolutions + 1, n_layers + 1):
-            of_units = layer - n_convolutions
-            fan_out_dim, fan_in_dim = _unit_dims(n_convolutions, n_layers)[of_units::-1][:2]
-            z = layers.dense(
-                layer,
-                x,
-                shape=(units[of_units], units[of_units - 1]),
-                dims=(fan_out_dim, fan_in_dim),
-                weight_precision=lambda_w[layer - 1],
-                bias_precision=lambda_b[layer - 1],
-                initval=start_of(start),
-            )
-            if layer < n_layers:
-                z = layer_of("Z", layer, z, [fan_out_dim])
-                x = layer_of("X", layer, function(z), [fan_out_dim])
-
+        z = network.add(inputs if images.ndim == 4 else inputs[:, None], inputs.shape[0])
+        [variance] = network.noise["output"]
         likelihoods.observe(
-            likelihood, n_layers + 1, z, delta["output"][0], observed, targets.n_outputs, start
+            likelihood, network.n_layers + 1, z, variance, observed, targets.n_outputs, start
         )
 
-    return add_rehearsed(build, dims, len(images))
+    return add_rehearsed(build, network.dims, len(images))
+
+
+@dataclass(frozen=True)
+class ConvolutionalLayers:
+    """A network up to its last linear map.
+
+    Attributes
+    ----------
+    function : callable
+        The activation.
+    maps : sequence of Convolution
+        Convolutions, the first layers.
+    units : tuple of int
+        Widths of what the dense layers see and of the outputs.
+    dims : dict of str to Dim
+        All dimensions but that of the rows.
+    noise : dict
+        From each kind of noise to the variances of its layers.
+    weight_precisions, bias_precisions : tuple
+        One per layer; no biases where it is None.
+    start : {"support_point", "prior"}
+    """
+
+    function: Callable[[TensorVariable], TensorVariable]
+    maps: Sequence[Convolution]
+    units: tuple[int, ...]
+    dims: dict[str, Dim]
+    noise: Variances
+    weight_precisions: tuple[float, ...]
+    bias_precisions: tuple[float | None, ...]
+    start: Start
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers of weights."""
+        return len(self.weight_precisions)
+
+    def add(self, x: TensorVariable, n_obs: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the last linear map.
+
+        Parameters
+        ----------
+        x : TensorVariable, shape (n_obs, channels, height, width)
+        n_obs : TensorVariable
+        """
+        for layer, made in enumerate(self.maps, 1):
+            x = self._convolutional(layer, x, made, n_obs)
+        x = x.reshape((x.shape[0], self.units[0]))
+        for layer in range(len(self.maps) + 1, self.n_layers):
+            z, names = self._dense(layer, x), self._unit_dims(layer)[:1]
+            x = self._activations(layer, z, names, n_obs)
+        return self._dense(self.n_layers, x)
+
+    def _convolutional(
+        self, layer: int, x: TensorVariable, made: Convolution, n_obs: TensorVariable
+    ) -> TensorVariable:
+        """A convolution, with its noise, pooling and activation."""
+        z = convolution(
+            layer,
+            x,
+            made,
+            dims=_kernel_dims(layer),
+            weight_precision=self.weight_precisions[layer - 1],
+            bias_precision=self.bias_precisions[layer - 1],
+            initval=start_of(self.start),
+        )
+        if not made.is_pooled:
+            return self._activations(layer, z, _map_dims(layer), n_obs)
+        z = self._noisy("Z", layer, z, _map_dims(layer), n_obs)
+        names = _map_dims(layer, "pooled_")
+        pooled = self._noisy("P", layer, average_pool(z, made), names, n_obs)
+        return self._noisy("X", layer, self.function(pooled), names, n_obs)
+
+    def _activations(
+        self, layer: int, z: TensorVariable, names: Sequence[str], n_obs: TensorVariable
+    ) -> TensorVariable:
+        """Pre-activations with noise, and post-activations with noise."""
+        z = self._noisy("Z", layer, z, names, n_obs)
+        return self._noisy("X", layer, self.function(z), names, n_obs)
+
+    def _noisy(
+        self,
+        role: str,
+        layer: int,
+        mean: TensorVariable,
+        names: Sequence[str],
+        n_obs: TensorVariable,
+    ) -> TensorVariable:
+        kind = {"Z": "pre", "P": "pool", "X": "post"}[role]
+        of_layer = layer - 1 if role != "P" else sum(m.is_pooled for m in self.maps[: layer - 1])
+        lengths: tuple[TensorVariable | int, ...] = (
+            n_obs,
+            *(self.dims[name].length for name in names),
+        )
+        return noisy(
+            f"{role}{layer + 1}",
+            mean,
+            self.noise[kind][of_layer],
+            ("obs", *names),
+            start_of(self.start),
+            lengths,
+        )
+
+    def _dense(self, layer: int, x: TensorVariable) -> TensorVariable:
+        """The linear map of a dense layer."""
+        of_units = layer - len(self.maps)
+        return layers.dense(
+            layer,
+            x,
+            shape=(self.units[of_units], self.units[of_units - 1]),
+            dims=self._unit_dims(layer),
+            weight_precision=self.weight_precisions[layer - 1],
+            bias_precision=self.bias_precisions[layer - 1],
+            initval=start_of(self.start),
+        )
+
+    def _unit_dims(self, layer: int) -> tuple[str, str]:
+        """Dimensions of a dense layer's weights."""
+        names, of_units = _unit_dims(len(self.maps), self.n_layers), layer - len(self.maps)
+        return names[of_units], names[of_units - 1]
 
 
 def _map_dims(layer: int, kind: str = "") -> tuple[str, str, str]:

@@ -29,13 +29,14 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.models.blocks.wide import positive, wide_layers
+from pymc_nnsteps.models.blocks.wide import WideLayers, positive, wide_layers
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.stack import Stack
 
 __all__ = ["wide_mlp"]
 
@@ -184,57 +185,76 @@ def wide_mlp(
     )
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
-    if varies := sigma == "network":
+    varies = sigma == "network"
+    if reparametrize:
+        _require_reparametrisable(varies, scaffolding.targets)
+    scale = positive(
+        "sigma", LEVEL if sigma == "network" else sigma, "is a standard deviation and "
+    )
+    layers.require_resolved(scale**2, "sigma", sigma)
+    n_columns = stack.units[-2] + network.has_bias
+
+    def build(x: TensorVariable, observed: Observed) -> None:
+        scaled = network.hidden_layers(x, stack)
         if reparametrize:
-            raise ValueError(
-                'sigma="network" varies with the inputs, but the readout is reparametrised by '
-                "noise that does not; pass reparametrize=False."
-            )
-        sigma = LEVEL
-    sigma = positive("sigma", sigma, "is a standard deviation and ")
-    layers.require_resolved(sigma**2, "sigma", sigma)
-    if reparametrize and scaffolding.targets.missing.any():
+            few_rows = scaffolding.n_obs <= n_columns
+            W, b = _whitened_readout(network, stack, scale, scaled, observed, few_rows=few_rows)
+        else:
+            W, b = network.weights(stack.n_layers, stack)
+        f = network.linear(scaled, W, b)
+        f = pm.Deterministic("f", f if observed.ndim == 2 else f[:, 0], dims=row_dims)
+        if reparametrize:
+            return
+        sd = pt.constant(scale, dtype=config.floatX)
+        if varies:
+            sd = sd * pt.exp(_log_variation(network, stack, scaled))
+            sd = pm.Deterministic("sigma", sd if observed.ndim == 2 else sd[:, 0], dims=row_dims)
+        pm.Normal("y", f, sd, observed=observed, dims=row_dims)
+
+    warn_of_scales(scaffolding.inputs.values, scaffolding.targets.filled)
+    return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
+
+
+def _require_reparametrisable(varies: bool, targets: data.Targets) -> None:
+    if varies:
+        raise ValueError(
+            'sigma="network" varies with the inputs, but the readout is reparametrised by '
+            "noise that does not; pass reparametrize=False."
+        )
+    if targets.missing.any():
         raise ValueError(
             "y has missing values, but the readout is reparametrised by all of them; pass "
             "reparametrize=False."
         )
+
+
+def _whitened_readout(
+    network: WideLayers,
+    stack: Stack,
+    sigma: float,
+    scaled: TensorVariable,
+    observed: Observed,
+    *,
+    few_rows: bool,
+) -> tuple[TensorVariable, TensorVariable | None]:
+    """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
     fan_in, last = stack.units[-2], stack.n_layers
     n_columns = fan_in + network.has_bias
+    phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
+    readout.keep_given_targets(phi)
+    targets = pt.as_tensor(observed)
+    rows = targets if targets.ndim == 1 else targets.T
+    integrate_out = readout.by_rows if few_rows else readout.by_columns
+    theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
+    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.weight_dims(last))
+    if not network.has_bias:
+        return W, None
+    return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
-    def whitened_readout(
-        scaled: TensorVariable, observed: Observed
-    ) -> tuple[TensorVariable, TensorVariable | None]:
-        """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
-        phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
-        readout.keep_given_targets(phi)
-        targets = pt.as_tensor(observed)
-        rows = targets if targets.ndim == 1 else targets.T
-        few_rows = scaffolding.n_obs <= n_columns
-        integrate_out = readout.by_rows if few_rows else readout.by_columns
-        theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
-        W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.weight_dims(last))
-        if not network.has_bias:
-            return W, None
-        return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
-    def log_variation(scaled: TensorVariable) -> TensorVariable:
-        """Logarithm of how the noise varies."""
-        W = network.normal("W_noise", stack.weight_shape(last), stack.weight_dims(last))
-        b = network.normal("b_noise", stack.weight_shape(last)[:1], stack.weight_dims(last)[:1])
-        return b + network.normal("omega", (), ()) * (scaled @ W.T)
-
-    def build(x: TensorVariable, observed: Observed) -> None:
-        scaled = network.hidden_layers(x, stack)
-        W, b = whitened_readout(scaled, observed) if reparametrize else network.weights(last, stack)
-        f = network.linear(scaled, W, b)
-        f = pm.Deterministic("f", f if observed.ndim == 2 else f[:, 0], dims=row_dims)
-        if not reparametrize:
-            scale = pt.constant(sigma, dtype=config.floatX)
-            if varies:
-                sd = scale * pt.exp(log_variation(scaled))
-                sd = sd if observed.ndim == 2 else sd[:, 0]
-                scale = pm.Deterministic("sigma", sd, dims=row_dims)
-            pm.Normal("y", f, scale, observed=observed, dims=row_dims)
-
-    warn_of_scales(scaffolding.inputs.values, scaffolding.targets.filled)
-    return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
+def _log_variation(network: WideLayers, stack: Stack, scaled: TensorVariable) -> TensorVariable:
+    """Logarithm of how the noise varies."""
+    shape, dims = stack.weight_shape(stack.n_layers), stack.weight_dims(stack.n_layers)
+    W = network.normal("W_noise", shape, dims)
+    b = network.normal("b_noise", shape[:1], dims[:1])
+    return b + network.normal("omega", (), ()) * (scaled @ W.T)

@@ -31,6 +31,7 @@ from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align, expand
 from pymc_nnsteps.graphs.linear_terms import Length
 from pymc_nnsteps.graphs.search import given_any
+from pymc_nnsteps.kernels.chain import Layers, Seen, Sizes
 from pymc_nnsteps.kernels.ops import draw_chain
 from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
@@ -62,11 +63,9 @@ class GaussianChain(Conditional):
         size = (len(self.layers), self._n_obs, _largest(self._widths))
         rng, noise = standard_normal(rng, size, self._dtype)
         drawn = draw_chain(
-            _vector(self._widths),
-            _vector([rows.design.shape[0] for rows in seen]),
-            *self._noise(steps),
-            *self._likelihood(seen),
-            *self._transitions(steps),
+            Sizes(_vector(self._widths), _vector([rows.design.shape[0] for rows in seen])),
+            Layers(*self._noise(steps), *self._transitions(steps)),
+            self._likelihood(seen),
             noise,
         )
         values: dict[TensorVariable, TensorVariable] = {}
@@ -114,9 +113,7 @@ class GaussianChain(Conditional):
         means = [_by_sample(*pair) for pair in zip(self._members, offsets, strict=True)]
         return self._per_sample(precisions), self._per_sample(means)
 
-    def _likelihood(
-        self, seen: Sequence[Rows]
-    ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+    def _likelihood(self, seen: Sequence[Rows]) -> Seen[TensorVariable]:
         """``C_l``, ``w_l`` and ``C_l^T w_l y_l``."""
         counts = [rows.design.shape[0] for rows in seen]
         weights = [
@@ -124,7 +121,7 @@ class GaussianChain(Conditional):
             for rows, count in zip(seen, counts, strict=True)
         ]
         most, widest = _largest(counts), _largest(self._widths)
-        return (
+        return Seen(
             _stack([rows.design for rows in seen], most, widest, self._dtype),
             _stack(weights, self._n_obs, most, self._dtype),
             self._per_sample([pt.dot(rows.score, rows.design) for rows in seen]),

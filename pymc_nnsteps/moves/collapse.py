@@ -88,10 +88,7 @@ class CollapsedGates(Conditional):
             pt.broadcast_to(self.gates.logit, gates.shape),
             pt.broadcast_to(slope, gates.shape),
             gates.astype(level.dtype),
-            self.likelihood.rows.design,
-            self.likelihood.weight,
-            self.likelihood.response(seen.offset),
-            self.likelihood.variance,
+            self.likelihood.above(self.likelihood.response(seen.offset)),
             level,
         )
         return Draw(rng, {gates: typed_like(gates, value)})
@@ -136,10 +133,7 @@ class CollapsedWeights(Conditional):
             inputs,
             per_case(factor).T,
             (zero if own is None else per_case(own.weight)).T,
-            self.likelihood.rows.design,
-            self.likelihood.weight,
-            self.likelihood.response(self.seen.offset),
-            self.likelihood.variance,
+            self.likelihood.above(self.likelihood.response(self.seen.offset)),
         )
         total = score.T if own is None else score.T + own.score
         linear = pt.dot(total, inputs)

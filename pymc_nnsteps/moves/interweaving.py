@@ -67,7 +67,9 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.kernels.interweaving import Pieces
 from pymc_nnsteps.kernels.ops import move_rows
+from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
@@ -125,13 +127,11 @@ class Interweaving(Conditional):
         """Shape (units, n_obs)."""
         return self.pre_activations.dimshuffle(self.likelihood.units, self.likelihood.samples)
 
-    def pieces(self) -> tuple[TensorVariable, ...]:
-        """Knots, slopes and intercepts of the activation."""
+    def pieces(self) -> Pieces[TensorVariable]:
+        """Pieces of the activation."""
         function = self.activation.function
-        return tuple(
-            pt.constant(values, dtype="float64")
-            for values in (function.knots, function.slopes, function.intercepts)
-        )
+        values = function.knots, function.slopes, function.intercepts
+        return Pieces(*(pt.constant(each, dtype="float64") for each in values))
 
     def response(self) -> TensorVariable:
         """What is seen from above without the part of the activations' offset, (n_obs, m)."""
@@ -151,16 +151,10 @@ class Interweaving(Conditional):
         rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, level = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_rows(
-            self.inputs,
-            by_unit(block_of(self.members)),
-            precision,
-            linear,
+            Rows(self.inputs, by_unit(block_of(self.members)), precision, linear),
             self.pre_activations_by_unit(),
-            *self.pieces(),
-            likelihood.rows.design,
-            likelihood.weight,
-            self.response(),
-            likelihood.variance,
+            self.pieces(),
+            likelihood.above(self.response()),
             self.tuning,
             normal,
             level.astype("float64"),

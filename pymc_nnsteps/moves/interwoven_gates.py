@@ -62,7 +62,9 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
+from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.laws.augmentation import with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import Gates
@@ -135,19 +137,15 @@ class InterwovenGates(Conditional):
         rng, refresh = uniform(rng, (self.passes, units, n_obs))
         rng, accept = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_gated_rows(
-            inputs,
-            with_labels(block_of(members), prior),
-            precision,
-            precision * mean,
-            gates.T.astype("float64"),
-            pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
-            logit_factor,
-            pt.broadcast_to(level, gates.shape).T,
-            level_factor,
-            likelihood.rows.design,
-            likelihood.weight,
-            expand(likelihood.response(behind_gates.offset), {0: n_obs}),
-            likelihood.variance,
+            Rows(inputs, with_labels(block_of(members), prior), precision, precision * mean),
+            GatedUnits(
+                gates.T.astype("float64"),
+                pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
+                logit_factor,
+                pt.broadcast_to(level, gates.shape).T,
+                level_factor,
+            ),
+            likelihood.above(expand(likelihood.response(behind_gates.offset), {0: n_obs})),
             self.tuning,
             normal,
             refresh,

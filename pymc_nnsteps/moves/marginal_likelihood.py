@@ -29,6 +29,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import constant_or_none
+from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
@@ -135,6 +136,10 @@ class MarginalLikelihood:
         """Shape (n_obs, m), or (1, m) if it is the same for all samples; not zero."""
         full = expand(self.rows.weight, {1: self.rows.design.shape[0]})
         return pt.maximum(full, np.finfo(full.dtype).tiny)
+
+    def above(self, response: TensorVariable) -> Above[TensorVariable]:
+        """What kernels are told: what is seen, and the noise that is integrated out."""
+        return Above(self.rows.design, self.weight, response, self.variance)
 
     def response(self, offset: TensorVariable | None) -> TensorVariable:
         """What is seen through the design, without the part of the activations' offset."""

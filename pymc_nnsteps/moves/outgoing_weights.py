@@ -42,6 +42,7 @@ from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import draw_outgoing
+from pymc_nnsteps.kernels.outgoing_weights import AboveOne, Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import Interweaving
@@ -85,14 +86,14 @@ class OutgoingWeights(Conditional):
         rng, normal = standard_normal(rng, precision.shape, "float64")
         value = draw_outgoing(
             pre,
-            *self.rows.pieces(),
+            self.rows.pieces(),
             expand(offset.astype("float64"), {0: pre.shape[0]}),
-            v.rv.flatten(),
-            precision,
-            precision * by_unit(v.mean),
-            likelihood.weight[:, 0],
-            expand(likelihood.response(None), {0: pre.shape[1]})[:, 0],
-            likelihood.variance,
+            Outgoing(v.rv.flatten(), precision, precision * by_unit(v.mean)),
+            AboveOne(
+                likelihood.weight[:, 0],
+                expand(likelihood.response(None), {0: pre.shape[1]})[:, 0],
+                likelihood.variance,
+            ),
             noise,
             normal,
         )

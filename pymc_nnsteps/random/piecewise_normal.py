@@ -27,7 +27,7 @@ out.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -48,29 +48,93 @@ OUTSIDE = 1.5
 """How many sds a piece's mode may lie outside it for its whole normal to be proposed."""
 
 
-@jit
-def set_pieces(
-    sigma: float, tau: float, edges: Array, slopes: Array, intercepts: Array, table: Array
-) -> None:
-    """Fill what does not depend on mu and x.
+class Activation(NamedTuple):
+    """Pieces of an activation: edges of shape (K + 2,), the others (K + 1,)."""
+
+    edges: Array
+    slopes: Array
+    intercepts: Array
+
+
+class Pieces(NamedTuple):
+    """What a draw needs of each piece and does not depend on mu and x, shape (K + 1,).
 
     Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its
     lower edge upwards changes the log density by ``jump[k] (x - middle[k])``.
     """
-    from_mu, from_x, sd, inv_sd, width, jump, middle = table
+
+    from_mu: Array
+    from_x: Array
+    sd: Array
+    inv_sd: Array
+    width: Array
+    jump: Array
+    middle: Array
+
+
+class Proposals(NamedTuple):
+    """Proposals of pieces: their kinds and sizes, and the sum of the masses up to each."""
+
+    kind: Array
+    size: Array
+    cumulative: Array
+
+
+class Waiting(NamedTuple):
+    """Draws from two pieces that wait to be proposed together.
+
+    Parameters
+    ----------
+    place : array of int, shape (AT_A_TIME,)
+        Where each draw goes; -1 if the slot is free.
+    chance : array, shape (AT_A_TIME,)
+        Probability that a proposal is of the upper piece.
+    mean, sd : array, shape (AT_A_TIME, 2)
+        Normal of each piece.
+    free : array of int, shape (AT_A_TIME,)
+        Free slots come first.
+    """
+
+    place: Array
+    chance: Array
+    mean: Array
+    sd: Array
+    free: Array
+
+
+class Streams(NamedTuple):
+    """Numbers that are made together: state, bits and beyond as of :func:`fill_normal`."""
+
+    state: Array
+    bits: Array
+    beyond: Array
+    uniform: Array
+    normal: Array
+
+
+@jit
+def set_pieces(sigma: float, tau: float, activation: Activation, pieces: Pieces) -> None:
+    """Fill what does not depend on mu and x."""
+    edges, slopes, intercepts = activation.edges, activation.slopes, activation.intercepts
     for k in range(slopes.size):
         spread = math.hypot(tau, slopes[k] * sigma)
         share = tau / spread if tau < math.inf else 1.0
-        from_mu[k] = share**2
-        from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
-        sd[k] = sigma * share
-        inv_sd[k] = 1.0 / sd[k]
-        width[k] = (edges[k + 1] - edges[k]) / sd[k]
+        pieces.from_mu[k] = share**2
+        pieces.from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
+        pieces.sd[k] = sigma * share
+        pieces.inv_sd[k] = 1.0 / pieces.sd[k]
+        pieces.width[k] = (edges[k + 1] - edges[k]) / pieces.sd[k]
         if k > 0:
             left = slopes[k - 1] * edges[k] + intercepts[k - 1]
             right = slopes[k] * edges[k] + intercepts[k]
-            jump[k] = (right - left) / tau / tau
-            middle[k] = 0.5 * (left + right)
+            pieces.jump[k] = (right - left) / tau / tau
+            pieces.middle[k] = 0.5 * (left + right)
+
+
+@inline
+def mean_of(k: int, mu: float, x: float, activation: Activation, pieces: Pieces) -> float:
+    """Mean of the normal of a piece."""
+    return pieces.from_mu[k] * mu + pieces.from_x[k] * (x - activation.intercepts[k])
 
 
 @inline
@@ -85,62 +149,176 @@ def one_of_two(rng: Generator, chance: float, mean: Array, sd: Array, edge: floa
 
 
 @jit
-def two_pieces(
-    rng: Generator,
-    state: Array,
-    bits: Array,
-    beyond: Array,
-    numbers: Array,
-    place: Array,
-    chance: Array,
-    mean: Array,
-    sd: Array,
-    free: Array,
-    edge: float,
-    out: Array,
+def propose_together(
+    rng: Generator, streams: Streams, waiting: Waiting, edge: float, out: Array
 ) -> int:
     """A proposal for each of AT_A_TIME draws from two pieces; those that are accepted leave.
 
     The others wait for the next turn, with new ones in the slots that are free: a branch that the
-    processor cannot foresee costs more than a proposal.
-
-    Parameters
-    ----------
-    rng : Generator
-    state, bits, beyond : array
-        Of :func:`fill_normal`.
-    numbers : array, shape (2, AT_A_TIME)
-        Scratch.
-    place : array of int, shape (AT_A_TIME,)
-        Where each draw goes.
-    chance : array, shape (AT_A_TIME,)
-        Of a proposal of the upper piece.
-    mean, sd : array, shape (AT_A_TIME, 2)
-        Of each piece's normal.
-    free : array of int, shape (AT_A_TIME,)
-        Filled with the slots of draws that are done.
-    edge : float
-        Between the pieces.
-    out : array
-        Filled at the places.
-
-    Returns
-    -------
-    int
-        Number of slots that are free.
+    processor cannot foresee costs more than a proposal. Returns the number of free slots.
     """
-    uniform, normal = numbers
-    fill_uniform(state, bits, uniform)
-    fill_normal(rng, state, bits, beyond, normal)
+    fill_uniform(streams.state, streams.bits, streams.uniform)
+    fill_normal(rng, streams.state, streams.bits, streams.beyond, streams.normal)
     done = 0
     for k in range(AT_A_TIME):
-        is_upper = uniform[k] < chance[k]
+        is_upper = streams.uniform[k] < waiting.chance[k]
         piece = np.int64(is_upper)
-        z = mean[k, piece] + sd[k, piece] * normal[k]
-        out[place[k]] = z
-        free[done] = k
+        z = waiting.mean[k, piece] + waiting.sd[k, piece] * streams.normal[k]
+        out[waiting.place[k]] = z
+        waiting.free[done] = k
         done += (z > edge) == is_upper
     return done
+
+
+@inline
+def wait(waiting: Waiting, slot: int, place: int, chance: float, mean: Array, sd: Array) -> None:
+    """Let a draw from two pieces take a free slot."""
+    waiting.place[slot], waiting.chance[slot] = place, chance
+    waiting.mean[slot, 0], waiting.mean[slot, 1] = mean[0], mean[1]
+    waiting.sd[slot, 0], waiting.sd[slot, 1] = sd[0], sd[1]
+
+
+@jit
+def draw_waiting(rng: Generator, waiting: Waiting, n_free: int, edge: float, out: Array) -> None:
+    """Draw what still waits, one by one."""
+    for k in range(n_free):
+        waiting.place[waiting.free[k]] = -1
+    for k in range(AT_A_TIME):
+        if waiting.place[k] >= 0:
+            out[waiting.place[k]] = one_of_two(
+                rng, waiting.chance[k], waiting.mean[k], waiting.sd[k], edge
+            )
+
+
+@inline
+def compare_two(
+    mu: float, x: float, activation: Activation, pieces: Pieces, log_sd_ratio: float, mean: Array
+) -> tuple[float, float, bool]:
+    """Fill the means of two pieces, and compare them.
+
+    Returns by how much the log density at the mode of the upper one is larger, the log odds of
+    proposals by their whole normals, and whether both modes are near their pieces.
+    """
+    mean[0] = mean_of(0, mu, x, activation, pieces)
+    mean[1] = mean_of(1, mu, x, activation, pieces)
+    above = (activation.edges[1] - mean[0]) * pieces.inv_sd[0]
+    below = (activation.edges[1] - mean[1]) * pieces.inv_sd[1]
+    step_up = pieces.jump[1] * (x - pieces.middle[1])
+    upward = step_up + 0.5 * (min(below, 0.0) ** 2 - max(above, 0.0) ** 2)
+    log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
+    return upward, log_odds, above > -OUTSIDE and below < OUTSIDE
+
+
+@inline
+def weigh_pieces(
+    mu: float, x: float, activation: Activation, pieces: Pieces, mean: Array, log_density: Array
+) -> tuple[int, float, float]:
+    """Fill each piece's mean, and the log density at its mode beside the first edge.
+
+    Returns the piece of the largest, that density, and the second largest.
+    """
+    edges = activation.edges
+    mean[0] = mean_of(0, mu, x, activation, pieces)
+    reach = max((edges[1] - mean[0]) * pieces.inv_sd[0], 0.0)
+    largest = 0.5 * reach * reach
+    log_density[0] = largest
+    second = -math.inf
+    best = 0
+    at_lower = at_upper = 0.0
+    for k in range(1, len(mean)):
+        at_lower = at_upper + pieces.jump[k] * (x - pieces.middle[k])
+        mean[k] = mean_of(k, mu, x, activation, pieces)
+        below = (edges[k] - mean[k]) * pieces.inv_sd[k]
+        above = (edges[k + 1] - mean[k]) * pieces.inv_sd[k]
+        at_upper = at_lower - 0.5 * pieces.width[k] * (below + above)
+        if above < 0.0:
+            density = at_upper
+        else:
+            reach = min(below, 0.0)
+            density = at_lower + 0.5 * reach * reach
+        log_density[k] = density
+        second = max(second, min(density, largest))
+        best = k if density > largest else best
+        largest = max(density, largest)
+    return best, largest, second
+
+
+@inline
+def draw_of_mixture(
+    rng: Generator, largest: float, edges: Array, pieces: Pieces, mean: Array, log_density: Array,
+    proposals: Proposals,
+) -> float:  # fmt: skip
+    """Choose a piece by the mass of its proposal and propose there, until one is accepted."""
+    kind, size, cumulative = proposals.kind, proposals.size, proposals.cumulative
+    total = reference = 0.0
+    for k in range(len(mean)):
+        if log_density[k] - largest > NEGLIGIBLE:
+            below = (edges[k] - mean[k]) * pieces.inv_sd[k]
+            above = (edges[k + 1] - mean[k]) * pieces.inv_sd[k]
+            kind[k], size[k], gain = lightest_proposal(below, above, pieces.width[k])
+            weight = size[k] * pieces.sd[k]
+            if total > 0.0:
+                weight *= math.exp(log_density[k] - reference + gain)
+            else:
+                reference = log_density[k] + gain
+            total += weight
+        cumulative[k] = total
+    if not 0.0 < total < math.inf:
+        return math.nan
+    while True:
+        k = 0
+        u = total * rng.random()
+        for j in range(len(mean) - 1):
+            k += u >= cumulative[j]
+        accepted, z = propose(rng, kind[k], size[k], mean[k], pieces.sd[k], edges[k], edges[k + 1])
+        if accepted:
+            return z
+
+
+@inline
+def draw_piece(rng: Generator, k: int, edges: Array, mean: Array, pieces: Pieces) -> float:
+    """A draw from one piece."""
+    return draw_truncated_normal(rng, mean[k], pieces.sd[k], edges[k], edges[k + 1])
+
+
+@jit
+def edges_of(knots: Array) -> Array:
+    """Knots, and infinity on both sides."""
+    edges = np.empty(knots.size + 2)
+    edges[0], edges[knots.size + 1] = -math.inf, math.inf
+    for k in range(knots.size):
+        edges[k + 1] = knots[k]
+    return edges
+
+
+@inline
+def empty_pieces(n: int) -> Pieces:
+    """Room for pieces."""
+    table = np.empty((7, n))
+    return Pieces(table[0], table[1], table[2], table[3], table[4], table[5], table[6])
+
+
+@inline
+def empty_proposals(n: int) -> Proposals:
+    """Room for proposals of pieces."""
+    return Proposals(np.empty(n, np.int64), np.empty(n), np.empty(n))
+
+
+@inline
+def no_draws() -> Waiting:
+    """Slots that are all free."""
+    return Waiting(
+        np.zeros(AT_A_TIME, np.int64), np.empty(AT_A_TIME), np.empty((AT_A_TIME, 2)),
+        np.empty((AT_A_TIME, 2)), np.arange(AT_A_TIME),
+    )  # fmt: skip
+
+
+@inline
+def begin(rng: Generator, many: bool) -> Streams:
+    """Streams at the generator's next words, if there are many draws."""
+    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
+    state = begin_streams(rng) if many else bits
+    return Streams(state, bits, beyond, np.empty(AT_A_TIME), np.empty(AT_A_TIME))
 
 
 @jit
@@ -156,121 +334,53 @@ def piecewise_normal_kernel(
     out: Array,
 ) -> Array:
     """Independent normals seen through a piecewise-linear activation."""
-    pieces = slopes.size
-    if knots.size != pieces - 1 or intercepts.size != pieces:
+    n_pieces, n = slopes.size, out.size
+    if knots.size != n_pieces - 1 or intercepts.size != n_pieces:
         raise ValueError("K knots need K + 1 slopes and K + 1 intercepts")
-    n = out.size
     i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
     i_x, i_tau = step(x.size, n), step(tau.size, n)
-    edges = np.empty(pieces + 1)
-    edges[0], edges[pieces] = -math.inf, math.inf
-    for k in range(1, pieces):
-        edges[k] = knots[k - 1]
-    table = np.empty((7, pieces))
-    from_mu, from_x, sd, inv_sd, width, jump, middle = table
-    mean, log_density, size, cumulative = np.empty((4, pieces))
-    kind = np.empty(pieces, np.int64)
-    numbers, place = np.empty((2, AT_A_TIME)), np.zeros(AT_A_TIME, np.int64)
-    chances, means, sds = np.empty(AT_A_TIME), np.empty((AT_A_TIME, 2)), np.empty((AT_A_TIME, 2))
-    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
-    many = n >= FEW and pieces == 2
-    state = begin_streams(rng) if many else bits
-    free, n_free = np.arange(AT_A_TIME), AT_A_TIME
-    log_sd_ratio = 0.0
+    activation, pieces = Activation(edges_of(knots), slopes, intercepts), empty_pieces(n_pieces)
+    mean, log_density = np.empty(n_pieces), np.empty(n_pieces)
+    proposals = empty_proposals(n_pieces)
+    many = n >= FEW and n_pieces == 2
+    streams, waiting, n_free = begin(rng, many), no_draws(), AT_A_TIME
+    edge, log_sd_ratio = activation.edges[1], 0.0
 
     for i in range(n):
         mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
         if i == 0 or i_sigma + i_tau > 0:
             sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
-            set_pieces(sigma_i, tau_i, edges, slopes, intercepts, table)
-            log_sd_ratio = math.log(sd[pieces - 1] * inv_sd[0])
-
-        if pieces == 2:
-            mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
-            mean[1] = from_mu[1] * mu_i + from_x[1] * (x_i - intercepts[1])
-            above = (edges[1] - mean[0]) * inv_sd[0]
-            below = (edges[1] - mean[1]) * inv_sd[1]
-            step_up = jump[1] * (x_i - middle[1])
-            upward = step_up + 0.5 * (min(below, 0.0) ** 2 - max(above, 0.0) ** 2)
+            set_pieces(sigma_i, tau_i, activation, pieces)
+            log_sd_ratio = math.log(pieces.sd[n_pieces - 1] * pieces.inv_sd[0])
+        if n_pieces == 2:
+            upward, log_odds, is_near = compare_two(
+                mu_i, x_i, activation, pieces, log_sd_ratio, mean
+            )
+            # One of them has all of the mass.
             if abs(upward) > -NEGLIGIBLE:
                 k = 1 if upward > 0.0 else 0
-                out[i] = draw_truncated_normal(rng, mean[k], sd[k], edges[k], edges[k + 1])
+                out[i] = draw_piece(rng, k, activation.edges, mean, pieces)
                 continue
-            log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
-            if above > -OUTSIDE and below < OUTSIDE and abs(log_odds) < -NEGLIGIBLE:
+            # Proposals by the whole normals, of many draws together.
+            if is_near and abs(log_odds) < -NEGLIGIBLE:
                 odds = math.exp(log_odds)
                 chance = odds / (1.0 + odds)
                 if not many:
-                    out[i] = one_of_two(rng, chance, mean, sd, edges[1])
+                    out[i] = one_of_two(rng, chance, mean, pieces.sd, edge)
                     continue
                 n_free -= 1
-                k = free[n_free]
-                place[k], chances[k] = i, chance
-                means[k, 0], means[k, 1], sds[k, 0], sds[k, 1] = mean[0], mean[1], sd[0], sd[1]
+                wait(waiting, waiting.free[n_free], i, chance, mean, pieces.sd)
                 while n_free == 0:
-                    n_free = two_pieces(
-                        rng, state, bits, beyond, numbers, place, chances, means, sds, free,
-                        edges[1], out,
-                    )  # fmt: skip
+                    n_free = propose_together(rng, streams, waiting, edge, out)
                 continue
-
-        mean[0] = from_mu[0] * mu_i + from_x[0] * (x_i - intercepts[0])
-        reach = max((edges[1] - mean[0]) * inv_sd[0], 0.0)
-        largest = 0.5 * reach * reach
-        log_density[0] = largest
-        second = -math.inf
-        best = 0
-        at_lower = at_upper = 0.0
-        for k in range(1, pieces):
-            at_lower = at_upper + jump[k] * (x_i - middle[k])
-            mean[k] = from_mu[k] * mu_i + from_x[k] * (x_i - intercepts[k])
-            below = (edges[k] - mean[k]) * inv_sd[k]
-            above = (edges[k + 1] - mean[k]) * inv_sd[k]
-            at_upper = at_lower - 0.5 * width[k] * (below + above)
-            if above < 0.0:
-                density = at_upper
-            else:
-                reach = min(below, 0.0)
-                density = at_lower + 0.5 * reach * reach
-            log_density[k] = density
-            second = max(second, min(density, largest))
-            best = k if density > largest else best
-            largest = max(density, largest)
-
+        best, largest, second = weigh_pieces(mu_i, x_i, activation, pieces, mean, log_density)
         if second - largest < NEGLIGIBLE:
-            out[i] = draw_truncated_normal(rng, mean[best], sd[best], edges[best], edges[best + 1])
+            out[i] = draw_piece(rng, best, activation.edges, mean, pieces)
             continue
-
-        total = reference = 0.0
-        for k in range(pieces):
-            if log_density[k] - largest > NEGLIGIBLE:
-                below = (edges[k] - mean[k]) * inv_sd[k]
-                above = (edges[k + 1] - mean[k]) * inv_sd[k]
-                kind[k], size[k], gain = lightest_proposal(below, above, width[k])
-                weight = size[k] * sd[k]
-                if total > 0.0:
-                    weight *= math.exp(log_density[k] - reference + gain)
-                else:
-                    reference = log_density[k] + gain
-                total += weight
-            cumulative[k] = total
-        if not 0.0 < total < math.inf:
-            out[i] = math.nan
-            continue
-
-        accepted = False
-        while not accepted:
-            k = 0
-            u = total * rng.random()
-            for j in range(pieces - 1):
-                k += u >= cumulative[j]
-            accepted, z = propose(rng, kind[k], size[k], mean[k], sd[k], edges[k], edges[k + 1])
-            out[i] = z
-    for k in range(n_free):
-        place[free[k]] = -1
-    for k in range(AT_A_TIME):
-        if place[k] >= 0:
-            out[place[k]] = one_of_two(rng, chances[k], means[k], sds[k], edges[1])
+        out[i] = draw_of_mixture(
+            rng, largest, activation.edges, pieces, mean, log_density, proposals
+        )
+    draw_waiting(rng, waiting, n_free, edge, out)
     return out
 
 

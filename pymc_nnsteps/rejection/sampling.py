@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
 from time import perf_counter
@@ -144,55 +145,107 @@ def rejection_sample(
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block, entries = _compile(model, wanted, bounded, rng)
-    largest = int(np.clip(BLOCK_ENTRIES // entries, 1, 10_000))
-
-    kept: list[list[NDArray[Any]]] = []
-    first: list[NDArray[Any]] = []
-    accepted = tries = 0
-    start, is_told, log_rate = perf_counter(), False, 0.0
+    run = _Run(draws, max_tries, log_bound, rng)
     progress = create_simple_progress(progressbar=progressbar)
     try:
         with progress:
             task = progress.add_task("Rejection sampling", completed=0, total=draws)
-            while accepted < draws and tries < max_tries:
-                expected = (draws - accepted) * (tries + 1) / (accepted + 1)
-                n = min(int(np.clip(2 * expected, FEWEST, largest)), max_tries - tries)
+            while run.goes_on:
+                n = run.next_block(int(np.clip(BLOCK_ENTRIES // entries, 1, 10_000)))
                 with np.errstate(invalid="ignore", divide="ignore"):  # impossible tries
                     *values, log_ratio = try_block(n)
-                _require_bounded(log_ratio, log_bound)
-                # Tries are independent: those after the last draw need not have been made.
-                [hits] = np.nonzero(np.log(rng.random(n)) < log_ratio)
-                hits = hits[: draws - accepted]
-                made = int(hits[-1]) + 1 if accepted + len(hits) == draws else n
-                kept.append([value[hits] for value in values])
-                accepted, tries = accepted + len(hits), tries + made
-                if tries <= MOST_TOLD:
-                    first.append(log_ratio)
-                    log_rate = log_acceptance(np.concatenate(first))
-                pilot = Pilot(draws, accepted, tries, perf_counter() - start, log_rate)
-                if pilot.is_hopeless(max_tries):
-                    break
-                if tries == n:  # the first tries, which may have waited for a compiler
-                    start = perf_counter()
-                elif not is_told and pilot.is_long(max_tries):
-                    warnings.warn(f"{pilot}; interrupt it to have those accepted.", stacklevel=2)
-                    is_told = True
-                rate = f"Rejection sampling, {accepted / tries:.2g} of the tries accepted"
-                progress.update(task, completed=accepted, description=rate)
+                run.add(values, log_ratio)
+                rate = f"Rejection sampling, {run.rate:.2g} of the tries accepted"
+                progress.update(task, completed=run.accepted, description=rate)
     except KeyboardInterrupt:
-        if not accepted:
+        if not run.accepted:
             raise
     else:
-        if accepted < draws:
-            raise RuntimeError(
-                f"{pilot}, but max_tries={max_tries}; ask for fewer draws, allow more tries, or "
-                "use pm.sample."
-            )
+        run.require_enough()
     posterior = {
         variable.name: np.concatenate(values)[None]
-        for variable, values in zip(wanted, zip(*kept, strict=True), strict=True)
+        for variable, values in zip(wanted, zip(*run.kept, strict=True), strict=True)
     }
-    return _as_tree(model, posterior, {"acceptance_rate": accepted / tries, "tries": tries})
+    return _as_tree(model, posterior, {"acceptance_rate": run.rate, "tries": run.tries})
+
+
+@dataclass
+class _Run:
+    """Tries so far, and the draws that were accepted.
+
+    Attributes
+    ----------
+    draws, max_tries, log_bound, rng
+        As of :func:`rejection_sample`.
+    kept : list of list of array
+        Values of the draws, block by block.
+    accepted, tries : int
+    first : list of array
+        Log ratios of the first tries, which tell how many others will be accepted.
+    start : float
+        Time at which the first block was done, which may have waited for a compiler.
+    pilot : Pilot
+        What the tries so far say of those to come.
+    """
+
+    draws: int
+    max_tries: int
+    log_bound: float | None
+    rng: np.random.Generator
+    kept: list[list[NDArray[Any]]] = field(default_factory=list)
+    accepted: int = 0
+    tries: int = 0
+    first: list[NDArray[Any]] = field(default_factory=list)
+    log_rate: float = 0.0
+    start: float = field(default_factory=perf_counter)
+    pilot: Pilot | None = None
+    is_told: bool = False
+    is_hopeless: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more tries are wanted."""
+        return self.accepted < self.draws and self.tries < self.max_tries and not self.is_hopeless
+
+    @property
+    def rate(self) -> float:
+        """Part of the tries that was accepted."""
+        return self.accepted / self.tries
+
+    def next_block(self, largest: int) -> int:
+        """Number of tries of the next block."""
+        expected = (self.draws - self.accepted) * (self.tries + 1) / (self.accepted + 1)
+        return min(int(np.clip(2 * expected, FEWEST, largest)), self.max_tries - self.tries)
+
+    def add(self, values: list[NDArray[Any]], log_ratio: NDArray[np.floating]) -> None:
+        """Accept tries of a block by their log ratios, and warn once if all will take long."""
+        _require_bounded(log_ratio, self.log_bound)
+        n, is_first = len(log_ratio), not self.tries
+        # Tries are independent: those after the last draw need not have been made.
+        [hits] = np.nonzero(np.log(self.rng.random(n)) < log_ratio)
+        hits = hits[: self.draws - self.accepted]
+        made = int(hits[-1]) + 1 if self.accepted + len(hits) == self.draws else n
+        self.kept.append([value[hits] for value in values])
+        self.accepted, self.tries = self.accepted + len(hits), self.tries + made
+        if self.tries <= MOST_TOLD:
+            self.first.append(log_ratio)
+            self.log_rate = log_acceptance(np.concatenate(self.first))
+        seconds = perf_counter() - self.start
+        pilot = Pilot(self.draws, self.accepted, self.tries, seconds, self.log_rate)
+        self.pilot, self.is_hopeless = pilot, pilot.is_hopeless(self.max_tries)
+        if is_first:
+            self.start = perf_counter()
+        elif not (self.is_told or self.is_hopeless) and pilot.is_long(self.max_tries):
+            warnings.warn(f"{pilot}; interrupt it to have those accepted.", stacklevel=3)
+            self.is_told = True
+
+    def require_enough(self) -> None:
+        """Check that no draw is missing."""
+        if self.accepted < self.draws:
+            raise RuntimeError(
+                f"{self.pilot}, but max_tries={self.max_tries}; ask for fewer draws, allow more "
+                "tries, or use pm.sample."
+            )
 
 
 def _require_bounded(log_ratio: NDArray[np.floating], log_bound: float | None) -> None:

@@ -160,10 +160,7 @@ def sample_sharded(
         tune = positive_integer("tune", tune)
     every = positive_integer("checkpoint_every", checkpoint_every)
     require_choice("scan", scan, get_args(Scan))
-    if isinstance(shards, Mapping):
-        raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
-    if not len(shards):
-        raise ValueError("shards must hold one shard at least.")
+    _require_shards(shards)
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
     planned = rounds_of(model, names, scan)
     shared = Shared(model, planned)
@@ -201,6 +198,13 @@ def sample_sharded(
                         _checkpoint(record, run, pool, shared)
                 run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
     return _as_tree(model, run.kept)
+
+
+def _require_shards(shards: Sequence[Load]) -> None:
+    if isinstance(shards, Mapping):
+        raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
+    if not len(shards):
+        raise ValueError("shards must hold one shard at least.")
 
 
 def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:

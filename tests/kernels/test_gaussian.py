@@ -213,7 +213,8 @@ def test_whitened_design(m, d, variance, weight):
     """``B^T B`` is what the response says, by the covariance of activations and response."""
     p = collapsed_problem(m, 1, d, m, True, variance, weight)
     factor, whitened = np.empty((m, m)), np.empty((m, d))
-    collapse.whiten(p["design"], p["weight"][0], p["variance"], 0, factor, whitened)
+    above = collapse.Above(*(p[name] for name in ("design", "weight", "response", "variance")))
+    collapse.whiten(above, 0, 0, factor, whitened)
     covariance = response_law(np.zeros(d), p["variance"], p["design"], p["weight"][0]).cov
     upper = np.triu(factor)
     scale = np.abs(covariance).max()
@@ -447,11 +448,11 @@ def chain_arguments(p, noise, dtype="float64"):
     arrays = (
         by_sample(p["prior"], d),
         by_sample(p["offset"], d),
+        padded(transition, d, d),
+        by_sample([np.full_like(p["gain"][0], np.nan), *p["gain"][1:]], d),
         padded(p["design"], m, d),
         by_sample(p["weight"], m),
         by_sample(linear, d),
-        padded(transition, d, d),
-        by_sample([np.full_like(p["gain"][0], np.nan), *p["gain"][1:]], d),
         padded(noises, rows, d),
     )
     return [np.array(widths), np.array(counts), *(array.astype(dtype) for array in arrays)]

@@ -2,13 +2,14 @@
 
 import importlib
 import pkgutil
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import pymc_nnsteps
 from pymc_nnsteps.kernels import labels, linear_algebra, translation
-from pymc_nnsteps.kernels.jit import Kernel, jit
+from pymc_nnsteps.kernels.jit import Kernel, jit, of_arrays
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 
@@ -81,6 +82,38 @@ def test_arithmetic_is_that_of_python():
     )
     np.testing.assert_array_equal(found, by_numba)
     np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+class Line(NamedTuple):
+    at: np.ndarray
+    slope: np.ndarray
+
+
+@jit
+def steeper(line: Line, by) -> Line:
+    return Line(line.at, by * line.slope)
+
+
+@jit
+def named_tuples(k: int, line: Line, other: Line, x):
+    twice = steeper(line, 2.0)
+    line.at[0] = 7.0
+    both = Line(twice.at, twice.slope + other.slope)
+    for i in range(len(x)):
+        x[i] = both.at[i] + 10.0 * both.slope.size * x[i] + k * other.at.shape[0]
+    return both.slope, x
+
+
+def test_named_tuples():
+    """A field that is taken for its neighbour, or that is a copy of the array it was made of."""
+    rng = np.random.default_rng(0)
+    given = [3, *(rng.normal(size=4) for _ in range(5))]
+    ways = named_tuples, of_arrays(named_tuples.__wrapped__), named_tuples.numba_of_arrays
+    found = [way(*(np.copy(each) if np.ndim(each) else each for each in given)) for way in ways]
+    for slope, x in found[1:]:
+        np.testing.assert_allclose(slope, found[0][0])
+        np.testing.assert_allclose(x, found[0][1])
+    assert found[0][1][0] == pytest.approx(7.0 + 40.0 * given[5][0] + 12.0)
 
 
 def test_an_index_below_zero():

@@ -3,14 +3,17 @@
 import inspect
 
 from pymc_nnsteps.kernels import interwoven_gates as kernels
+from pymc_nnsteps.kernels.jit import Kernel, of_arrays
+
+HERE = kernels.__name__
 
 PLANTS = {
     "p for s": ("(p - s) * logit_factor[n]", "(p - p) * logit_factor[n]"),
     "no determinants": ("total += math.log(new_factor[i, i] / factor[i, i])", "pass"),
-    "gates not redrawn": ("1.0 if refresh[p, a, n] < chance[n] else 0.0", "gates[a, n]"),
-    "gates of the old row": ("chance[:] = new_chance", "pass"),
-    "gates of the old level": ("shift[n] = gates[a, n] * level[a, n]", "shift[n] = mean[n]"),
-    "one way": ("back[j] = -change[j] - drift * step[j]", "back[j] = -change[j]"),
+    "gates not redrawn": ("1.0 if uniform[n] < gate.chance[n] else 0.0", "gates[n]"),
+    "gates of the old row": ("copy(new.chance, gate.chance)", "pass"),
+    "gates of the old level": ("shift[n] = gates[n] * gate.level[n]", "shift[n] = mean[n]"),
+    "one way": ("back[j] = -change[j] - (1.0 - rho) * there.step[j]", "back[j] = -change[j]"),
     "own activations not removed": ("gradient[n] += curvature[n] * level[n]", "pass"),
 }
 """Code of the kernel, and what it is exchanged for."""
@@ -19,10 +22,11 @@ PLANTS = {
 def planted(plant):
     """The kernel, not compiled, with an error in it."""
     namespace = dict(vars(kernels))
-    names = ("leave_out", "weigh_gates", "find_step", "weigh_proposals", "move_gated_rows")
-    sources = [inspect.getsource(namespace[name].__wrapped__) for name in names]
+    own = [k for k in namespace.values() if isinstance(k, Kernel) and k.__module__ == HERE]
+    called = [namespace[name] for name in ("leave_out", "weigh_proposals")]
+    sources = [inspect.getsource(kernel.__wrapped__) for kernel in (*called, *own)]
     source = "".join(sources).replace("@jit", "").replace("@inline", "")
     right, wrong = PLANTS[plant]
     assert source.count(right) == 1
     exec(source.replace(right, wrong), namespace)
-    return namespace["move_gated_rows"]
+    return of_arrays(namespace["move_gated_rows"])

@@ -8,7 +8,6 @@ density without A; the marginal of W_a gives the proposal's mean and precision. 
 then done again, slowly, with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
-import types
 from dataclasses import dataclass
 from functools import cache
 
@@ -28,6 +27,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import interweaving as kernels
+from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW, Interweaving, match_interweaving
@@ -690,8 +690,9 @@ def test_few_units_are_held_at_a_time(monkeypatch):
     rng = np.random.default_rng(2)
     noises = rng.random(5), rng.normal(size=(3, 5, 2)), rng.random((3, 5))
     expected = kernel_draw(p, *noises)
-    monkeypatch.setattr(kernels, "HELD", 2 * p["weight"].size)
-    in_groups = types.FunctionType(kernels.move_rows.__wrapped__.__code__, vars(kernels))
+    room = np.empty((len(p["design"]), 2, len(p["weight"])))
+    monkeypatch.setattr(kernels, "empty_whitened", lambda above: room)
+    in_groups = of_arrays(kernels.move_rows.__wrapped__)
     for ours, theirs in zip(in_groups(*(p[a] for a in ARGUMENTS), *noises), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 

@@ -7,7 +7,6 @@ slowly: open gates by all patterns and the normal law of what is seen, gradients
 the target, proposals with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
-import types
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -24,6 +23,7 @@ from scipy import linalg, special, stats
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import interwoven_gates as kernels
+from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW
@@ -366,8 +366,9 @@ def test_few_units_are_held_at_a_time(monkeypatch):
     given = noises(p, 0, passes=3)
     expected = kernel_draw(p, given)
     for held in (1, 2):
-        monkeypatch.setattr(kernels, "HELD", held * p["weight"].size)
-        in_groups = types.FunctionType(MOVE.kernel.__wrapped__.__code__, vars(kernels))
+        room = np.empty((len(p["design"]), held, len(p["weight"])))
+        monkeypatch.setattr(kernels, "empty_whitened", lambda above, room=room: room)
+        in_groups = of_arrays(MOVE.kernel.__wrapped__)
         found = in_groups(*(p[name] for name in ARGUMENTS), *given)
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)

@@ -19,6 +19,7 @@ from pytensor.graph.replace import graph_replace
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import outgoing_weights as kernels
+from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import match_interweaving
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
@@ -164,7 +165,7 @@ def test_planted_errors_are_seen(plant, monkeypatch):
     assert source.count(right) == 1
     namespace = dict(vars(kernels))
     exec(source.replace(right, wrong), namespace)
-    monkeypatch.setattr(kernels, "draw_outgoing", namespace["draw_outgoing"])
+    monkeypatch.setattr(kernels, "draw_outgoing", of_arrays(namespace["draw_outgoing"]))
     layer = Layer(build("offsets"))
     assert not np.allclose(layer.drawn(), layer.expected(), rtol=1e-3)
 

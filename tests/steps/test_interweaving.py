@@ -17,6 +17,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels import interweaving as kernels
+from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.laws import scales
 from pymc_nnsteps.moves import interweaving, plan
 from pymc_nnsteps.moves.interweaving import Interweaving
@@ -237,11 +238,13 @@ def no_determinants(monkeypatch):
 
     def planted(name, **wrong):
         exact = getattr(kernels, name).__wrapped__
-        return types.FunctionType(exact.__code__, vars(kernels) | wrong)
+        made = types.FunctionType(exact.__code__, vars(kernels) | wrong)
+        made.__annotations__ = exact.__annotations__
+        return made
 
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
-    weigh = planted("weigh_proposals", math=without)
-    monkeypatch.setattr(kernels, "move_rows", planted("move_rows", weigh_proposals=weigh))
+    weigh = planted("weigh", weigh_proposals=planted("weigh_proposals", math=without))
+    monkeypatch.setattr(kernels, "move_rows", of_arrays(planted("move_rows", weigh=weigh)))
 
 
 def moves_after_the_fresh_draw(monkeypatch):
@@ -265,9 +268,11 @@ def unchecked_order(monkeypatch):
 
 PLANTS = {
     "always accepted": wrong_argument(-1, lambda uniform: 0 * uniform),
-    "noise of the activations": wrong_argument(11, lambda variance: 0.02 * variance),
-    "noise from above": wrong_argument(9, lambda weight: 0.1 * weight),
-    "prior": wrong_argument(2, lambda precision: 0.5 * precision),
+    "noise of the activations": wrong_argument(
+        3, lambda above: above._replace(variance=0.02 * above.variance)
+    ),
+    "noise from above": wrong_argument(3, lambda above: above._replace(weight=0.1 * above.weight)),
+    "prior": wrong_argument(0, lambda layer: layer._replace(prior=0.5 * layer.prior)),
     "no determinants": no_determinants,
     "order": unchecked_order,
     "learnt squares": less_than_half_of_the_squares,

@@ -1,0 +1,202 @@
+"""What the moves of a layer's rows share: what is seen from above, proposals, their ratio.
+
+The notation, *whitened* designs among it, is that of :mod:`.collapse`, and otherwise that of
+:mod:`pymc_nnsteps.moves.interweaving`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_nnsteps.kernels.collapse import Above, whiten
+from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.linear_algebra import (
+    Array,
+    put,
+    solve,
+    solve_transposed,
+)
+
+HELD = 20_000_000
+"""Numbers of whitened designs that are held at a time, where each sample has one of its own."""
+
+
+class Rows[Of](NamedTuple):
+    """Weights of a layer, and their prior.
+
+    Parameters
+    ----------
+    inputs : array, shape (n_obs, d)
+        ``X``.
+    rows : array, shape (units, d)
+        ``w_a``.
+    prior, prior_linear : array, shape (units, d)
+        Precision of the rows' prior, and precision times mean.
+    """
+
+    inputs: Of
+    rows: Of
+    prior: Of
+    prior_linear: Of
+
+
+class Seen(NamedTuple):
+    """What is seen from above of a unit's activations: ``g`` and ``c``, shape (n_obs,)."""
+
+    gradient: Array
+    curvature: Array
+
+
+@inline
+def empty_whitened(above: Above) -> Array:
+    """Room for the whitened designs of as many units as are held at a time."""
+    m, units = above.design.shape
+    held = min(units, max(1, HELD // (m * len(above.weight))))
+    return np.empty((m, held, len(above.weight)))
+
+
+@jit
+def whiten_samples(above: Above, first: int, whitened: Array, residual: Array) -> None:
+    """Fill ``B_a`` of the first unit and those after it, and overwrite residuals by ``U^{-T} e``.
+
+    Parameters
+    ----------
+    above : Above
+    first : int
+    whitened : array, shape (m, held, len(weight))
+    residual : array, shape (m, n_obs), or (m, 0) if there are none to be whitened
+    """
+    m, units = above.design.shape
+    held, n_whitened = min(whitened.shape[1], units - first), len(above.weight)
+    root, seen, rest = np.empty((m, m)), np.empty((m, held)), np.empty(m)
+    for n in range(max(n_whitened, residual.shape[1])):
+        if n < n_whitened:
+            whiten(above, n, first, root, seen)
+            for i in range(m):
+                for a in range(held):
+                    whitened[i, a, n] = seen[i, a]
+        if n >= residual.shape[1]:
+            continue
+        for i in range(m):
+            rest[i] = residual[i, n]
+        solve_transposed(root, rest)
+        for i in range(m):
+            residual[i, n] = rest[i]
+
+
+@jit
+def score_and_curvature(whitened: Array, residual: Array, unit: int, seen: Seen) -> None:
+    """Fill ``B_a^T e`` and ``c = |B_a|^2`` at each sample, with the whitened residual ``e``."""
+    m, n_obs = residual.shape
+    gradient, curvature = seen.gradient, seen.curvature
+    curvature[:], gradient[:] = 0.0, 0.0
+    for i in range(m):
+        column = whitened[i, unit]
+        if len(column) == 1:
+            for n in range(n_obs):
+                curvature[n] += column[0] * column[0]
+                gradient[n] += column[0] * residual[i, n]
+        else:
+            for n in range(n_obs):
+                curvature[n] += column[n] * column[n]
+                gradient[n] += column[n] * residual[i, n]
+
+
+@jit
+def update_residual(whitened: Array, residual: Array, unit: int, level: Array) -> None:
+    """Subtract a unit's activations from the whitened residual."""
+    m, n_obs = residual.shape
+    for i in range(m):
+        column = whitened[i, unit]
+        if len(column) == 1:
+            for n in range(n_obs):
+                residual[i, n] -= column[0] * level[n]
+        else:
+            for n in range(n_obs):
+                residual[i, n] -= column[n] * level[n]
+
+
+@inline
+def leave_out(level: Array, seen: Seen) -> None:
+    """Turn ``B_a^T e`` into ``g``, where the unit's own activations are not subtracted."""
+    gradient, curvature = seen.gradient, seen.curvature
+    for n in range(len(level)):
+        gradient[n] += curvature[n] * level[n]
+
+
+@jit
+def fill_precision(
+    prior: Array, inputs: Array, weight: Array, left: Array, right: Array, precision: Array
+) -> None:
+    """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative.
+
+    The halves of its columns are multiplied on their own, which leaves out most of the rest; they
+    are held in ``left`` and ``right``.
+    """
+    d, half, count = len(prior), left.shape[1], 0
+    for n in range(len(weight)):
+        if weight[n] != 0.0:
+            root = math.sqrt(weight[n])
+            for j in range(half):
+                left[count, j] = root * inputs[n, j]
+            for j in range(half, d):
+                right[count, j - half] = root * inputs[n, j]
+            count += 1
+    put(np.dot(left[:count].T, left[:count]), precision, 0, 0)
+    put(np.dot(left[:count].T, right[:count]), precision, 0, half)
+    put(np.dot(right[:count].T, right[:count]), precision, half, half)
+    for j in range(d):
+        precision[j, j] += prior[j]
+
+
+@inline
+def solve_both(factor: Array, linear: Array) -> Array:
+    """``P^{-1} h`` with the Cholesky factor of P."""
+    mean = linear.copy()
+    solve_transposed(factor, mean)
+    solve(factor, mean)
+    return mean
+
+
+@inline
+def weigh_prior(row: Array, new_row: Array, prior: Array, prior_linear: Array) -> float:
+    """``log p(w') - log p(w)`` of a row's prior."""
+    total = 0.0
+    for j in range(len(row)):
+        middle = 0.5 * (new_row[j] + row[j])
+        total += (new_row[j] - row[j]) * (prior_linear[j] - prior[j] * middle)
+    return total
+
+
+@inline
+def weigh_proposals(
+    factor: Array, new_factor: Array, normal: Array, back: Array, spread: float
+) -> float:
+    r"""``log q(w | w') - log q(w' | w)`` of normal proposals with precisions ``P / spread^2``.
+
+    Parameters
+    ----------
+    factor, new_factor : array, shape (d, d)
+        Cholesky factors of P at w and at w'.
+    normal : array, shape (d,)
+        Standard normals of the proposal.
+    back : array, shape (d,)
+        What w is beside the mean of the proposal back.
+    spread : float
+    """
+    total = 0.0
+    for i in range(len(back)):
+        whitened_back = 0.0
+        for j in range(i, len(back)):
+            whitened_back += new_factor[i, j] * back[j]
+        ahead = spread * normal[i]
+        total += 0.5 * (ahead + whitened_back) * (ahead - whitened_back) / spread**2
+        total += math.log(new_factor[i, i] / factor[i, i])
+    return total
+
+
+@inline
+def acceptance_probability(log_ratio: float) -> float:
+    """Probability that a proposal is accepted; none if there is a NaN."""
+    return math.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
