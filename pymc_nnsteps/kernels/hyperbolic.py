@@ -12,7 +12,7 @@ import numpy as np
 from pymc_nnsteps.kernels.in_numba import inline, jit
 
 COEFFICIENTS = tuple(1 / math.factorial(k) for k in range(1, 17))
-"""Of the Taylor series of E, up to an argument of 0.625 exact to the last digit."""
+"""Taylor series of E, exact to the last digit up to an argument of 0.625."""
 
 LARGEST = 20.0
 """Where the tangent is one, to the last digit."""

@@ -34,13 +34,13 @@ from pytensor.compile.compilelock import lock_ctx
 FLAGS: tuple[str, ...] = ("-O2", "-ftree-vectorize", "-std=c++17", "-fPIC", "-w")
 FLAGS += ("-fvisibility=hidden", "-fexceptions", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-ffp-contract=off",)
-"""Of the compiler, beside those for the processor; -O3 takes twice as long for as fast a sweep."""
+"""Compiler flags beside the processor's own; -O3 takes twice as long for as fast a sweep."""
 
 OF_GCC = ("-fvect-cost-model=dynamic",)
-"""Of GCC, which at -O2 makes few loops work on several numbers at a time."""
+"""Flags of GCC, which at -O2 makes few loops work on several numbers at a time."""
 
 FUSED = ("-O3", "-ffp-contract=fast", "-funroll-loops")
-"""Of functions of numbers that the processor does several of at a time."""
+"""Flags of functions of numbers that the processor does several of at a time."""
 
 PATIENCE = 2.0
 """Seconds of waiting for the compiler that nobody is told of."""

@@ -131,7 +131,7 @@ class Translation(Expressions):
         self._n_loops = 0
 
     def text(self) -> str:
-        """In C++."""
+        """The function in C++."""
         parameters, templates, first = [], [], ""
         for k, argument in enumerate(self._tree.args.args):
             annotation = ast.unparse(argument.annotation) if argument.annotation else ""
@@ -160,7 +160,7 @@ class Translation(Expressions):
             return "{\n" + first + "".join(texts) + "}\n"
 
     def _body(self, statements: Sequence[ast.stmt], first: str = "") -> str:
-        """Of a loop."""
+        """Translate the body of a loop."""
         self._n_loops += 1
         text = self._block(statements, first)
         self._n_loops -= 1

@@ -89,7 +89,7 @@ class ResidualScale(Conditional):
         return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
-        """Of the logarithm, at shifts from the present one, up to a constant."""
+        """Log density of the scale's logarithm at shifts from the present one, up to a constant."""
         [rv] = self.draws
         number = rv.dimshuffle() if rv.ndim else rv
         prior = pm.logp(rv, (number * pt.exp(shifts)).dimshuffle(0, *["x"] * rv.ndim)).flatten()

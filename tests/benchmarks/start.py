@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def seconds() -> float:
-    """Of CPU, of this process and of compilers that it has waited for."""
+    """CPU time of this process and of compilers that it has waited for."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usage)
 

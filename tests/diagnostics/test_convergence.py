@@ -39,7 +39,7 @@ def test_networks(name):
 
 
 def test_log_likelihood():
-    """Of the data alone, with a standard deviation on its own scale; stored or computed."""
+    """Only the data count, with a standard deviation on its own scale; stored or computed."""
     model = by_hand()
     draws = prior(model, 2, 10)
     hidden = np.tanh(X @ draws["W"].values)

@@ -18,7 +18,7 @@ def closed():
 
 @pytest.fixture(scope="module")
 def found():
-    """Of each input, and of both."""
+    """Dependence on each input, and on both."""
     model = NETWORKS["intermediate_noise_mlp"]()
     draws = prior(model, 2, 10)
     return [nns.partial_dependence(draws, each, points=5, model=model) for each in (0, 1, (0, 1))]

@@ -217,7 +217,7 @@ class Problem:
 
 
 def assert_exact(law, mean, precision, eps):
-    """In directions that are independent a posteriori, in units of their standard deviations."""
+    """Compare directions that are independent a posteriori, in their standard deviations."""
     d = len(mean)
     # Rational Cholesky without roots: precision = L D L^T, so that D^(1/2) L^T v is white.
     lower, diagonal, rest = np.zeros((d, d), object), [], precision.copy()

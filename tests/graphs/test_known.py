@@ -68,7 +68,7 @@ LOGPS = {
 
 @pytest.mark.parametrize("how", ["registered", *LOGPS])
 def test_a_density_that_is_registered_anew(how):
-    """By its function or by a subclass of the distribution, whatever its method calls itself."""
+    """A density is replaced by its function or in a subclass, whatever its method calls itself."""
     rv, density = pm.Normal.dist(), _logprob.registry[NormalRV]
     try:
         if how == "registered":

@@ -26,7 +26,7 @@ CUBE = RNG.normal(size=(4, 3, 5))
     ids=["rows", "columns", "parts", "none"],
 )
 def test_loops_over_arrays_in_any_order(X, y):
-    """Of several results, with sums of rows, columns and numbers, some of them in place."""
+    """Several results, with sums of rows, columns and numbers, some of them in place."""
     matrix, vector, integers = pt.matrix("matrix"), pt.vector("vector"), pt.lvector("integers")
     z = pt.exp(-abs(matrix)) * vector + integers[:, None]
     outputs = [z + z.T.T.sum(), pt.switch(matrix > vector, z, -matrix), pt.sqrt(vector**2 + 1)]
@@ -49,7 +49,7 @@ def test_lengths_that_do_not_fit():
 
 
 def test_views_that_exchange_add_and_drop_axes():
-    """Of arrays that are themselves parts of others; an array is given back when its views go."""
+    """Views of parts of arrays; an array is given back when its views go."""
     x = pt.tensor3("x", shape=(None, None, None))
     views = [x.dimshuffle(2, "x", 0, 1), x.dimshuffle(1, 2), x[:, ::-1].dimshuffle(2, 1, "x", 0)]
     outputs = [pytensor.Out(view, borrow=True) for view in views]

@@ -232,7 +232,7 @@ def draw_gates(p, uniform, dtype="float64"):
 
 
 def gate_probability(p, gates, n, j):
-    """Of a gate given the others, by the response's density with it open and closed."""
+    """Probability of a gate given the others, by the response's density with it open and closed."""
     odds = p["logit"][n, j]
     for sign, gate in [(1, 1.0), (-1, 0.0)]:
         tried = gates[n].copy()
@@ -467,7 +467,7 @@ def draw_of_chain(p, noise, dtype="float64"):
 
 
 def chain_law(p, n):
-    """Of all layers at one sample, by the joint law of layers and observations.
+    """Law of all layers at one sample, by the joint law of layers and observations.
 
     All are affine in independent normals: each layer in its own and those of the layers before.
     """

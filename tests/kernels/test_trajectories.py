@@ -62,7 +62,7 @@ def turned(momenta):
 
 
 def any_part_turned(momenta):
-    """Of the balanced subtrees that its last leaf ends."""
+    """Whether a balanced subtree that the last leaf ends has turned."""
     n, length = len(momenta), 2
     while n % length == 0:
         if turned(momenta[n - length :]):
@@ -156,7 +156,7 @@ def bell(arguments):
 
 
 def persistent_z_scores(*, negated=True, rescaled=True):
-    """Of the variance and the fourth moment, while the metric is another at each trajectory."""
+    """z scores of variance and fourth moment, with another metric at each trajectory."""
     rng, q, u, draws = np.random.default_rng(3), np.zeros(1), np.zeros(1), []
     for i in range(12_000):
         precision = np.array([[1.0, 5.0][i % 2]])

@@ -29,7 +29,7 @@ def test_what_a_branch_of_a_loop_need_not_set_is_refused():
 
 
 def test_both_compilers_do_the_same_arithmetic():
-    """Of a kernel with products, branches, parts of arrays and errors, and of one that draws."""
+    """A kernel with products, branches, parts of arrays and errors, and one that draws."""
     rng = np.random.default_rng(0)
     design, weight = rng.normal(size=(9, 4)), rng.gamma(2.0, size=(3, 9))
     score, linear, noise = (rng.normal(size=(3, n)) for n in (9, 4, 4))
@@ -74,7 +74,7 @@ def arithmetic(x, single, k, rng):
 
 
 def test_arithmetic_is_that_of_python():
-    """Of integers below zero, parts from the end, parts of an array that is gone, overlaps."""
+    """Integers below zero, parts from the end, parts of an array that is gone, overlaps."""
     x, single, k = np.arange(5.0), np.array([0.1, 16777217.3], np.float32), np.array([2, 2**53 - 1])
     found, expected, by_numba = (
         f(x, single, k, np.random.default_rng(1))

@@ -74,7 +74,7 @@ def test_score_and_merging_are_those_of_theory(autoregression):
 
 
 def test_rhat_is_that_of_theory(autoregression):
-    """Of blocks in equilibrium: the mean of a block has variance ``v``, its draws ``1 - v``."""
+    """In equilibrium the mean of a block has variance ``v``, its draws ``1 - v``."""
     lab, run = autoregression
     late = run.records[["w"]].isel(sweep=slice(1024, None)).rename(sweep="draw")
     n, t = 128, np.arange(1, 128)
@@ -96,7 +96,7 @@ def two_modes():
 
 
 def test_a_chain_in_another_mode_is_stuck():
-    """By what tells the modes apart; what does not has merged. Without a teacher."""
+    """What tells the modes apart stays apart; what does not has merged. Without a teacher."""
     model = two_modes()
     starts = {"informed": {"w": np.array(50.0)}, "other": {"w": np.array(-50.0)}}
     run = nns.thermalize(

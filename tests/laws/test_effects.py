@@ -53,7 +53,7 @@ def slopes():
 
 
 def slopes_not_eliminated():
-    """Of fewer groups than the effects beside them."""
+    """Slopes of fewer groups than the effects beside them."""
     b = pm.Normal("b", 0.1, 1, shape=(2, 2))
     a = pm.Normal("a", 0.4, 0.7, shape=5)
     pm.Normal("y", (b[TEACHER] * X[:, :2]).sum(1) + a[SCHOOL], 0.8, observed=Y)

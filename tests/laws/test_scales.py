@@ -335,7 +335,7 @@ def test_draws_are_positive_and_fit(name):
 
 
 def scales_of_weights():
-    """Of every kind of prior with which a scale of weights has no law where these are zero."""
+    """Every kind of prior with which a scale of weights has no law where these are zero."""
     scales = {
         "half_normal": pm.HalfNormal("half_normal", shape=3),
         "exponential": pm.Exponential("exponential", 1),

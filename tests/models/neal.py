@@ -48,7 +48,7 @@ def real_logpdf(residual, precision, alpha):
 
 
 def prior_logp(point, priors):
-    """Of networks with full keys, such as ``h1o``."""
+    """Log density of the prior of networks with full keys, such as ``h1o``."""
     density = 0.0
     adjustments = {}
     for key, alpha in priors.items():

@@ -49,7 +49,7 @@ def partially_linear(y=Y[:, 0]):
 
 
 def log_density(model, values):
-    """Of free variables at these values on their own scale, by names without that of a block."""
+    """Log density at values of free variables on their own scale, without a block's name."""
     point = {}
     for rv in model.free_RVs:
         value, transform = model.rvs_to_values[rv], model.rvs_to_transforms[rv]

@@ -313,7 +313,7 @@ def test_lambda_follows_nu():
 
 
 def weight_density(family, w, nu, delta, lam):
-    """Of a weight whose variance follows the law."""
+    """Density of a weight whose variance follows the law."""
     if family == "student_t":
         return stats.t.pdf(w, -2 * nu, scale=delta / np.sqrt(-2 * nu))
     if family == "laplace":

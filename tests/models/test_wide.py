@@ -123,7 +123,7 @@ def readout_map(model, point, depth=1):
 
 
 def jacobian(theta, shape):
-    """Of a map that is affine, exactly."""
+    """Jacobian of an affine map, exactly."""
     origin = theta(np.zeros(shape))
     units = np.eye(int(np.prod(shape))).reshape(-1, *shape)
     return np.stack([theta(unit) - origin for unit in units], axis=1)

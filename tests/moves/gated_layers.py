@@ -80,7 +80,7 @@ def weights_with_other_children():
 
 
 def closed_gates_above():
-    """Of a fixed probability, so that some of the rows above have no weight at all."""
+    """Gates of a fixed probability, so that some of the rows above have no weight at all."""
     a = gated(X @ pm.Normal("W1", shape=(2, 2)), 0.5)
     z = a @ pm.Normal("W2", shape=(2, 2)) + 0.3
     a2 = pm.Normal("a2", pm.Bernoulli("gamma2", p=0.5, shape=(N, 2)) * z, 0.5)
@@ -117,7 +117,7 @@ def factors_of_each_entry():
 
 
 def gates_by_chance():
-    """Of a fixed probability, not by the weights."""
+    """Gates of a fixed probability, which weights do not change."""
     z = X @ pm.Normal("W1", shape=(2, 2))
     a = pm.Normal("a1", pm.Bernoulli("gamma1", p=[[0.2, 0.7]] * N) * z, 0.5)
     pm.Normal("y", a @ pm.Normal("w2", shape=2), 0.7, observed=Y[:, 0])

@@ -67,7 +67,7 @@ def no_biases():
 
 
 def constant_offset():
-    """In the mean of a layer, behind its gates or before them, and in the gates' logits."""
+    """Constants in the mean of a layer, behind its gates or before, and in the gates' logits."""
     W1, W2 = pm.Normal("W1", shape=(2, 2)), pm.Normal("W2", shape=(2, 3))
     a1 = pm.Normal("a1", 0.4 + X @ W1, 0.7)
     gamma = pm.Bernoulli("g2", logit_p=a1 @ W2 - 0.5)

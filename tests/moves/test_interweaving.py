@@ -103,7 +103,7 @@ def units_before_samples():
 
 
 def noise_of_each_sample():
-    """Of the outputs: what is seen of the activations has weights of each sample."""
+    """Outputs give the activations weights of each sample."""
     z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), SPREAD)
     a = pm.Normal("X2", pt.clip(z, -0.6, 0.5) + np.array([0.3, 0.0, -0.2]), 0.6)
     pm.Normal("y", a @ pm.Normal("W2", shape=(UNITS, 3)), SPREAD, observed=Y)
@@ -264,7 +264,7 @@ class Layer:
         self.d = len(self.rows[0])
 
     def _jacobian(self):
-        """Of the mean of the pre-activations, by all weights."""
+        """Jacobian of the mean of the pre-activations, by all weights."""
         size = self.block(self.point).size
         zero = np.zeros(size)
 
@@ -447,7 +447,7 @@ def arguments_of(layer):
 
 
 def covariance_of(p, n):
-    """Of what is seen from above of a sample."""
+    """Covariance of what is seen from above of a sample."""
     weight = p["weight"][n if len(p["weight"]) > 1 else 0]
     return np.diag(1 / weight) + p["design"] @ np.diag(p["variance"]) @ p["design"].T
 

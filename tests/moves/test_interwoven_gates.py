@@ -77,7 +77,7 @@ class Layer(gated_layers.Layer):
         return self.density(point | {self.a: vector.reshape(point[self.a].shape)})
 
     def _curvature(self):
-        """By activations, of the log density; neither weights nor gates of the layer change it."""
+        """Second derivative of the log density by activations; no weight or gate changes it."""
         units = np.eye(self.point[self.a].size)
         start, up = self._at(self.point, 0 * units[0]), [self._at(self.point, u) for u in units]
         both = [[self._at(self.point, u + v) for v in units] for u in units]
@@ -209,7 +209,7 @@ class Row:
         return np.exp(densities - special.logsumexp(densities)) @ patterns
 
     def gradient(self, row):
-        """By differences of the target, extrapolated."""
+        """Differences of the target, extrapolated."""
 
         def slopes(h):
             units = h * np.eye(len(row))

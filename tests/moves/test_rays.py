@@ -50,7 +50,7 @@ def logistic():
 
 
 def levels():
-    """Of precisions: of all, of groups, of effects."""
+    """Precisions at three levels: all, groups, effects."""
     top = pm.Gamma("top", 3, 2)
     middle = pm.Gamma("middle", 2, 2 / top, shape=2)
     a = pm.Normal("a", 0, tau=middle[:, None], shape=(2, 3))

@@ -69,7 +69,7 @@ class Case:
         self.point = random_point(self.model, 5)
 
     def differences(self):
-        """Of log densities from that at the mean, of the draw's law and as they should be."""
+        """Log densities beside that at the mean: the draw's law, and as they should be."""
         without = {**self.point, "X2": np.full_like(self.point["X2"], np.nan)}
         law = gaussian_law(self.model, self.effects, without, auxiliary=self.omegas)
 

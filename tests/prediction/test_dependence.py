@@ -20,7 +20,7 @@ def without_compiler(monkeypatch):
 
 
 def f(x, w):
-    """Of an interaction, so that the average over the data is no value at their average."""
+    """An interaction: the average over the data is no value at their average."""
     return np.tanh(x[:, :1] * x[:, 1:2] * w[0] + x[:, 1:2] * w[1]) + x[:, 2:] * w[2]
 
 
@@ -43,7 +43,7 @@ def averages(positions, places, data=X, w=W):
 @pytest.mark.parametrize("numbers", [2**25, 2000])
 @pytest.mark.parametrize("features", ["b", ("b", "output"), [2, 0]])
 def test_means_and_bands(features, numbers, monkeypatch):
-    """Of all inputs' kinds: many values, few values; one and two; at once and in parts."""
+    """Inputs of many values and of few; one and two; at once and in parts."""
     monkeypatch.setattr(dependence, "NUMBERS", numbers)
     model, draws = model_and_draws()
     found = nns.partial_dependence(draws, features, points=5, prob=0.8, model=model)
@@ -103,7 +103,7 @@ def test_the_data_are_those_that_were_sampled():
 
 
 def test_probabilities(monkeypatch):
-    """Of classes: the mean probability over the rows, of which there is one for each label."""
+    """Each class has the mean of its probability over the rows."""
     monkeypatch.setattr(integration, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
     with pm.Model() as model:
         x, w = pm.Data("inputs", X), pm.Normal("w", shape=3)

@@ -110,7 +110,7 @@ LAWS = {
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("path", HIDDEN)
 def test_missing_rows_of_every_law(law, path):
-    """Of any law, on any path: 0 where a row is missing, all else as if it were not."""
+    """A missing row has 0, and all else is as if it were not there."""
     n_outputs, y, observe = LAWS[law]
 
     def build(targets):

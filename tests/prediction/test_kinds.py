@@ -122,7 +122,7 @@ def test_hidden_noise_is_part_of_a_probability(build):
 
 
 def test_responses_have_the_noise_of_all_layers():
-    """Of a network that is linear, whose responses are normal; another seed is another draw."""
+    """Responses of a linear network are normal; another seed is another draw."""
     noise = {"pre": 0.1, "post": 0.2, "output": 0.3}
     model = network(X, activation="identity", noise=noise)
     draws = made_up(model, 1)

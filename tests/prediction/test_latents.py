@@ -13,7 +13,7 @@ MISSING = np.where(GROUP == 1, np.nan, Y)
 
 
 def by_hand(data=pm.Data, width=5):
-    """Of other groups, of as many as rows, and of levels that are explained."""
+    """A model with other groups, groups as many as rows, and levels that are explained."""
     with pm.Model() as model:
         x, group = data("x", X), data("group", GROUP)
         W, v = pm.Normal("W", shape=(3, width)), pm.Normal("v", shape=width)
@@ -66,7 +66,7 @@ def test_names(build, latent):
 
 
 def test_new_rows_without_latents():
-    """By predict, by log_likelihood and by PyMC, whose responses have the same law."""
+    """predict, log_likelihood and PyMC agree on the law of the responses."""
     with pm.Model() as model:
         x, group = pm.Data("inputs", X), pm.Data("group", GROUP)
         a = pm.Normal("a", 0, 1, shape=4)

@@ -241,7 +241,7 @@ def test_without_noise_it_is_the_log_density_of_pymc():
 
 @pytest.mark.parametrize("hidden", [1, 9])
 def test_wide_networks_given_their_readout(hidden):
-    """Of targets that are observed jointly, by rows or by columns."""
+    """Targets are observed jointly, with the readout by rows or by columns."""
     model = nns.wide_mlp(X, X[:, :2], hidden=(hidden,), sigma=0.3)
     rng = np.random.default_rng(2)
     draws = made_up(model).assign(
@@ -254,7 +254,7 @@ def test_wide_networks_given_their_readout(hidden):
 
 
 def test_models_are_compared():
-    """By their log likelihood alone; rows that are held out are those that the data hold."""
+    """The log likelihood decides; rows held out are those that the data hold."""
     y = np.abs(X[:, 0])
     models = {
         "linear": nns.intermediate_noise_mlp(X, y, hidden=(), noise=1e-2),

@@ -79,7 +79,7 @@ def test_law_of_new_effects(effects, kind):
 
 
 def test_correlated_effects():
-    """Of intercepts and slopes: each group's are drawn together."""
+    """Intercept and slope of a new group are drawn together."""
     covariance = np.array([[1.0, 0.8], [0.8, 2.0]])
 
     def effects(x, group):

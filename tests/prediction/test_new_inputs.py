@@ -721,7 +721,7 @@ def test_layer_of_unknown_mean():
 
 
 def test_a_table_of_targets_is_not_taken_for_the_inputs():
-    """By hand, several targets are a 2-D container beside the inputs."""
+    """Several targets of a hand-written model are a 2-D container beside the inputs."""
     with pm.Model() as model:
         x = pm.Data("x", np.ones((5, 3)))
         targets = pm.Data("targets", np.zeros((5, 2)))

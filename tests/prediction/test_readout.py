@@ -15,7 +15,7 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 @pytest.mark.parametrize("floatX", ["float64", "float32"])
 @pytest.mark.parametrize("units", [20, 4])
 def test_networks_of_the_builder(units, floatX):
-    """By rows and by columns."""
+    """The readout is read where it is integrated out by rows and by columns."""
     with pytensor.config.change_flags(floatX=floatX):
         model = nns.wide_mlp(X, X, hidden=(units,))
         f, sigma = read_readout(model, model["y"], model["inputs"])

@@ -70,7 +70,7 @@ ROW_BY_ROW = {
 @pytest.mark.parametrize("constants", [(), tuple(DATA)[1:]], ids=["data", "constants"])
 @pytest.mark.parametrize("f", ROW_BY_ROW.values(), ids=ROW_BY_ROW)
 def test_function_values_are_those_of_the_rows(f, constants):
-    """Of the model's rows, and of others: groups that stay behind, or go with another row."""
+    """Groups that stay behind, or go with another row, give other values."""
     model = model_of(f, constants)
     draws = made_up(model)
     weights = list(zip(draws["a"].values[0], draws["B"].values[0], strict=True))

@@ -48,7 +48,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def steps(model):
-    """Of the package and of PyMC, in a compound."""
+    """Steps of the package and of PyMC, in a compound."""
     return [nns.Gibbs([model["line"]], model=model), pm.NUTS([model["s"]], model=model, **IN_C)]
 
 
@@ -199,7 +199,7 @@ LOST = {
 
 
 def test_what_is_lost_or_cut_off_is_named(copied):
-    """Of which Zarr makes zeros, other numbers, and errors that name nothing."""
+    """Zarr makes zeros of it, other numbers, and errors that name nothing."""
     for name, message in LOST.items():
         file, whole = copied / name, (copied / name).read_bytes()
         for kept in (None, 0, 10, len(whole) // 2, len(whole) - 1):
@@ -261,7 +261,7 @@ def test_an_interrupt_says_how_to_go_on(copied, monkeypatch, caplog):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_killed_ten_times(begun, model, tmp_path):
-    """By the signal that nothing can catch, in tuning too."""
+    """The signal that nothing can catch ends a run, in tuning too."""
     sizes = {"draws": 160, "tune": 60}
     expected = begun(store=tmp_path / "whole", **sizes)
     whole, store = Store(str(tmp_path / "whole")), str(tmp_path / "killed")
@@ -302,7 +302,7 @@ def wait_until(holds):
 
 @pytest.fixture
 def cluster():
-    """In this process, with two threads."""
+    """A cluster in this process, with two threads."""
     distributed = pytest.importorskip("distributed")
     with distributed.Client(
         processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"

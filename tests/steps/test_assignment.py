@@ -65,7 +65,7 @@ WEIGHTS = {"W_ih1", "bh1", "W_h1o", "bo"}
 
 
 def test_weights_are_moved_by_hmc():
-    """Of a network that it can read, if Gibbs draws their scales and nothing else is left."""
+    """HMC takes the weights if it reads the network, and Gibbs draws all that is left."""
     model = network()
     assert assigned(model, nns.HMC) == WEIGHTS
     assert assigned(network(learnt_scales=False), nns.HMC) == set()

@@ -97,7 +97,7 @@ def test_state_round_trip(step, point):
 
 
 def test_goes_on_from_checkpoints(step, start):
-    """In tuning, at its end and after it, with the step moving another chain in between."""
+    """Checkpoints in tuning, at its end and after it; the step moves another chain between."""
 
     def chain(breaks):
         step.setup_chain(np.random.default_rng(8), 6, 6)

@@ -80,7 +80,7 @@ def test_not_blocked(model):
 
 
 def test_competence(model):
-    """In a context, as in ``pm.sample`` there: the network's variables and no others."""
+    """Gibbs takes the network's variables and no others, as ``pm.sample`` asks it."""
     with regression() as other:
         assert all(nns.Gibbs.competence(rv, True) == 0 for rv in other.free_RVs)
         assert all(nns.Gibbs.competence(rv, True) == 0 for rv in model.free_RVs)

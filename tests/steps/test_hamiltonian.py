@@ -142,7 +142,7 @@ def test_counts():
 
 @pytest.mark.slow
 def test_counts_in_a_metric_of_the_place_are_seen(monkeypatch):
-    """Of the dispersion, which moves along."""
+    """A metric of the place shows in the dispersion, which moves along."""
     evaluate = Metric.__call__
 
     def at_the_place(self, point, references):
@@ -171,7 +171,7 @@ def quartic(theta):
 
 
 def quartic_z_scores(tune):
-    """Of the first four moments, which quadrature knows; tuned for so long."""
+    """z scores of the first four moments, which quadrature knows, after so much tuning."""
     with pm.Model() as model:
         theta = pm.Normal("theta", 0.5, 1.5)
         pm.Potential("well", quartic(theta))
@@ -222,7 +222,7 @@ def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
 
 
 def _gradient(model, rvs, point):
-    """Of the terms that depend on these variables, by PyMC."""
+    """Gradient of the terms that depend on these variables, by PyMC."""
     target = model.logp(vars=[*rvs, model["y"]])
     slopes = pt.grad(target, [model.rvs_to_values[rv] for rv in rvs])
     compute = model.compile_fn(slopes, mode="FAST_COMPILE", on_unused_input="ignore")

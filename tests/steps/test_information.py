@@ -95,7 +95,7 @@ def test_what_rows_share_otherwise():
 
 @pytest.mark.parametrize("bound", [0.8, 50.0])
 def test_observed_information(bound):
-    """Of censored responses: squared scores, averaged over rows."""
+    """Censored responses have squared scores, averaged over rows."""
     rng = np.random.default_rng(0)
     y = np.minimum(rng.normal(0.5, 2.0, size=4000), bound)
     u = pt.TensorType("float64", (4000,))("u")

@@ -135,7 +135,7 @@ def test_density(build):
 
 
 def test_a_determinant_for_one_label_is_seen(monkeypatch):
-    """Of several that share a precision matrix."""
+    """Several labels share a precision matrix, and each has its determinant."""
     original = integrated._log_gaussian_integral
 
     def for_one(p, h):
@@ -156,7 +156,7 @@ def within_gibbs(model):
 
 @pytest.mark.slow
 def test_within_gibbs():
-    """In a metric that follows the scales: the block, drawn exactly after each trajectory."""
+    """The block is drawn exactly after each trajectory in a metric that follows the scales."""
     model = network()
     assert_joint(within_gibbs(model), model, "targets", transitions=4_000)
 

@@ -503,7 +503,7 @@ def test_adaptation_is_part_of_the_state(hard):
 
 
 def test_each_unit_has_a_rho_of_its_own():
-    """Of both layers; one that is accepted less than the others, adapted by the mean of all."""
+    """A unit of either layer is adapted by its own acceptance, not by the mean of all."""
     model = crossed_often(hidden=(3, 2))
     step = nns.Gibbs(model=model, **FAST)
     step.setup_chain(np.random.default_rng(1), 300, 100)
@@ -557,7 +557,7 @@ WITHOUT = {
 
 @pytest.mark.parametrize("case", WITH | WITHOUT)
 def test_statistics_are_there_if_there_is_a_move(case, monkeypatch):
-    """In the trace, of PyMC's types, and in the progress bar."""
+    """Statistics are in the trace, of PyMC's types, and in the progress bar."""
     monkeypatch.setenv("COLUMNS", "120")
     build, options = (WITH | WITHOUT)[case]
     model = build()

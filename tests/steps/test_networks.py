@@ -63,7 +63,7 @@ def targets_that_are_missing_behind_a_learnt_scale():
 
 
 def an_output_that_is_a_variable_of_its_own():
-    """Of one more level: the network is the mean of group effects."""
+    """A model with one more level: the network is the mean of group effects."""
     W1 = pm.Normal("W1", 0, tau=pm.Gamma("tau", 1, 1), shape=(2, 3))
     f = pt.tanh(X @ W1) @ pm.Normal("w2", shape=3)
     effect = pm.Normal("effect", f, tau=pm.Gamma("spread", 1, 1))

@@ -82,7 +82,7 @@ def always_accepted(patch):
 
 
 def without_correction(patch):
-    """Of a proposal that follows the gradient."""
+    """A proposal that follows the gradient is accepted as if it did not."""
     patch.setattr(
         crank_nicolson, "pcnl_log_ratio", lambda u, v, beta: v.log_density - u.log_density
     )
@@ -168,7 +168,7 @@ SAMPLED = (
     "closed_gates_above",
     "gates_by_chance",
 )
-"""Of the zoo: rows with pre-activations, NUTS beside Gibbs, decisions, HMC beside scales, gates,
+"""Models: rows with pre-activations, NUTS beside Gibbs, decisions, HMC beside scales, gates,
 both kinks and gates, effects of groups, layers of gates.
 """
 

@@ -212,7 +212,7 @@ class _Keys:
         return None if layer is None else f"a{layer_name(layer, self.n_hidden)}"
 
     def shapes(self, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Of the parameters of each group."""
+        """Shapes of the parameters of each group."""
         units = (*units, units[-1])
         return {
             **{key: (units[layer], units[k]) for key, (k, layer) in self.weights.items()},
