@@ -6,6 +6,7 @@ helper                             what it is for
 ``zoo``                            models that tests share, each with what it is for
 ``foreign_zoo``                    models that are none of this package's
 ``cases``                          which cases are slow tests
+``modules``                        where modules are tested that have no file of their own
 ``modes``                          how to compile what is compared with
 ``notebooks``                      notebooks: run, with their solutions, and stored
 ``statistics``                     is a sample from the law it claims: moments, uniformity, chains

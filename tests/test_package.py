@@ -11,6 +11,7 @@ from types import ModuleType
 from pymc.step_methods import STEP_METHODS
 
 import pymc_nnsteps as nns
+from tests.modules import TESTED_IN
 
 NAMES = {
     "Conv2D",
@@ -229,3 +230,23 @@ def test_the_quick_tests_visit_every_room():
     visited = {path.relative_to(ROOT / "tests").parts[0] for path in paths}
     rooms = {file.parent.name for file in Path(nns.__file__).parent.glob("*/__init__.py")}
     assert rooms - visited == set()
+
+
+def test_every_module_is_tested():
+    """A module that nothing tests, and an entry of ``tests/modules.py`` that is out of date."""
+    package = Path(nns.__file__).parent
+    modules = {
+        file.relative_to(package).with_suffix("")
+        for file in package.rglob("*.py")
+        if file.name != "__init__.py"
+    }
+    tests = {
+        file.relative_to(ROOT / "tests").with_suffix("")
+        for file in (ROOT / "tests").rglob("test_*.py")
+    }
+    elsewhere = [Path(module) for listed in TESTED_IN.values() for module in listed]
+    own = {module for module in modules if module.with_name(f"test_{module.name}") in tests}
+    assert sorted(modules - own - set(elsewhere)) == []
+    assert [module for module in elsewhere if module not in modules - own] == []
+    assert len(set(elsewhere)) == len(elsewhere)
+    assert [file for file in TESTED_IN if Path(file) not in tests] == []

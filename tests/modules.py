@@ -1,0 +1,102 @@
+"""Where modules are tested that have no ``test_<module>`` of their own.
+
+A part that is seen only by what it makes is tested with that: the forms of Gaussian blocks with the
+law that draws them, layers with the builders that add them. ``tests/test_package.py`` fails on a
+module that is neither here nor has a file of tests, and on an entry that is out of date.
+"""
+
+TESTED_IN = {
+    "models/test_bad_input": ["arguments", "models/parts/context", "models/parts/layers"],
+    "diagnostics/test_convergence": ["diagnostics/draws", "diagnostics/table"],
+    "laws/test_gaussian": [
+        *("gaussian/banded", "gaussian/block", "gaussian/evidence", "gaussian/factor"),
+        *("gaussian/forms", "gaussian/layout", "gaussian/observation", "gaussian/prior"),
+        *("gaussian/windows", "graphs/arrays"),
+    ],
+    "gaussian/test_lost_digits": [
+        *("gaussian/batched", "gaussian/diagonal", "gaussian/labels", "gaussian/observations"),
+        *("gaussian/shared", "kernels/reflections"),
+    ],
+    "laws/test_effects": ["gaussian/groups"],
+    "graphs/test_affine": ["graphs/indexing", "graphs/linear_terms", "graphs/restated"],
+    "graphs/test_piecewise_linear": ["graphs/reshaping"],
+    "graphs/test_initial_values": ["graphs/callers"],
+    "graphs/test_rows": ["graphs/places"],
+    "graphs/test_structure": [
+        *("graphs/errors", "graphs/lengths", "graphs/names", "graphs/search", "graphs/values"),
+    ],
+    "kernels/test_gaussian": [
+        *("kernels/bands", "kernels/chain", "kernels/collapse", "kernels/labels"),
+        *("kernels/lattice", "kernels/linear_algebra", "kernels/ops"),
+    ],
+    "kernels/test_compiling": ["kernels/native", "kernels/when_numba"],
+    "kernels/test_translation": ["kernels/expressions", "kernels/jit"],
+    "random/test_backends": [
+        *("kernels/in_numba", "random/op", "random/parameters", "random/uniform"),
+    ],
+    "moves/test_interweaving": [
+        *("kernels/interweaving", "kernels/rows", "moves/interwoven_rows"),
+    ],
+    "moves/test_interwoven_gates": ["kernels/interwoven_gates"],
+    "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
+    "laws/test_images": ["kernels/windows"],
+    "laws/test_verification": ["laws/claim"],
+    "laws/test_recognition": ["laws/conditional", "steps/explanation"],
+    "laws/test_pairs": [
+        *("laws/densities", "laws/entries", "laws/shares", "laws/trials", "laws/wishart"),
+    ],
+    "laws/test_correlated_effects": ["laws/multivariate"],
+    "laws/test_gate": ["laws/table"],
+    "models/test_blocks": [
+        *("models/blocks/bow_tie", "models/blocks/hierarchical", "models/blocks/wide"),
+        *("models/blocks/intermediate_noise", "models/parts/block", "models/parts/stack"),
+    ],
+    "models/test_varying_noise": ["models/blocks/noise"],
+    "models/test_connections": ["models/parts/connections"],
+    "models/test_convolutional": ["models/parts/convolutions"],
+    "models/test_hierarchical": ["models/parts/groups"],
+    "models/test_intermediate_noise": [
+        *("models/parts/data", "models/parts/likelihoods", "models/parts/noise"),
+        "models/parts/scaffold",
+    ],
+    "models/test_wide": ["models/parts/readout"],
+    "models/test_bow_tie": ["models/parts/shrinkage", "models/parts/start"],
+    "test_contributing": ["moves/contract"],
+    "moves/test_plan": ["moves/joined_effects", "moves/options", "moves/replacement"],
+    "moves/test_residual_scales": ["moves/lattice"],
+    "moves/test_collapse": ["moves/marginal_likelihood"],
+    "moves/test_rays": ["moves/scale_rays"],
+    "network/test_network": ["network/dense"],
+    "steps/test_networks": ["network/functional"],
+    "laws/test_piecewise": ["network/activations"],
+    "laws/test_augmentation": ["network/gates"],
+    "steps/test_wide_posterior": ["network/wide"],
+    "prediction/test_forward": ["prediction/blocks", "prediction/noisy"],
+    "prediction/test_new_inputs": ["prediction/columns", "prediction/entries"],
+    "prediction/test_log_likelihood": ["prediction/integration", "prediction/units"],
+    "prediction/test_kinds": ["prediction/laws", "prediction/progress", "prediction/responses"],
+    "random/test_standard_normal": ["random/streams"],
+    "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
+    "rejection/test_sampling": ["rejection/pilot"],
+    "runs/test_sampling": [
+        *("runs/chains", "runs/extras", "runs/run", "runs/store", "runs/tasks", "runs/writing"),
+        "steps/assigned",
+    ],
+    "sharded/test_shards": ["sharded/pool", "sharded/sampling"],
+    "steps/test_gibbs": ["steps/compiled", "steps/sweep"],
+    "steps/test_hamiltonian": ["steps/covariance", "steps/flat", "steps/metric"],
+    "steps/test_network_curvature": [
+        *("steps/outputs", "steps/prior_precision", "steps/squares"),
+    ],
+    "steps/test_conformance": ["steps/progress", "steps/step"],
+    "steps/test_metropolis": ["steps/proposal"],
+    "steps/test_verification": ["steps/slopes", "steps/stationarity"],
+    "variational/test_fit": [
+        *("variational/approximation", "variational/ascent", "variational/prediction"),
+        *("variational/selection", "variational/start"),
+    ],
+    "variational/test_reading": ["variational/check"],
+    "variational/test_evidence": ["variational/draws"],
+    "variational/test_updates": ["variational/factors", "variational/rows"],
+}
+"""From a file of tests to the modules that it tests beside the one of its name."""
