@@ -315,15 +315,16 @@ def _register() -> None:
 
     @numba_funcify_and_cache_key.register(OfMatrix)
     def kernel(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
-        from pymc_nnsteps.kernels.hyperbolic import tanh
+        from pymc_nnsteps.kernels.hyperbolic import tanh, tanh_single
 
-        return tanh, f"{op.scalar_op}-{version()}"
+        dtype = node.outputs[0].type.dtype
+        return tanh if dtype == "float64" else tanh_single, f"{op.scalar_op}-{dtype}-{version()}"
 
 
 class UseFunctionsOfMatrices(GraphRewriter):
     """Replace functions of numbers, where they are applied to float64 matrices (and numbers).
 
-    The larger of two is replaced in float32 too.
+    The larger of two is replaced in float32 too, and in Numba all are.
 
     Parameters
     ----------
@@ -340,9 +341,12 @@ class UseFunctionsOfMatrices(GraphRewriter):
             if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in self._known:
                 [old], matrices = node.outputs, _matrices(node.inputs)
                 dtypes = {x.type.dtype for x in (old, *node.inputs)}
-                known = {"float64"}, *([{"float32"}] if len(node.inputs) > 1 else [])
+                known = {"float64"}, *([{"float32"}] if self._takes_float32(node) else [])
                 if old.type.ndim >= 2 and dtypes in known and len(matrices) == 1:
                     fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(*node.inputs))
+
+    def _takes_float32(self, node: Apply) -> bool:
+        return len(node.inputs) > 1 or self._known is IN_NUMBA
 
 
 @contextmanager

@@ -30,12 +30,34 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pymc_nnsteps.kernels.in_numba import inline, jit
+from pymc_nnsteps.kernels.in_numba import inline, jit, jitable
 
 Array = np.ndarray
 
 DIVERGENT = 1000.0
 """Error of the energy beyond which a trajectory is given up."""
+
+
+@jitable
+def summed(evaluate: Any, q: Array, numbers: Array, layouts: Array) -> Array:
+    """Log density and gradient at a place, the sums over blocks of rows.
+
+    Parameters
+    ----------
+    evaluate : function
+        Of one tuple, (place, ``numbers``, one of ``layouts``), to one whose first entry begins
+        with the part of the log density, and of its gradient, that a block adds.
+    q : array, shape (n,)
+    numbers : array
+    layouts : array, shape (blocks, ...)
+        Where a block finds its numbers.
+    """
+    total = evaluate((q, numbers, layouts[0]))[0]
+    for block in range(1, len(layouts)):
+        part = evaluate((q, numbers, layouts[block]))[0]
+        for i in range(len(total)):
+            total[i] += part[i]
+    return total
 
 
 @jit
@@ -120,7 +142,7 @@ def no_u_turn(
     size: float,
     max_depth: int,
     numbers: Array,
-    layout: Array,
+    layouts: Array,
     rng: Generator,
 ) -> tuple[float, float, int, int, bool]:
     """Overwrite a place by one of the trajectory through it.
@@ -128,8 +150,7 @@ def no_u_turn(
     Parameters
     ----------
     evaluate : function
-        Of one tuple, (place, ``numbers``, ``layout``), to one whose first entry begins with the
-        log density and its gradient.
+        As for :func:`summed`.
     q : array, shape (n,)
         The place.
     start : array, shape (1 + n,) or longer
@@ -140,7 +161,7 @@ def no_u_turn(
         Of the leapfrog steps.
     max_depth : int
         Doublings at most.
-    numbers, layout : array
+    numbers, layouts : array
         What ``evaluate`` is given beside the place.
     rng : Generator
 
@@ -175,7 +196,7 @@ def no_u_turn(
         part_weight = -math.inf
         for leaf in range(1 << depth):
             drift(q_ends[side], p_ends[side], slopes[side], precision, signed)
-            there = evaluate((q_ends[side], numbers, layout))[0]
+            there = summed(evaluate, q_ends[side], numbers, layouts)
             slopes[side] = there[1 : n + 1]
             kick(p_ends[side], slopes[side], signed)
             n_steps += 1
@@ -215,7 +236,7 @@ def random_length(
     persistence: float,
     normalised: Array,
     numbers: Array,
-    layout: Array,
+    layouts: Array,
     rng: Generator,
 ) -> tuple[float, float, int, bool]:
     """Overwrite a place by the end of a trajectory from it, or leave it where it is.
@@ -229,7 +250,7 @@ def random_length(
     normalised : array, shape (n,)
         Momenta over their standard deviations, overwritten by those at the new place; by their
         negatives where the trajectory is rejected.
-    evaluate, q, start, precision, size, numbers, layout, rng
+    evaluate, q, start, precision, size, numbers, layouts, rng
         As for :func:`no_u_turn`.
 
     Returns
@@ -253,7 +274,7 @@ def random_length(
     n_steps, log_ratio, diverging = 0, 0.0, False
     while n_steps < length and not diverging:
         drift(there_q, p, slope, precision, size)
-        there = evaluate((there_q, numbers, layout))[0]
+        there = summed(evaluate, there_q, numbers, layouts)
         there_density = there[0]
         slope[:] = there[1 : n + 1]
         kick(p, slope, size)

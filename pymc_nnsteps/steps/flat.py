@@ -2,9 +2,11 @@
 
 A compiled loop calls the function by its address, so the signature is the same for every model: a
 vector of the variables that move, a vector of all other numbers (variables of other steps, data,
-quantities computed from data), and the layouts of both.
+quantities computed from data), and the layouts of both. Many rows of data are seen in blocks
+(:mod:`.row_blocks`), each with a layout of its own.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,29 +15,35 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.places import MixesRows
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
 from pymc_nnsteps.steps.integrated import log_integral
+from pymc_nnsteps.steps.row_blocks import ROWS, ByRow, by_row
 from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]
 
+IS_FIRST = np.array([1.0, 0.0])
+"""Weight of what belongs to no row, in the first block and in others."""
+
 
 class Located(NamedTuple):
-    """Arguments of the function."""
+    """Arguments of the function: a place, all other numbers, and a layout for each block."""
 
     place: np.ndarray
     numbers: np.ndarray
-    layout: np.ndarray
+    layouts: np.ndarray
 
 
 class FlatDensity:
@@ -64,7 +72,8 @@ class FlatDensity:
     Notes
     -----
     The function returns one vector: the log density (of everything that depends on the variables,
-    their priors and Jacobians included) and its gradient.
+    their priors and Jacobians included) and its gradient. Given a layout of some rows, it returns
+    what these add; with the first rows, all that belongs to no row too.
     """
 
     def __init__(
@@ -82,7 +91,11 @@ class FlatDensity:
         parts = [reader.take(place, as_tensor(value)) for value in values]
         moved = dict(zip(values, map(as_value, values, parts), strict=True))
         factors = [*rvs, *dependent_factors(model, rvs)]
-        density = log_density(model, factors)
+        summed = by_row(model, factors) if block is None else ByRow()
+        is_first = reader.take(numbers, pt.dscalar())
+        density = log_density(model, [f for f in factors if f not in summed.factors])
+        if summed.factors:
+            density = is_first * density + log_density(model, summed.factors)
         if block is not None:
             [density] = substitute([density], _zeros(model, block.draws))
             density += log_integral(model, block)
@@ -99,7 +112,9 @@ class FlatDensity:
         others = [value for value in others if value in used]
         kept = [leaf for leaf in used if isinstance(leaf, SharedVariable)]
         computed = {shared: part for part, shared in invariants.items()}
-        self._of_data = OfData(data, [computed.get(shared, shared) for shared in kept])
+        of_data: list[Variable] = [computed.get(shared, shared) for shared in kept]
+        self._of_data = OfData(data, of_data)
+        self._has_rows = _rows_in(of_data, summed)
         given = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
         [output] = substitute([output], given)
         self.values = [value.name for value in values]
@@ -124,9 +139,26 @@ class FlatDensity:
         """Arguments of the function at a point."""
         self._of_data.refresh_if_data_changed()
         moved = [np.asarray(point[name]) for name in self.values]
-        given = [*(np.asarray(point[name]) for name in self._others), *self._of_data.values]
-        layout = np.array([*_layout(moved), *_layout(given)], dtype=np.int64)
-        return Located(_flat(moved), _flat(given), layout)
+        given = [np.asarray(point[name]) for name in self._others]
+        uncut: list[slice | None] = [None] * len(given)
+        layout, given = _layout(moved), [*given, *self._of_data.values]
+        layouts = [
+            [*layout, k > 0, (k > 0) + 1, *_layout(given, len(IS_FIRST), [*uncut, *cuts])]
+            for k, cuts in enumerate(self._blocks())
+        ]
+        numbers = np.concatenate([IS_FIRST, _flat(given)])
+        return Located(_flat(moved), numbers, np.array(layouts, dtype=np.int64))
+
+    def _blocks(self) -> list[list[slice | None]]:
+        """Rows of each array of data, block by block; None for an array that is not cut."""
+        lengths = [
+            len(x) for x, cut in zip(self._of_data.values, self._has_rows, strict=True) if cut
+        ]
+        n_rows = max(lengths, default=0)
+        count = max(1, math.ceil(n_rows / ROWS))
+        bounds = [n_rows * k // count for k in range(count + 1)]
+        blocks = map(slice, bounds, bounds[1:])
+        return [[block if cut else None for cut in self._has_rows] for block in blocks]
 
     def point(self, place: np.ndarray, like: Point) -> dict[str, np.ndarray]:
         """Values of the variables in a flat vector, with the shapes that they have in ``like``."""
@@ -141,8 +173,9 @@ class FlatDensity:
         }
 
     def __call__(self, located: Located) -> np.ndarray:
-        """The function's output."""
-        return self.function(*located)
+        """Log density and gradient."""
+        place, numbers, layouts = located
+        return np.sum([self.function(place, numbers, layout) for layout in layouts], axis=0)
 
     def packed(self, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray]:
         """The function, called as :attr:`native` is."""
@@ -193,13 +226,28 @@ class _Reader:
         return piece.reshape(lengths, ndim=like.ndim).astype(like.dtype)
 
 
-def _layout(arrays: Sequence[np.ndarray]) -> list[int]:
-    """Layout of a vector that holds these arrays one after another."""
-    numbers, end = [], 0
-    for array in arrays:
-        numbers += [end, end + array.size, *array.shape]
-        end += array.size
+def _layout(
+    arrays: Sequence[np.ndarray], start: int = 0, cuts: Sequence[slice | None] | None = None
+) -> list[int]:
+    """Layout of some rows of each array, or all, in a vector that holds them one after another."""
+    numbers, end = [], start
+    for array, cut in zip(arrays, cuts or [None] * len(arrays), strict=True):
+        begin, end, shape = end, end + array.size, array.shape
+        if cut is None:
+            numbers += [begin, end, *shape]
+        else:
+            of_row = math.prod(shape[1:])
+            first, last = begin + cut.start * of_row, begin + cut.stop * of_row
+            numbers += [first, last, cut.stop - cut.start, *shape[1:]]
     return numbers
+
+
+def _rows_in(parts: Sequence[Variable], found: ByRow) -> list[bool]:
+    """Which of several quantities of data are cut: none, if one of them mixes rows."""
+    try:
+        return [found.has_rows(part) for part in parts]
+    except MixesRows:
+        return [False] * len(parts)
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -385,15 +385,15 @@ class HMC(Step):
         kernel = no_u_turn if self.longest is None else random_length
         move = kernel.py_func if native is None else kernel
         evaluate = self._density.packed if native is None else native
-        place, numbers, layout = located
+        place, numbers, layouts = located
         given = evaluate, place, start, precision, size, limit
         if self.longest is None:
-            log_density, acceptance, n_leapfrog, _, diverging = move(*given, numbers, layout, rng)
+            log_density, acceptance, n_leapfrog, _, diverging = move(*given, numbers, layouts, rng)
             return log_density, acceptance, n_leapfrog, diverging
         n = len(place)
         last = self.momentum if len(self.momentum) == n else rng.standard_normal(n)
         self.momentum = last.copy()
-        return move(*given, self.persistence, self.momentum, numbers, layout, rng)
+        return move(*given, self.persistence, self.momentum, numbers, layouts, rng)
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:

@@ -79,12 +79,15 @@ def test_a_product_and_a_sum_stay_apart():
     assert not any(isinstance(op, Gemm) for op in ops(function))
 
 
-def test_tangents_of_matrices_in_numba():
-    x = pt.matrix("x", dtype="float64")
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-14), ("float32", 5e-7)])
+def test_tangents_of_matrices_in_numba(dtype, rtol):
+    x = pt.matrix("x", dtype=dtype)
     function = pytensor.function([x], 2 * pt.tanh(x.T), **numba_by_default())
     assert any(isinstance(op, OfMatrix) for op in ops(function))
-    values = np.random.default_rng(0).normal(0, 3, size=(4, 3))
-    np.testing.assert_allclose(function(values), 2 * np.tanh(values.T), rtol=1e-14)
+    values = np.random.default_rng(0).normal(0, 3, size=(4, 3)).astype(dtype)
+    found = function(values)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, 2 * np.tanh(values.T), rtol=rtol)
 
 
 def test_views_are_run_in_python():

@@ -9,20 +9,25 @@ from pymc_nnsteps.kernels import trajectories as kernels
 from tests.statistics import Z_LIMIT, batch_means_z_scores
 
 PRECISION = np.array([0.5, 2.0, 1.3])
-NUMBERS, LAYOUT = np.array([0.7]), np.array([0])
+NUMBERS, LAYOUTS = np.array([0.3, 0.4]), np.array([[0], [1]])
 START = np.array([0.4, -0.3, 1.1])
 SIZE, MAX_DEPTH = 0.12, 7
 
 
-def density(arguments):
-    """Log density and gradient of a quartic with a saddle, as the kernel is given them."""
-    q, numbers, _ = arguments
-    out = np.empty(1 + len(q))
-    out[0] = -np.sum(q**4) / 4 + numbers[0] * q[0] * q[1]
-    out[1:] = -(q**3)
-    out[1] += numbers[0] * q[1]
-    out[2] += numbers[0] * q[0]
+def block(arguments):
+    """What one of two blocks adds to a quartic with a saddle, as the kernel is given it."""
+    q, numbers, layout = arguments
+    out, coupling = np.empty(1 + len(q)), numbers[layout[0]]
+    out[0] = -np.sum(q**4) / 8 + coupling * q[0] * q[1]
+    out[1:] = -(q**3) / 2
+    out[1] += coupling * q[1]
+    out[2] += coupling * q[0]
     return (out,)
+
+
+def density(q):
+    """Log density and gradient."""
+    return sum(block((q, NUMBERS, layout))[0] for layout in LAYOUTS)
 
 
 VECTOR, POSITIONS = numba.float64[::1], numba.int64[::1]
@@ -32,10 +37,10 @@ SIGNATURE = types.UniTuple(VECTOR, 1)(types.Tuple((VECTOR, VECTOR, POSITIONS)))
 def leapfrog(q, p, size):
     """Places and momenta one after another, in plain NumPy."""
     while True:
-        slope = density((q, NUMBERS, LAYOUT))[0][1:]
+        slope = density(q)[1:]
         half = p + size / 2 * slope
         q = q + size * half / PRECISION
-        p = half + size / 2 * density((q, NUMBERS, LAYOUT))[0][1:]
+        p = half + size / 2 * density(q)[1:]
         yield q, p
 
 
@@ -44,14 +49,15 @@ def run(seed, *, compiled=None, size=SIZE):
     visited = []
 
     def recorded(arguments):
-        visited.append(arguments[0].copy())
-        return density(arguments)
+        if arguments[2][0] == 0:
+            visited.append(arguments[0].copy())
+        return block(arguments)
 
     q = START.copy()
-    start = density((q, NUMBERS, LAYOUT))[0]
+    start = density(q)
     kernel = kernels.no_u_turn if compiled else kernels.no_u_turn.py_func
     evaluate, rng = compiled or recorded, np.random.default_rng(seed)
-    stats = kernel(evaluate, q, start, PRECISION, size, MAX_DEPTH, NUMBERS, LAYOUT, rng)
+    stats = kernel(evaluate, q, start, PRECISION, size, MAX_DEPTH, NUMBERS, LAYOUTS, rng)
     return q, stats, np.array(visited)
 
 
@@ -96,16 +102,16 @@ def test_trajectory(seed):
     assert len(seen) == n_steps + 1 == len(visited) + 1
     assert not diverging
     assert np.abs(np.array(seen) - q).max(axis=1).min() < 1e-12
-    assert log_density == pytest.approx(density((q, NUMBERS, LAYOUT))[0][0], rel=1e-12)
+    assert log_density == pytest.approx(density(q)[0], rel=1e-12)
 
 
 def test_steps_are_reversible():
     q, p = START.copy(), np.array([0.3, 1.0, -2.0])
-    slope = density((q, NUMBERS, LAYOUT))[0][1:]
+    slope = density(q)[1:]
     before = q.copy(), p.copy()
     for size in [SIZE] * 40 + [-SIZE] * 40:
         kernels.drift(q, p, slope, PRECISION, size)
-        slope = density((q, NUMBERS, LAYOUT))[0][1:]
+        slope = density(q)[1:]
         kernels.kick(p, slope, size)
     np.testing.assert_allclose([q, p], before, rtol=1e-12, atol=1e-12)
 
@@ -117,10 +123,10 @@ LONGEST, PERSISTENCE = 4, 0.6
 def run_random_length(seed, *, compiled=None, size=SIZE):
     """The place, the normalised momenta and the statistics."""
     q, u = START.copy(), LAST.copy()
-    start = density((q, NUMBERS, LAYOUT))[0]
+    start = density(q)
     kernel = kernels.random_length if compiled else kernels.random_length.py_func
-    rest = PERSISTENCE, u, NUMBERS, LAYOUT, np.random.default_rng(seed)
-    stats = kernel(compiled or density, q, start, PRECISION, size, LONGEST, *rest)
+    rest = PERSISTENCE, u, NUMBERS, LAYOUTS, np.random.default_rng(seed)
+    stats = kernel(compiled or block, q, start, PRECISION, size, LONGEST, *rest)
     return q, u, stats
 
 
@@ -134,14 +140,14 @@ def test_random_length():
         path = leapfrog(START, scale * refreshed, 0.6)
         end, momentum = [next(path) for _ in range(n_steps)][-1]
         energies = [
-            np.sum(v**2) / 2 - density((x, NUMBERS, LAYOUT))[0][0]
+            np.sum(v**2) / 2 - density(x)[0]
             for x, v in ((START, refreshed), (end, momentum / scale))
         ]
         assert acceptance == pytest.approx(min(1.0, np.exp(energies[0] - energies[1])))
         rejected = np.array_equal(q, START)
         state = (START, -refreshed) if rejected else (end, momentum / scale)
         np.testing.assert_allclose((q, u), state, rtol=1e-12, atol=1e-12)
-        assert log_density == pytest.approx(density((q, NUMBERS, LAYOUT))[0][0], rel=1e-12)
+        assert log_density == pytest.approx(density(q)[0], rel=1e-12)
         assert not diverging
         lengths.add(n_steps)
         rejections += rejected
@@ -163,7 +169,7 @@ def persistent_z_scores(*, negated=True, rescaled=True):
         if not rescaled:
             u *= 5.0 ** (0.5 - i % 2)
         before, start = q.copy(), bell((q,))[0]
-        rest = 0.7, u, NUMBERS, LAYOUT, rng
+        rest = 0.7, u, NUMBERS, LAYOUTS[:1], rng
         kernels.random_length.py_func(bell, q, start, precision, 1.95, 1, *rest)
         if not negated and np.array_equal(q, before):
             u *= -1
@@ -180,7 +186,7 @@ def test_persistent_momenta():
 
 def test_compiled_is_what_python_does():
     """The same random numbers, and the same places up to the rounding of sums."""
-    compiled = numba.cfunc(SIGNATURE)(density)
+    compiled = numba.cfunc(SIGNATURE)(block)
     for seed in range(5):
         q, stats, _ = run(seed)
         other, other_stats, _ = run(seed, compiled=compiled)
