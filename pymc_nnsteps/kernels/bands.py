@@ -33,6 +33,7 @@ def order_band(design: Array, lengths: Array) -> Array:
     lengths : array of int
         Of the axes, whose product is d.
     """
+    # Where each entry stands along each axis.
     (m, d), n_axes = design.shape, len(lengths)
     place = np.empty((n_axes, d), np.int64)
     within = d
@@ -40,6 +41,7 @@ def order_band(design: Array, lengths: Array) -> Array:
         within //= lengths[a]
         for j in range(d):
             place[a, j] = j // within % lengths[a]
+    # The largest part of each axis that a row sees.
     part = np.zeros(n_axes)
     least, most = np.empty(n_axes, np.int64), np.empty(n_axes, np.int64)
     for i in range(m):
@@ -51,6 +53,7 @@ def order_band(design: Array, lengths: Array) -> Array:
                     most[a] = max(most[a], place[a, j])
         for a in range(n_axes):
             part[a] = max(part[a], (most[a] - least[a]) / max(lengths[a] - 1, 1))
+    # The axes of the smallest parts lead.
     rank = np.zeros(d, np.int64)
     for axis in np.argsort(part, kind="mergesort"):
         for j in range(d):
@@ -116,11 +119,13 @@ def factorise_band(
         end = min(begin + PANEL, d)
         width, back, reach = end - begin, max(begin - bandwidth, 0), min(end + bandwidth, d)
         top, bottom = rows_that_see(first, bandwidth, begin, end)
+        # The panel's columns of P.
         seen = design[top:bottom, begin:reach].copy()
         panel = np.dot(seen.T, seen[:, :width].copy())
         for j in range(width):
             panel[j, j] += prior[begin + j]
         put(panel, matrix, begin, begin)
+        # What the columns before leave of them, and their factor.
         left = factor[begin:reach, back:begin].copy()
         panel -= np.dot(left, left[:width].T)
         triangle = panel[:width].T.copy()
@@ -188,6 +193,7 @@ def draw_banded(
             for k in range(width):
                 out[j, k] = own[j] * mean[(start + k) % len(mean), order[j]]
                 normal[j, k] = noise[start + k, order[j]]
+        # Half of the mean, L^{-1} h, panel by panel.
         for begin in range(0, d, PANEL):
             end, back = min(begin + PANEL, d), max(begin - bandwidth, 0)
             top, bottom = rows_that_see(first, bandwidth, begin, end)
@@ -195,6 +201,7 @@ def draw_banded(
             linear += np.dot(seen[top:bottom, begin:end].copy().T, targets[top:bottom])
             linear -= np.dot(factor[begin:end, back:begin].copy(), out[back:begin])
             put(np.dot(inverse[begin:end, : end - begin].copy(), linear), linear, 0, 0)
+        # L^{-T} of that and the noise.
         out += normal
         for begin in range((d - 1) // PANEL * PANEL, -1, -PANEL):
             end = min(begin + PANEL, d)
@@ -225,6 +232,7 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
     out = np.empty_like(noise)
     pivot, ratio = np.empty((2, n_times))
     for series in range(len(noise)):
+        # Ahead: the factor, and half of the mean.
         left = half = 0.0
         for t in range(n_times):
             rest = diagonal[series, t] - left * left
@@ -235,6 +243,7 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
             out[series, t] = half + noise[series, t]
             left = above[series, t] / pivot[t]
             ratio[t] = left
+        # Back: the draw.
         later = 0.0
         for t in range(n_times - 1, -1, -1):
             later = (out[series, t] - ratio[t] * later) / pivot[t]

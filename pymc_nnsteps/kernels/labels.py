@@ -63,6 +63,7 @@ def draw_labels(
             solve_transposed(precision, row)
             row += noise[label]
             solve(precision, row)
+        # From the rows themselves, where the precision has lost digits.
         else:
             response, own = np.zeros((1, n), design.dtype), label % len(mean)
             for i in range(n):

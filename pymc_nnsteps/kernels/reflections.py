@@ -169,7 +169,7 @@ def redraw_labels(
         What was factorised, and its Cholesky factor, which is NaN if there is none.
     design : array, shape (cases, n, d)
     weight, gain, response : array, shape (cases, n)
-        As of :func:`stack_rows`.
+        As of :func:`stack_seen`.
     index : array of int, shape (cases,) or (0,)
         The label of each case. If it is empty, the cases are the labels.
     prior, mean : array, shape (labels, d)

@@ -49,6 +49,7 @@ def draw_windows(
     """
     n_labels, d = noise.shape
     n_windows = len(observed_variance)
+    # What does not depend on the label: g, 1 / (g + V), q / g.
     size = np.zeros(n_windows, noise.dtype)
     for j in range(d):
         if window[j] >= 0:
@@ -63,6 +64,7 @@ def draw_windows(
     level, random = np.empty_like(size), np.empty_like(size)
     block = np.empty(noise.shape, noise.dtype)
     for i in range(n_labels):
+        # What is in the brackets.
         for k in range(n_windows):
             level[k] = response[i, k]
             random[k] = 0
