@@ -139,6 +139,8 @@ def verify(
         if step is not None or initvals is not None:
             raise ValueError('step and initvals are for sweeps: pass sweeps="auto" as well.')
         return Verification(tuple(compare_laws(model, rtol=rtol, rng=rng)))
+    if isinstance(sweeps, str) and sweeps != "auto":
+        raise ValueError(f'sweeps must be "auto" or a positive integer; got {sweeps!r}.')
     n = None if sweeps == "auto" else positive_integer("sweeps", sweeps)
     found = check_chain(model, sweeps=n, step=step, initvals=initvals, rng=rng)
     return Verification(found.rows, ("variable", "identity", "z"), found.summary)

@@ -198,5 +198,7 @@ def test_integers_and_bounds():
 def test_arguments():
     with pytest.raises(ValueError, match="sweeps must be a positive integer; got 0"):
         nns.verify(positive(), sweeps=0)
+    with pytest.raises(ValueError, match='sweeps must be "auto" or a positive integer'):
+        nns.verify(positive(), sweeps="all")
     with pytest.raises(ValueError, match='pass sweeps="auto" as well'):
         nns.verify(positive(), initvals={"mu": 1.0})
