@@ -136,11 +136,16 @@ class Translation(Expressions):
         for k, argument in enumerate(self._tree.args.args):
             annotation = ast.unparse(argument.annotation) if argument.annotation else ""
             kind = TYPES.get(annotation)
-            name = self._declare(argument.arg, fields_of(self._globals.get(annotation)))
+            fields = fields_of(self._globals.get(annotation))
+            name = self._declare(argument.arg, fields)
             if kind == "Generator":
                 parameters.append(f"{kind} {name}")
                 continue
             templates.append(f"class T{k}")
+            if fields and argument.arg not in _assigned(self._tree.body):
+                # A copy would count the uses of each array in it.
+                parameters.append(f"const T{k} &{name}")
+                continue
             parameters.append(f"T{k} {name if kind is None else f'given{k}'}")
             if kind is not None:
                 first += f"{kind} {name} = as<{kind}>(given{k});\n"
