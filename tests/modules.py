@@ -39,6 +39,7 @@ TESTED_IN = {
     ],
     "moves/test_interwoven_gates": ["kernels/interwoven_gates"],
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
+    "moves/test_unit_rays": ["kernels/unit_rays"],
     "laws/test_images": ["kernels/windows"],
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],

@@ -24,6 +24,7 @@ from pymc_nnsteps.kernels import (
     linear_algebra,
     outgoing_weights,
     reflections,
+    unit_rays,
     windows,
 )
 from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version
@@ -149,4 +150,5 @@ collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
 draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (1,))
+move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))

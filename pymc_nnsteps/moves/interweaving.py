@@ -138,20 +138,36 @@ class Interweaving(Conditional):
         response = self.likelihood.response(self.activation.offset)
         return expand(response, {0: self.inputs.shape[0]})
 
-    @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        z, likelihood, prior = self.pre_activations, self.likelihood, prior_of(self.members)
-        units = likelihood.rows.design.shape[1]
+    def weights_by_unit(self) -> Rows[TensorVariable]:
+        """Rows of the layer."""
+        prior, units = prior_of(self.members), self.likelihood.rows.design.shape[1]
 
         def by_unit(array: TensorVariable) -> TensorVariable:
             return expand(with_labels(array, prior), {0: units})
 
         precision = by_unit(prior.precision)
         linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
+        return Rows(self.inputs, by_unit(block_of(self.members)), precision, linear)
+
+    def values_of(
+        self, rows: TensorVariable, pre_activations: TensorVariable
+    ) -> dict[TensorVariable, TensorVariable]:
+        """Values of the variables that weights and pre-activations by unit are."""
+        z = self.pre_activations
+        order = (1, 0) if self.likelihood.units == 1 else (0, 1)
+        block = rows if prior_of(self.members).label_lengths else rows[0]
+        return {
+            **split(block, self.members),
+            z: typed_like(z, pre_activations.dimshuffle(order)),
+        }
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        likelihood, units = self.likelihood, self.likelihood.rows.design.shape[1]
         rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, level = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_rows(
-            Rows(self.inputs, by_unit(block_of(self.members)), precision, linear),
+            self.weights_by_unit(),
             self.pre_activations_by_unit(),
             self.pieces(),
             likelihood.above(self.response()),
@@ -159,10 +175,7 @@ class Interweaving(Conditional):
             normal,
             level.astype("float64"),
         )
-        order = (1, 0) if likelihood.units == 1 else (0, 1)
-        block = rows if prior.label_lengths else rows[0]
-        values = {**split(block, self.members), z: typed_like(z, moved.dimshuffle(order))}
-        return Draw(rng, values, acceptance=acceptance)
+        return Draw(rng, self.values_of(rows, moved), acceptance=acceptance)
 
 
 def why_too_long(n_weights: int) -> str | None:

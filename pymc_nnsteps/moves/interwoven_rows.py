@@ -4,12 +4,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving, why_too_long
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.unit_rays import find_unit_rays
 
 
 @proposes(priority=300)
@@ -55,9 +57,8 @@ def propose_interwoven(context: Context) -> Proposals:
             continue
         moves[a] = move
         if a not in context.layers:
-            outgoing = find_outgoing(model, move, blocks)
-            moves_both = (move,) if outgoing is None else (move, outgoing)
-            puts = (*move.likelihood.before, *moves_both, move.likelihood.fresh, block)
+            above = _moves_above(context, move)
+            puts = (*move.likelihood.before, move, *above, move.likelihood.fresh, block)
             replacements.append(Replacement(by_variable[a], (block,), puts))
     if interweave is True and not (moves or context.layers):
         raise ValueError(
@@ -67,3 +68,12 @@ def propose_interwoven(context: Context) -> Proposals:
         )
     layers = {a: move.likelihood for a, move in moves.items()}
     return Proposals(tuple(replacements), layers, declined)
+
+
+def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...]:
+    """Draws of the weights that see a layer, which stand behind the move of its own."""
+    outgoing = find_outgoing(context.model, rows, context.blocks)
+    if outgoing is None:
+        return ()
+    rays = find_unit_rays(outgoing, context.blocks) if context.options.rays else None
+    return (outgoing,) if rays is None else (outgoing, rays)

@@ -29,6 +29,7 @@ def lattice_step(
     rng: Variable,
     log_density: Callable[[TensorVariable], TensorVariable],
     widest: float | TensorVariable,
+    n_points: int = POINTS,
 ) -> tuple[Variable, TensorVariable]:
     """Move along a line that begins at zero, and say where to.
 
@@ -40,9 +41,10 @@ def lattice_step(
     widest : float or scalar variable
         The largest spacing, about the least standard deviation that the density is expected to
         have.
+    n_points : int
     """
     rng, levels = uniform(rng, (3,))
     levels = levels.astype("float64")
-    places = pt.arange(POINTS) - pt.floor(levels[:1] * POINTS)
+    places = pt.arange(n_points) - pt.floor(levels[:1] * n_points)
     points = widest * levels[1:2] ** 3 * places
     return rng, choose_point(points, log_density(points), levels[2:])[0]

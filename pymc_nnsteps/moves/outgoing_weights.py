@@ -71,24 +71,29 @@ class OutgoingWeights(Conditional):
     def name(self) -> str:
         return "Gaussian, one by one"
 
-    @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        likelihood, v = self.rows.likelihood, self.outgoing
+    def weights_by_unit(self) -> Outgoing[TensorVariable]:
+        """The weights and their prior."""
+        v = self.outgoing
 
         def by_unit(array: TensorVariable) -> TensorVariable:
             return pt.broadcast_to(array, v.rv.shape).flatten()
 
         precision = by_unit(v.precision)
+        return Outgoing(v.rv.flatten(), precision, precision * by_unit(v.mean))
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        likelihood, v, weights = self.rows.likelihood, self.outgoing, self.weights_by_unit()
         pre = self.rows.pre_activations_by_unit()
         behind = self.rows.activation.offset
         offset = pt.zeros((1, 1)) if behind is None else likelihood.by_sample(behind).T
         rng, noise = standard_normal(rng, pre.shape, "float64")
-        rng, normal = standard_normal(rng, precision.shape, "float64")
+        rng, normal = standard_normal(rng, weights.outgoing.shape, "float64")
         value = draw_outgoing(
             pre,
             self.rows.pieces(),
             expand(offset.astype("float64"), {0: pre.shape[0]}),
-            Outgoing(v.rv.flatten(), precision, precision * by_unit(v.mean)),
+            weights,
             AboveOne(
                 likelihood.weight[:, 0],
                 expand(likelihood.response(None), {0: pre.shape[1]})[:, 0],

@@ -42,7 +42,7 @@ from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale, Scaled
-from pymc_nnsteps.moves.lattice import lattice_step
+from pymc_nnsteps.moves.lattice import POINTS, lattice_step
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 
 MOST_OUTPUTS = 100
@@ -85,8 +85,18 @@ class ResidualScale(Conditional):
         for seen in self.elsewhere:
             n_seen += seen.value.size
         widest = 2 / pt.sqrt(n_seen.astype("float64"))
-        rng, shift = lattice_step(rng, self.log_density, widest)
+        rng, shift = lattice_step(rng, self.log_density, widest, self.n_points)
         return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
+
+    @property
+    def n_points(self) -> int:
+        """More points where each of them costs a few numbers, and not a pass over the samples.
+
+        Beside much noise of the activations the density of a response's scale is ten times wider
+        than its number of samples says.
+        """
+        one_sum = self.likelihood.has_one_output and not varies(self.likelihood.rows.weight, [0])
+        return 4 * POINTS if one_sum else POINTS
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
         """Log density of the scale's logarithm at shifts from the present one, up to a constant."""
@@ -162,12 +172,13 @@ def find_residual_scale(
     n_obs = shapes[likelihood.activations][likelihood.samples]
     if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
         return None
-    found = [_residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
+    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
     scales = [scale for scale in found if scale is not None]
     return max(scales, key=lambda scale: scale.of_activations != 0, default=None)
 
 
-def _residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:
+def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:
+    """A scale of activations or of their response, drawn without them; None if it is neither."""
     [rv], a = scale.draws, likelihood.activations
     scaled = {seen.child: seen for seen in scale.scaled}
     own = scaled.pop(a, None)

@@ -97,7 +97,9 @@ class Gibbs(Step):
     rays : bool
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
         random number: a scale with the effects or output weights below it, levels of scales
-        against each other, global scales against local ones. It leaves the posterior invariant.
+        against each other, global scales against local ones; and units of a layer against the
+        weights that one output sees them through, with the scale of this output. It leaves the
+        posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional

@@ -196,12 +196,12 @@ def test_planted_errors_are_seen(plant, monkeypatch):
     assert differ(model, *scale_of(model))
 
 
-def steps_on_a_line(widest, n=2000):
+def steps_on_a_line(widest, n=2000, **options):
     """Levels of steps from draws of a gamma law's logarithm, in that law."""
     law = stats.gamma(3.0)
     rng, start = pt.random.rng("rng"), pt.dscalar()
     next_rng, shift = lattice.lattice_step(
-        rng, lambda u: 3 * (start + u) - pt.exp(start + u), widest
+        rng, lambda u: 3 * (start + u) - pt.exp(start + u), widest, **options
     )
     step = pytensor.function([rng, start], [next_rng, start + shift], mode=FAST)
     generator = np.random.default_rng(4)
@@ -219,10 +219,9 @@ def test_lattice_leaves_a_law_invariant(widest):
 
 
 def test_lattice_at_a_place_that_is_not_uniform_is_seen(monkeypatch):
-    monkeypatch.setattr(lattice, "POINTS", 4)
     floor = pt.floor
     monkeypatch.setattr(lattice.pt, "floor", lambda x: floor(x / 2))
-    levels = steps_on_a_line(0.3)
+    levels = steps_on_a_line(0.3, n_points=4)
     assert stats.kstest(levels, "uniform").pvalue < 1e-6
 
 
@@ -231,7 +230,11 @@ def test_it_stands_between_moves_and_the_fresh_activations():
     model = build("learnt")
     drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(model)]
     place = drawn.index(("X2",))
-    assert drawn[place - 2 : place] == [("W2",), ("noise_X2",)]
+    assert drawn[place - 3 : place] == [
+        ("W2",),
+        ("W1", "b1", "Z2", "W2", "noise_y"),
+        ("noise_X2",),
+    ]
     assert drawn.count(("noise_X2",)) == 1
     plain = sweep_of(model, collapse=False)
     assert "step on a lattice" not in [draw.name for draw in plain]
