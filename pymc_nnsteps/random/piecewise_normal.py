@@ -112,7 +112,7 @@ class Streams(NamedTuple):
     normal: Array
 
 
-@jit
+@inline
 def set_pieces(sigma: float, tau: float, activation: Activation, pieces: Pieces) -> None:
     """Fill what does not depend on mu and x."""
     edges, slopes, intercepts = activation.edges, activation.slopes, activation.intercepts
@@ -178,7 +178,7 @@ def wait(waiting: Waiting, slot: int, place: int, chance: float, mean: Array, sd
     waiting.sd[slot, 0], waiting.sd[slot, 1] = sd[0], sd[1]
 
 
-@jit
+@inline
 def draw_waiting(rng: Generator, waiting: Waiting, n_free: int, edge: float, out: Array) -> None:
     """Draw what still waits, one by one."""
     for k in range(n_free):
