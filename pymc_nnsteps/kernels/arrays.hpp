@@ -41,8 +41,10 @@ template <class T, int N> struct Array {
         for (int a = 0; a < N; a++) n[a] = x.n[a], s[a] = x.s[a];
         return *this;
     }
-    ~Array() {
+    ~Array() { leave(); }
+    void leave() {
         if (own && --own->uses == 0) free(own);
+        own = nullptr;
     }
     Int size() const {
         Int total = 1;
@@ -251,7 +253,8 @@ template <class T> Array<T, 2> copy_of(const Transposed<T> &t) {
     return y;
 }
 template <class T, int N> Array<T, N> contiguous(const Array<T, N> &x) {
-    return x.is_whole() ? x : copy_of(x);
+    if constexpr (N == 0) return x;
+    else return x.is_whole() ? x : copy_of(x);
 }
 template <class R, class T, int N> Array<R, N> astype(const Array<T, N> &x, Type<R>) {
     return mapped<R>(x, [](T v) { return R(v); });
@@ -442,10 +445,10 @@ template <class T, class V> Int searchsorted(const Array<T, 1> &x, V v) {
     return v != v ? len(x) : std::lower_bound(x.p, x.p + len(x), v) - x.p;
 }
 
-// ---- Products of matrices: SciPy's BLAS
+// ---- Products of matrices: SciPy's BLAS and LAPACK
 
-extern "C" __attribute__((visibility("default"))) void *blas[4];
-void *blas[4];  // dgemm, sgemm, dgemv, sgemv
+extern "C" __attribute__((visibility("default"))) void *blas[6];
+void *blas[6];  // dgemm, sgemm, dgemv, sgemv, dpotrf, dtrtrs
 
 template <class T> struct Matrix { const T *p; int rows, columns, step; bool is_transposed; };
 static inline int positive(Int n) { return n > 0 ? int(n) : 1; }
@@ -543,3 +546,28 @@ template <class T> std::enable_if_t<std::is_arithmetic_v<T>> give(Results &resul
 template <class... T> void give(Results &results, const std::tuple<T...> &found) {
     std::apply([&](const T &...x) { (give(results, x), ...); }, found);
 }
+
+// A unit as a function of arrays, to one vector.
+struct Function {
+    void (*unit)(const Given *, Results *);
+
+    template <class T, int N> static Given given(const Array<T, N> &x) {
+        Given g;
+        g.p = x.p;
+        for (int a = 0; a < N; a++) g.n[a] = x.n[a], g.s[a] = x.s[a] * Int(sizeof(T));
+        return g;
+    }
+    template <class... A> std::tuple<Array<double, 1>> operator()(const std::tuple<A...> &arrays) const {
+        Results results;
+        results.count = 0, results.error.type = nullptr;
+        std::apply([&](const A &...x) {
+            const Given all[] = {given(x)...};
+            unit(all, &results);
+        }, arrays);
+        if (results.error.type) throw results.error;
+        const Result &found = results.each[0];
+        Array<double, 1> y;
+        y.p = (double *)found.p, y.n[0] = found.n[0], y.s[0] = 1, y.own = (Memory *)found.own;
+        return std::make_tuple(y);
+    }
+};

@@ -57,7 +57,8 @@ static PyObject *wrap(const Result &result, PyObject *const *args, const Given *
 }
 
 // call(address, types, arguments): None where these are not of the types, else a list of results.
-// A type is the letter of a dtype and the number of axes; "n0" is a number, "g0" a generator.
+// A type is the letter of a dtype and the number of axes; "n0" is a number, "g0" a generator,
+// "u0" the address of a unit.
 static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
     Unit unit = (Unit)PyLong_AsVoidPtr(args[0]);
     const char *types = PyUnicode_AsUTF8(args[1]);
@@ -79,6 +80,9 @@ static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
             fits = !PyArray_Check(x);
             if (fits) given[i].number = PyFloat_AsDouble(x);
             given[i].p = NULL;
+            failed = PyErr_Occurred() != NULL;
+        } else if (letter == 'u') {
+            given[i].p = PyLong_AsVoidPtr(x);
             failed = PyErr_Occurred() != NULL;
         } else if (letter == 'g') {
             fits = !PyArray_Check(x);

@@ -45,8 +45,16 @@ MOST = 32
 FAILS = "FAILS"
 
 
-def code_of(node: Apply) -> str | None:
-    """C++ code of a loop, but for its name; None where PyTensor has no code of pure numbers."""
+def code_of(node: Apply, *, may_fail: bool = False) -> str | None:
+    """C++ code of a loop, but for its name; None where PyTensor has no code of pure numbers.
+
+    Parameters
+    ----------
+    node : Apply
+        Of an :class:`~pytensor.tensor.elemwise.Elemwise`.
+    may_fail : bool
+        Whether integers may be divided, in code for ``graphs.hpp``, which throws an error then.
+    """
     variables = [*node.inputs, *node.outputs]
     if len(variables) > MOST or any(v.type.dtype not in TYPES for v in variables):
         return None
@@ -60,12 +68,16 @@ def code_of(node: Apply) -> str | None:
         [f"{kind}{i}" for i in range(len(each))] for kind, each in zip("xy", scalars, strict=True)
     ]
     try:
-        if op.c_support_code().strip() or op.c_support_code_apply(apply, "own").strip():
+        support = op.c_support_code().strip()
+        if may_fail:
+            support = support.removeprefix("#define PYTENSOR_MACRO_MOD(x,y) (x % y)")
+        if support or op.c_support_code_apply(apply, "own").strip():
             return None
         body = op.c_code(apply, "own", *names, {"fail": FAILS})
     except (MethodNotDefined, NotImplementedError):
         return None
-    if FAILS in body or "Py" in body:
+    checked = body.replace("PyErr_SetString(PyExc_ZeroDivisionError", "") if may_fail else body
+    if "Py" in checked or (FAILS in body and not may_fail):
         return None
     return _loops(node, body)
 
@@ -140,7 +152,9 @@ class Loop(Op):
         """The unit of source code."""
         visible = 'extern "C" __attribute__((visibility("default")))'
         own = f"{visible} void unit_{self.name}{self.code}"
-        return native.Unit(PREAMBLE, f"namespace loops {{\nusing namespace std;\n{own}}}".__str__)
+        return native.Unit(
+            (PREAMBLE,), f"namespace loops {{\nusing namespace std;\n{own}}}".__str__
+        )
 
     def prepared(self, node: Apply) -> Any:
         """What ``loops.cpp`` is told of a node."""

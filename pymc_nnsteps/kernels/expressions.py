@@ -25,6 +25,7 @@ FUNCTIONS = {
     "math.hypot": "hypot_of",
     "math.isfinite": "isfinite_of",
     "math.isnan": "isnan_of",
+    "math.pow": "std::pow",
     "min": "smaller",
     "np.abs": "abs_of",
     "np.arange": "arange",
@@ -322,7 +323,9 @@ class Expressions:
         match function, arguments:
             case ast.Name(called), _ if fields_of(self._globals.get(called)):
                 return f"std::make_tuple({', '.join(values)})"
-            case ast.Name(called), _ if not self._is_known(called):
+            case ast.Name(called), _ if self._is_known(called):
+                return f"{called}_({', '.join(values)})"
+            case ast.Name(called), _:
                 return f"{self._global(called)}({', '.join(values)})"
             case ast.Attribute(value, "copy"), []:
                 return f"copy_of({self._value(value)})"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numba
 from numba import types
-from numba.extending import register_jitable, typeof_impl
+from numba.extending import typeof_impl
 
 from pymc_nnsteps.kernels.expressions import fields_of
 from pymc_nnsteps.kernels.jit import Kernel, digest, grouped, parameters
@@ -57,11 +57,6 @@ def of_arrays(kernel: Kernel) -> Any:
     ]
     exec(f"def call({', '.join(entries)}): return kernel({', '.join(texts)})", namespace)
     return numba.njit(namespace["call"], error_model="numpy")
-
-
-def jitable(function: Callable[..., Any]) -> Any:
-    """Leave a function to Python where Python calls it, and compile it into kernels that do."""
-    return register_jitable(function)
 
 
 class Compiled(types.WrapperAddressProtocol):

@@ -23,12 +23,17 @@ from pymc_nnsteps.kernels import native, translation
 from pymc_nnsteps.kernels.expressions import TYPES, fields_of
 
 HERE = Path(__file__).parent
+HEADER = HERE / "arrays.hpp"
 
 LETTERS = {"float64": "d", "float32": "f", "int64": "q", "bool": "?", "uint64": "Q"}
 """Dtypes of the arrays that kernels take."""
 
 KINDS = {"d": "double", "f": "float", "?": "bool", "q": "Int", "Q": "uint64_t"}
 """Their types in C++."""
+
+
+class Address(int):
+    """A unit of C++ that a kernel is to call, as a function of arrays to one vector."""
 
 
 class Kernel:
@@ -56,6 +61,10 @@ class Kernel:
         self._returned = returned if fields_of(returned) else None
         self._ready: dict[str, int] = {}
         self.types, self.address = "", 0
+
+    def __reduce__(self) -> str:
+        """Pickle its name in its module."""
+        return self.__name__
 
     @functools.cached_property
     def numba(self) -> Any:
@@ -97,7 +106,7 @@ class Kernel:
         """What is built for arguments of these types, by its name."""
         name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
         source = functools.partial(self._source, name, types)
-        return {name: native.Unit(HERE / "arrays.hpp", source, self._flags)}
+        return {name: native.Unit((HEADER,), source, self._flags)}
 
     def _source(self, name: str, types: str) -> str:
         names = [name for names in parameters(self._function) for name in names]
@@ -105,6 +114,8 @@ class Kernel:
         for k, (letter, n_axes) in enumerate(zip(types[::2], types[1::2], strict=True)):
             if letter == "g":
                 texts.append(f"Generator{{(Bits *)given[{k}].p}}")
+            elif letter == "u":
+                texts.append(f"Function{{(void (*)(const Given *, Results *))given[{k}].p}}")
             elif letter == "n":
                 annotation = inspect.formatannotation(
                     self._function.__annotations__.get(names[k], float)
@@ -167,6 +178,8 @@ Call = tuple[Kernel, str | None]
 def _type(argument: Any) -> str:
     if isinstance(argument, np.ndarray):
         return f"{LETTERS[argument.dtype.name]}{argument.ndim}"
+    if isinstance(argument, Address):
+        return "u0"
     return "g0" if isinstance(argument, np.random.Generator) else "n0"
 
 
@@ -218,6 +231,19 @@ def digest() -> str:
 def jit(function: Callable[..., Any]) -> Any:
     """A kernel."""
     return Kernel(function)
+
+
+class Plain(Kernel):
+    """A kernel that is Python where Python calls it, with functions of Python."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        return self._function(*arguments)
+
+
+def plain(function: Callable[..., Any]) -> Any:
+    """A kernel that is Python where Python calls it."""
+    return Plain(function)
 
 
 def fused(function: Callable[..., Any]) -> Any:

@@ -101,15 +101,15 @@ class Unit(NamedTuple):
 
     Parameters
     ----------
-    header : str or Path
-        Text that precedes it, or a file of it.
+    headers : tuple of str or Path
+        Texts that precede it, or files of them.
     source : function without arguments
         Gives the unit's own text.
     flags : tuple of str
         Of the compiler, beside :data:`FLAGS`.
     """
 
-    header: str | Path
+    headers: tuple[str | Path, ...]
     source: Callable[[], str]
     flags: tuple[str, ...] = ()
 
@@ -128,7 +128,7 @@ def build(units: Mapping[str, Unit]) -> None:
             missing = {name: unit for name, unit in same.items() if not _path(name).exists()}
             if not missing:
                 continue
-            headers = dict.fromkeys(unit.header for unit in missing.values())
+            headers = dict.fromkeys(h for unit in missing.values() for h in unit.headers)
             texts = [h.read_text() if isinstance(h, Path) else h for h in headers]
             texts += [unit.source() for unit in missing.values()]
             _compile("\n".join(texts), [_path(name) for name in missing], flags)
@@ -178,6 +178,10 @@ def _run(command: Sequence[str]) -> str:
     return errors
 
 
+class CompilerError(RuntimeError):
+    """What the compiler does not translate."""
+
+
 def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
     """Translate a source, and put what results at each of several paths."""
     from pytensor.link.c.cmodule import GCC_compiler
@@ -195,7 +199,7 @@ def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
         ]
         errors = _run(command)
         if not result.exists():
-            raise RuntimeError(f"{config.cxx} does not translate this:\n{source}\n{errors}")
+            raise CompilerError(f"{config.cxx} does not translate this:\n{source}\n{errors}")
         for path in paths:
             own = path.with_suffix(f".{os.getpid()}")
             os.link(result, own)
@@ -207,7 +211,7 @@ def function(name: str) -> int:
     """Address of the function of a unit that has been built, whose name is the unit's."""
     library = ctypes.CDLL(str(_path(name)))
     with contextlib.suppress(ValueError):
-        table = (ctypes.c_void_p * len(BLAS)).in_dll(library, "blas")
+        table = (ctypes.c_void_p * len(BLAS + LAPACK)).in_dll(library, "blas")
         for place, product in enumerate(blas()):
             table[place] = product
     address = ctypes.cast(getattr(library, f"unit_{name}"), ctypes.c_void_p).value
@@ -216,17 +220,19 @@ def function(name: str) -> int:
 
 
 BLAS = ("dgemm", "sgemm", "dgemv", "sgemv")
+LAPACK = ("dpotrf", "dtrtrs")
 
 
 @functools.cache
 def blas() -> list[int]:
-    """Addresses of products of matrices in the library that SciPy brings."""
-    from scipy.linalg import cython_blas
+    """Addresses of functions of matrices in the libraries that SciPy brings."""
+    from scipy.linalg import cython_blas, cython_lapack
 
     name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer_to.restype, pointer_to.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsules = [cython_blas.__pyx_capi__[name] for name in BLAS]
+    capsules += [cython_lapack.__pyx_capi__[name] for name in LAPACK]
     return [pointer_to(capsule, name_of(capsule)) for capsule in capsules]
 
 
@@ -251,7 +257,7 @@ def module(file: Path) -> ModuleType:
     """
     sources = {each: f"namespace {each.stem} {{\n{each.read_text()}}}" for each in _beside(file)}
     names = {each: digest(source) for each, source in sources.items()}
-    build({names[each]: Unit(OF_MODULES, source.__str__) for each, source in sources.items()})
+    build({names[each]: Unit((OF_MODULES,), source.__str__) for each, source in sources.items()})
     loader = importlib.machinery.ExtensionFileLoader(file.stem, str(_path(names[file])))
     spec = importlib.util.spec_from_file_location(file.stem, loader=loader)
     assert spec is not None

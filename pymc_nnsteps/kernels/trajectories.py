@@ -1,4 +1,4 @@
-r"""Whole Hamiltonian trajectories, each kind one Numba kernel.
+r"""Whole Hamiltonian trajectories, each kind one kernel.
 
 For a density :math:`\exp(-U(q))` and momenta :math:`p \sim N(0, M)`, M diagonal, leapfrog steps of
 size :math:`\epsilon` follow the energy :math:`H(q, p) = U(q) + p^T M^{-1} p / 2`.
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pymc_nnsteps.kernels.in_numba import inline, jit, jitable
+from pymc_nnsteps.kernels.jit import inline, jit, plain
 
 Array = np.ndarray
 
@@ -38,7 +38,7 @@ DIVERGENT = 1000.0
 """Error of the energy beyond which a trajectory is given up."""
 
 
-@jitable
+@plain
 def summed(evaluate: Any, q: Array, numbers: Array, layouts: Array) -> Array:
     """Log density and gradient at a place, the sums over blocks of rows.
 
@@ -267,7 +267,7 @@ def random_length(
     for i in range(n):
         normalised[i] = persistence * normalised[i] + fresh * rng.standard_normal()
         p[i] = math.sqrt(precision[i]) * normalised[i]
-    length = int((longest + 1.0) ** rng.random())
+    length = int(math.pow(longest + 1.0, rng.random()))
     density = there_density = start[0]
     energy = kinetic(p, precision) - density
     there_q, slope = q.copy(), start[1 : n + 1].copy()
@@ -285,7 +285,13 @@ def random_length(
     if rng.random() < acceptance:
         q[:] = there_q
         density = there_density
-        normalised[:] = p / np.sqrt(precision)
+        for i in range(n):
+            normalised[i] = p[i] / math.sqrt(precision[i])
     else:
-        normalised[:] = -normalised
+        for i in range(n):
+            normalised[i] = -normalised[i]
     return density, acceptance, n_steps, diverging
+
+
+TYPES = {no_u_turn: "u0d1d1d1n0n0d1q2g0", random_length: "u0d1d1d1n0n0n0d1d1q2g0"}
+"""Types of their arguments."""

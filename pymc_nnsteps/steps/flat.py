@@ -4,14 +4,20 @@ A compiled loop calls the function by its address, so the signature is the same 
 vector of the variables that move, a vector of all other numbers (variables of other steps, data,
 quantities computed from data), and the layouts of both. Many rows of data are seen in blocks
 (:mod:`.row_blocks`), each with a layout of its own.
+
+By default the function is a unit of C++. Numba compiles what cannot be translated, ten times as
+long, and everything where there is no C++ compiler.
 """
 
+import contextlib
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.sharedvalue import SharedVariable
@@ -24,7 +30,11 @@ from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.places import MixesRows
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import without_blas_notice
+from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
+from pymc_nnsteps.kernels.expressions import UntranslatableError
+from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
+from pymc_nnsteps.kernels.jit import Kernel
+from pymc_nnsteps.kernels.native import CompilerError
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
 from pymc_nnsteps.steps.integrated import log_integral
@@ -56,8 +66,12 @@ class FlatDensity:
         The free variables that are moved.
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
+        Without a mode it is C++, or Numba's where that is not possible.
     block : Gaussian, optional
         Block of variables that is integrated out.
+    called_by : (Kernel, str), optional
+        A kernel that will call the function, and the types of its arguments: they are built
+        together.
 
     Attributes
     ----------
@@ -80,8 +94,9 @@ class FlatDensity:
         self,
         model: pm.Model,
         rvs: Sequence[TensorVariable],
-        compile_kwargs: Mapping[str, Any],
+        compile_kwargs: Mapping[str, Any] | None,
         block: Gaussian | None = None,
+        called_by: tuple[Kernel, str] | None = None,
     ) -> None:
         refuse_random_data(model)
         values = [model.rvs_to_values[rv] for rv in rvs]
@@ -120,12 +135,10 @@ class FlatDensity:
         self.values = [value.name for value in values]
         self._dtypes = {value.name: value.dtype for value in values}
         self._others = [value.name for value in others]
-        with without_blas_notice():
-            self.function = pymc_compile(
-                [place, numbers, layout], output, on_unused_input="ignore", **compile_kwargs
-            )
+        options = {"on_unused_input": "ignore"} | dict(compile_kwargs or {})
+        self.function = _compiled([place, numbers, layout], output, options, called_by)
         self.function.trust_input = True
-        self._native: Any = None
+        self._in_numba: Any = None
 
     def refresh(self) -> None:
         """Compute again what depends on the model's data only."""
@@ -177,24 +190,39 @@ class FlatDensity:
         place, numbers, layouts = located
         return np.sum([self.function(place, numbers, layout) for layout in layouts], axis=0)
 
-    def packed(self, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray]:
-        """The function, called as :attr:`native` is."""
+    def _packed(self, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray]:
         return (self.function(*arguments),)
 
-    @property
-    def native(self) -> Any:
-        """The function for compiled loops, of one tuple; None unless it is compiled by Numba."""
-        if not isinstance(self.function.maker.linker, NumbaLinker):
-            return None
-        if self._native is None:
+    def given_to(self, kernel: Kernel) -> tuple[Callable[..., Any], Any]:
+        """A kernel as it is called, and the function of one tuple that it is to be given."""
+        linker = self.function.maker.linker
+        if isinstance(linker, CppLinker):
+            return kernel, self.function.vm.jit_fn.address
+        if not isinstance(linker, NumbaLinker):
+            return inspect.unwrap(kernel), self._packed
+        if self._in_numba is None:
             from pymc_nnsteps.kernels.in_numba import Compiled
 
-            self._native = Compiled(self.function.vm.jit_fn)
-        return self._native
+            self._in_numba = Compiled(self.function.vm.jit_fn)
+        return kernel.numba, self._in_numba
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out addresses, which are valid in one process only."""
-        return self.__dict__ | {"_native": None}
+        return self.__dict__ | {"_in_numba": None}
+
+
+def _compiled(
+    inputs: Sequence[TensorVariable],
+    output: TensorVariable,
+    options: dict[str, Any],
+    called_by: tuple[Kernel, str] | None,
+) -> Any:
+    together = () if called_by is None else (called_by,)
+    if "mode" not in options and pytensor.config.cxx:
+        with contextlib.suppress(UntranslatableError, CompilerError):
+            return pymc_compile(inputs, output, mode=in_cpp(*together), **options)
+    with without_blas_notice():
+        return pymc_compile(inputs, output, **numba_by_default(options))
 
 
 def _zeros(model: pm.Model, rvs: Sequence[TensorVariable]) -> dict[Any, Any]:

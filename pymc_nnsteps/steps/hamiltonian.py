@@ -24,11 +24,11 @@ from pymc_nnsteps.arguments import (
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.kernels.compiling import (
     c_by_default,
-    numba_by_default,
     of_laws,
     without_traces,
 )
 from pymc_nnsteps.kernels.native import announced
+from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, random_length
 from pymc_nnsteps.moves.options import Choice
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
@@ -246,7 +246,6 @@ class HMC(Step):
         block = block_to_collapse(model, rvs, collapse, shapes)
         integrated_out = () if block is None else block.draws
         moved = [rv for rv in rvs if rv not in integrated_out]
-        self._density = FlatDensity(model, moved, numba_by_default(compile_kwargs), block)
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
         self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
         self._block = None if block is None else Sweep(model, [block], shapes, of_laws(in_c))
@@ -258,6 +257,8 @@ class HMC(Step):
             if longest is None:
                 raise ValueError("persistence is for trajectories of random length: pass longest.")
         self.persistence = float(persistence)
+        kernel = random_length if self.longest else no_u_turn
+        self._density = FlatDensity(model, moved, compile_kwargs, block, (kernel, TYPES[kernel]))
         located = self._density.read(initial_point)
         with announced("trajectories", SECONDS):
             start, ones = self._density(located), np.ones(len(located.place))
@@ -379,12 +380,7 @@ class HMC(Step):
         limit: int,
     ) -> tuple[float, float, int, bool]:
         """Overwrite a position by a draw from its trajectory; see :mod:`.trajectories`."""
-        from pymc_nnsteps.kernels.trajectories import no_u_turn, random_length
-
-        native = self._density.native
-        kernel = no_u_turn if self.longest is None else random_length
-        move = kernel.py_func if native is None else kernel
-        evaluate = self._density.packed if native is None else native
+        move, evaluate = self._density.given_to(random_length if self.longest else no_u_turn)
         place, numbers, layouts = located
         given = evaluate, place, start, precision, size, limit
         if self.longest is None:

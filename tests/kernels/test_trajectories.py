@@ -1,5 +1,7 @@
 """Trajectories against a plain leapfrog, and against the no-U-turn criterion written out."""
 
+from inspect import unwrap
+
 import numba
 import numpy as np
 import pytest
@@ -55,7 +57,7 @@ def run(seed, *, compiled=None, size=SIZE):
 
     q = START.copy()
     start = density(q)
-    kernel = kernels.no_u_turn if compiled else kernels.no_u_turn.py_func
+    kernel = kernels.no_u_turn.numba if compiled else unwrap(kernels.no_u_turn)
     evaluate, rng = compiled or recorded, np.random.default_rng(seed)
     stats = kernel(evaluate, q, start, PRECISION, size, MAX_DEPTH, NUMBERS, LAYOUTS, rng)
     return q, stats, np.array(visited)
@@ -124,7 +126,7 @@ def run_random_length(seed, *, compiled=None, size=SIZE):
     """The place, the normalised momenta and the statistics."""
     q, u = START.copy(), LAST.copy()
     start = density(q)
-    kernel = kernels.random_length if compiled else kernels.random_length.py_func
+    kernel = kernels.random_length.numba if compiled else unwrap(kernels.random_length)
     rest = PERSISTENCE, u, NUMBERS, LAYOUTS, np.random.default_rng(seed)
     stats = kernel(compiled or block, q, start, PRECISION, size, LONGEST, *rest)
     return q, u, stats
@@ -170,7 +172,7 @@ def persistent_z_scores(*, negated=True, rescaled=True):
             u *= 5.0 ** (0.5 - i % 2)
         before, start = q.copy(), bell((q,))[0]
         rest = 0.7, u, NUMBERS, LAYOUTS[:1], rng
-        kernels.random_length.py_func(bell, q, start, precision, 1.95, 1, *rest)
+        unwrap(kernels.random_length)(bell, q, start, precision, 1.95, 1, *rest)
         if not negated and np.array_equal(q, before):
             u *= -1
         draws.append(q[0])

@@ -1,0 +1,127 @@
+"""Graphs as functions in C++, against PyTensor's own evaluation in Python."""
+
+import copy
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor.linalg import cholesky, solve_triangular
+
+from pymc_nnsteps.kernels import trajectories
+from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
+from pymc_nnsteps.steps import flat
+from pymc_nnsteps.steps.flat import FlatDensity
+
+RNG = np.random.default_rng(0)
+
+
+def compiled(inputs, outputs, mode):
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+
+
+def operations(x, y, v, k, flag):
+    """Results of many operations: of matrices x and y, a vector v, indices k and a truth."""
+    square = x.T @ x + pt.eye(x.shape[1])
+    factor = cholesky(square)
+    upper = cholesky(square + 1.0).T
+    yield from (x @ y, x.T @ v, v @ x, v @ v, pt.outer(v, v)[1:, ::2] @ x[::2])
+    yield from (factor, solve_triangular(factor, y, lower=True))
+    yield solve_triangular(upper, v[: y.shape[0]], lower=False)
+    yield solve_triangular(factor.T, y, lower=False)
+    yield pt.tanh(x + v[:, None]) * pt.exp(-y.T[0]) + pt.erf(x) - pt.sqr(x.T).T
+    yield pt.switch((flag > 0) & (x > 0), pt.log1p(pt.abs(x)), x**3)
+    yield from (x.sum(), x.sum(axis=0), x.T.sum(axis=1), x[:, ::-1].max(axis=1), x.min(), x.prod(1))
+    yield from ((x > -9).all().astype("int64"), (x > 9).any(axis=0).astype("int64"))
+    stacked = x[:, None, :] * v[None, : y.shape[0], None]
+    yield from (stacked.sum(axis=(0, 2)), stacked.transpose(2, 0, 1), pt.diagonal(stacked, 0, 1, 2))
+    yield from (pt.concatenate([x, y.T[1:]]), pt.stack([v.sum(), x[-1, 0], y[0, -1]]), x[:, -1])
+    yield from pt.split(v, [2, v.shape[0] - 2], n_splits=2)
+    yield from (x.T.reshape((-1,)), x.T.reshape((2, -1)))
+    yield from (v[k], x[k], x[k, pt.arange(k.shape[0]) // 2], v[::-2], x[-2:0:-1, 1:])
+    yield from (pt.inc_subtensor(v[1:3], v[:2]), pt.inc_subtensor(x[:, 1], v))
+    yield from (pt.set_subtensor(x[1:, 0], 2.0), pt.inc_subtensor(v[k], v[: k.shape[0]]))
+    yield from (pt.inc_subtensor(x[k], x[: k.shape[0]]), pt.alloc(v, 3, v.shape[0]), pt.diag(v))
+    yield from (x.shape[0] // 2 + k, (k // 3).astype("float64"), x.astype("float32") * 2)
+
+
+def test_operations():
+    """On arrays by rows, by columns, and parts of larger ones."""
+    x, y, v = pt.dmatrix("x"), pt.dmatrix("y"), pt.dvector("v")
+    k, flag = pt.lvector("k"), pt.lscalar("flag")
+    results = list(operations(x, y, v, k, flag))
+    inputs = [x, y, v, k, flag]
+    plain = compiled(inputs, results, "FAST_COMPILE")
+    functions = [compiled(inputs, results[i : i + 8], in_cpp()) for i in range(0, len(results), 8)]
+    values = [RNG.normal(size=shape) for shape in ((6, 4), (4, 5), (6,))]
+    given = [*values, np.array([0, 3, -1, 3]), np.array(1)]
+    other = [np.asfortranarray(values[0]), values[1][:, ::1], np.repeat(values[2], 2)[::2]]
+    for arguments in (given, [*other, *given[3:]]):
+        found = [array for function in functions for array in function(*arguments)]
+        for result, array, expected in zip(results, found, plain(*arguments), strict=True):
+            assert array.dtype == expected.dtype
+            rtol = 1e-5 if array.dtype == np.float32 else 1e-9
+            np.testing.assert_allclose(array, expected, rtol, 1e-12, err_msg=str(result))
+
+
+def test_errors():
+    """What Python raises is raised here."""
+    x, v, k = pt.dmatrix("x"), pt.dvector("v"), pt.lvector("k")
+    for result, kind, values in [
+        (x + v, ValueError, (np.ones((2, 3)), np.ones(2), np.array([0]))),
+        (x @ v, ValueError, (np.ones((2, 3)), np.ones(2), np.array([0]))),
+        (v[k], IndexError, (np.ones((1, 1)), np.ones(2), np.array([2]))),
+        (v[k[0]], IndexError, (np.ones((1, 1)), np.ones(2), np.array([-3]))),
+    ]:
+        with pytest.raises(kind):
+            compiled([x, v, k], [result], in_cpp())(*values)
+
+
+def model():
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        w = pm.Normal("w", 0, scale, shape=3)
+        X = RNG.normal(size=(20, 3))
+        pm.Normal("y", pm.math.tanh(X @ w), 0.3, observed=X[:, 0])
+    return model
+
+
+def test_trajectories_in_cpp_and_in_python():
+    """Densities and trajectories of both kinds, of the same seed; and after a pickle."""
+    network = model()
+    rvs = [network["w"], network["scale"]]
+    point = {name: value + 0.3 for name, value in network.initial_point().items()}
+    for kernel, limits in [
+        (trajectories.no_u_turn, (7,)),
+        (trajectories.random_length, (30, 0.4, np.ones(4))),
+    ]:
+        call = kernel, trajectories.TYPES[kernel]
+        density = FlatDensity(network, rvs, None, called_by=call)
+        assert isinstance(density.function.maker.linker, CppLinker)
+        ends = []
+        for each in (density, pickle.loads(pickle.dumps(density)), plain(network, rvs)):
+            located = each.read(point)
+            start = each(located)
+            move, evaluate = each.given_to(kernel)
+            rest = (*copy.deepcopy(limits), located.numbers, located.layouts)
+            rng = np.random.default_rng(5)
+            stats = move(evaluate, located.place, start, np.full(4, 30.0), 0.3, *rest, rng)
+            ends.append(np.concatenate([start, located.place, stats, [rng.random()]]))
+        np.testing.assert_array_equal(ends[0], ends[1])
+        np.testing.assert_allclose(ends[0], ends[2], rtol=1e-9)
+
+
+def plain(model, rvs):
+    return FlatDensity(model, rvs, {"mode": "FAST_COMPILE"})
+
+
+def test_what_is_not_translated_is_left_to_numba(monkeypatch):
+    """Here to Python in its place, which takes no time to compile."""
+    monkeypatch.setattr(flat, "numba_by_default", lambda given: given | {"mode": "FAST_COMPILE"})
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=(3, 3))
+        pm.Normal("y", pt.linalg.det(w), 0.3, observed=0.5)
+    density = FlatDensity(model, [w], None)
+    assert not isinstance(density.function.maker.linker, CppLinker)
