@@ -32,7 +32,7 @@ from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError
-from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
+from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
 from pymc_nnsteps.kernels.jit import Kernel
 from pymc_nnsteps.kernels.native import CompilerError
 from pymc_nnsteps.laws.gaussian import Gaussian

@@ -11,7 +11,7 @@ import pytest
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_nnsteps.kernels import trajectories
-from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
+from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
 from pymc_nnsteps.steps import flat
 from pymc_nnsteps.steps.flat import FlatDensity
 
