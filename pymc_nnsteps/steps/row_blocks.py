@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import Unknown, kind_of
+from pymc_nnsteps.graphs.known import Unknown, prior_kind
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
@@ -78,7 +78,7 @@ def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
     >>> by_row(model, [w, y]).factors
     (y,)
     """
-    observed = [f for f in factors if f in model.observed_RVs and _is_elementwise(f)]
+    observed = [f for f in factors if f in model.observed_RVs and _is_elementwise(model, f)]
     lengths = {rv: _length(model, rv) for rv in observed}
     first = next((n for n in lengths.values() if n is not None), None)
     if first is None:
@@ -103,10 +103,11 @@ def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
     return found
 
 
-def _is_elementwise(rv: TensorVariable) -> bool:
+def _is_elementwise(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether the log density of a variable is a sum of one term for each entry."""
     op = rv.owner.op
-    return isinstance(op, RandomVariable) and op.ndim_supp == 0 and kind_of(rv) is not Unknown
+    is_of_numbers = isinstance(op, RandomVariable) and op.ndim_supp == 0
+    return is_of_numbers and prior_kind(model, rv) is not Unknown
 
 
 def _length(model: pm.Model, rv: TensorVariable) -> int | None:
