@@ -99,5 +99,5 @@ class Graph:
 
     @property
     def address(self) -> jit.Address:
-        """Of the function, for kernels."""
+        """Address of the function, for kernels that call it."""
         return jit.Address(native.function(self._name))

@@ -48,7 +48,7 @@ from pymc_nnsteps.kernels.elementwise import TYPES
 from pymc_nnsteps.kernels.expressions import UntranslatableError, number
 
 MOST_ENTRIES = 10_000
-"""Of a constant, which is written out."""
+"""Largest size of a constant, whose entries are written out."""
 
 MOST_AXES = 4
 
@@ -126,7 +126,7 @@ class Translation:
         return self._names.setdefault(variable, f"v{len(self._names)}")
 
     def name(self, variable: Variable) -> str:
-        """Of a variable's array."""
+        """Name of a variable's array."""
         if variable not in self._names and isinstance(variable, Constant):
             self._declare(self._new(variable), variable)
         return self._names[variable]
