@@ -41,7 +41,13 @@ def slopes(x: np.ndarray, group: np.ndarray, other: np.ndarray) -> TensorVariabl
     return intercepts(x, group, other) + d[group] * x[:, 1]
 
 
-MODELS = {"intercepts": intercepts, "crossed": crossed, "slopes": slopes}
+def centred(x: np.ndarray, group: np.ndarray, other: np.ndarray) -> TensorVariable:
+    raw = pm.Normal("raw", 0, pm.HalfNormal("s", 1), shape=GROUPS)
+    d = pm.Deterministic("d", raw - raw.mean())
+    return intercepts(x, group, other) + d[group] * x[:, 1]
+
+
+MODELS = {"intercepts": intercepts, "crossed": crossed, "slopes": slopes, "centred": centred}
 Effects = Callable[[np.ndarray, np.ndarray, np.ndarray], TensorVariable]
 
 
@@ -52,7 +58,7 @@ def model_of(effects: Effects, seed: int, noise: bool = True) -> pm.Model:
     effect = 0.4 * rng.normal(size=GROUPS)[group]
     if effects is crossed:
         effect += 0.3 * rng.normal(size=5)[other]
-    if effects is slopes:
+    if effects in (slopes, centred):
         effect += 0.3 * rng.normal(size=GROUPS)[group] * x[:, 1]
     y = effect + 0.5 * np.abs(x[:, 0]) - 0.3 * x[:, 1] + 0.1 * rng.normal(size=ROWS)
     with pm.Model() as model:
