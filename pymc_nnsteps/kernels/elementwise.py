@@ -42,21 +42,26 @@ PREAMBLE = "#include <cmath>\n#include <algorithm>\n" + "".join(
 """What loops are preceded by: PyTensor's names of types."""
 
 MOST = 32
+"""Most arrays of a loop that ``loops.cpp`` runs."""
+
 FAILS = "FAILS"
 
 
-def code_of(node: Apply, *, may_fail: bool = False) -> str | None:
+def code_of(node: Apply, *, in_graph: bool = False) -> str | None:
     """C++ code of a loop, but for its name; None where PyTensor has no code of pure numbers.
 
     Parameters
     ----------
     node : Apply
         Of an :class:`~pytensor.tensor.elemwise.Elemwise`.
-    may_fail : bool
-        Whether integers may be divided, in code for ``graphs.hpp``, which throws an error then.
+    in_graph : bool
+        Whether the code is for ``graphs.hpp``, where any number of arrays may be, integers may be
+        divided (an error is thrown for a zero), and functions that PyTensor has in C stand ahead.
     """
     variables = [*node.inputs, *node.outputs]
-    if len(variables) > MOST or any(v.type.dtype not in TYPES for v in variables):
+    if any(v.type.dtype not in TYPES for v in variables):
+        return None
+    if len(variables) > MOST and not in_graph:
         return None
     op = node.op.scalar_op
     scalars = [
@@ -68,16 +73,16 @@ def code_of(node: Apply, *, may_fail: bool = False) -> str | None:
         [f"{kind}{i}" for i in range(len(each))] for kind, each in zip("xy", scalars, strict=True)
     ]
     try:
-        support = op.c_support_code().strip()
-        if may_fail:
-            support = support.removeprefix("#define PYTENSOR_MACRO_MOD(x,y) (x % y)")
-        if support or op.c_support_code_apply(apply, "own").strip():
+        ahead = op.c_support_code().strip()
+        if (not in_graph and ahead) or "<numpy/" in ahead:
+            return None
+        if op.c_support_code_apply(apply, "own").strip():
             return None
         body = op.c_code(apply, "own", *names, {"fail": FAILS})
     except (MethodNotDefined, NotImplementedError):
         return None
-    checked = body.replace("PyErr_SetString(PyExc_ZeroDivisionError", "") if may_fail else body
-    if "Py" in checked or (FAILS in body and not may_fail):
+    checked = body.replace("PyErr_SetString(PyExc_ZeroDivisionError", "") if in_graph else body
+    if "Py" in checked or (FAILS in body and not in_graph):
         return None
     return _loops(node, body)
 

@@ -80,8 +80,10 @@ class Graph:
         if types is None:
             raise UntranslatableError("an input is no array of numbers")
         self._types = types
-        text = Translation(fgraph).text()
-        self._name = native.digest(f"{jit.digest()} {text}")
+        translation = Translation(fgraph)
+        text = translation.text()
+        headers: tuple[str | Path, ...] = (*HEADERS, *translation.headers)
+        self._name = native.digest(" ".join((jit.digest(), *translation.headers, text)))
         visible = 'extern "C" __attribute__((visibility("default")))'
         own = f"own_{self._name}"
         source = (
@@ -90,7 +92,7 @@ class Graph:
             f"try {{ {own}::graph(given, results); }} "
             "catch (const Error &e) { results->error = e; } }\n"
         )
-        self.unit = {self._name: native.Unit(HEADERS, source.__str__)}
+        self.unit = {self._name: native.Unit(headers, source.__str__)}
 
     def __call__(self, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:
         """Arrays that the graph gives."""

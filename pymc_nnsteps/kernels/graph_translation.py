@@ -20,6 +20,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import AND, OR, Add, Mul, ScalarMaximum, ScalarMinimum, ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
+    AllocDiag,
     AllocEmpty,
     ARange,
     ExtractDiag,
@@ -31,6 +32,7 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot
@@ -86,9 +88,15 @@ class Translation:
     Parameters
     ----------
     fgraph : FunctionGraph
+
+    Attributes
+    ----------
+    headers : list of str
+        Functions that PyTensor has in C. They precede the text.
     """
 
     def __init__(self, fgraph: FunctionGraph) -> None:
+        self.headers: list[str] = []
         self._fgraph = fgraph
         self._names: dict[Variable, str] = {}
         self._ahead: list[str] = []
@@ -146,8 +154,10 @@ class Translation:
             f"Shape<{value.ndim}>{{{{{shape}}}}});\n"
         )
 
-    def loop(self, code: str) -> str:
-        """The name of a loop of this code."""
+    def loop(self, code: str, needs: str) -> str:
+        """The name of a loop of this code, which needs another."""
+        if needs not in self.headers:
+            self.headers.append(needs)
         name = f"loop{len(self._ahead)}"
         self._ahead.append(f"static void {name}{code}")
         return name
@@ -195,10 +205,11 @@ def _(op: ScalarOp, node: Apply, x: list[str], y: list[str], writer: Translation
 
 @_statement.register(Elemwise)
 def _(op: Elemwise, node: Apply, x: list[str], y: list[str], writer: Translation) -> str:
-    code = elementwise.code_of(node, may_fail=True)
+    code = elementwise.code_of(node, in_graph=True)
     if code is None:
         raise UntranslatableError(str(op))
-    loop, n_axes = writer.loop(code), _axes(node.outputs[0])
+    loop = writer.loop(code, op.scalar_op.c_support_code())
+    n_axes = _axes(node.outputs[0])
     masks = [
         sum(is_one << axis for axis, is_one in enumerate(v.type.broadcastable)) for v in node.inputs
     ]
@@ -305,17 +316,21 @@ def _(node: Apply, x: list[str]) -> str:
     return f"empty({_lengths(x)}, Type<{_type(node.outputs[0])}>{{}})"
 
 
+def _with_axes(n: int, name: str, given: Variable) -> str:
+    """An expression for an array with new axes ahead of its own, ``n`` in all."""
+    own = range(_axes(given))
+    order = ", ".join(map(str, [*[-1] * (n - len(own)), *own]))
+    return f"graphs::rearranged({name}, Shape<{n}>{{{{{order}}}}})"
+
+
 @_statement.register(Alloc)
 def _(op: Alloc, node: Apply, x: list[str], y: list[str], writer: Translation) -> str:
     value, *lengths = x
-    [found], given = node.outputs, node.inputs[0]
-    missing = _axes(found) - _axes(given)
-    order = ", ".join(["-1"] * missing + [str(axis) for axis in range(_axes(given))])
-    n = _axes(found)
+    [found] = node.outputs
+    given = _with_axes(_axes(found), value, node.inputs[0])
     return (
         f"{_array(found)} {y[0]} = empty({_lengths(lengths)}, Type<{_type(found)}>{{}});\n"
-        f"graphs::copy_into({y[0]}, graphs::spread(graphs::rearranged({value}, "
-        f"Shape<{n}>{{{{{order}}}}}), {y[0]}.n));"
+        f"graphs::copy_into({y[0]}, graphs::spread({given}, {y[0]}.n));"
     )
 
 
@@ -368,42 +383,51 @@ def _(node: Apply, x: list[str]) -> str:
 @_statement.register(IncSubtensor)
 def _(op: IncSubtensor, node: Apply, x: list[str], y: list[str], writer: Translation) -> str:
     whole, value, *names = x
-    missing = _axes(node.inputs[0]) - sum(not isinstance(i, slice) for i in op.idx_list)
-    missing -= _axes(node.inputs[1])
-    order = ", ".join(["-1"] * missing + [str(axis) for axis in range(_axes(node.inputs[1]))])
-    n = _axes(node.inputs[1]) + missing
+    n = _axes(node.inputs[0]) - sum(not isinstance(i, slice) for i in op.idx_list)
+    given = _with_axes(n, value, node.inputs[1])
     kind = "copy" if op.set_instead_of_inc else "add"
     return (
         f"auto {y[0]} = graphs::copied({whole});\n"
         f"{{ auto part = {_part(y[0], op.idx_list, names, node.inputs[2:])};\n"
-        f"graphs::{kind}_into(part, graphs::spread(graphs::rearranged({value}, "
-        f"Shape<{n}>{{{{{order}}}}}), part.n)); }}"
+        f"graphs::{kind}_into(part, graphs::spread({given}, part.n)); }}"
     )
 
 
-def _require_first_axes(op: Any, indices: Sequence[Variable]) -> None:
-    """Refuse other indices than vectors of places along the first axes."""
-    n = len(indices)
+def _indices(op: Any, given: Sequence[Variable], names: Sequence[str]) -> list[str]:
+    """Indices along the first axes, as arrays of places of the same number of axes."""
+    n = len(given)
     known = [*range(n), *[slice(None, None, None)] * (len(op.idx_list) - n)]
-    are_vectors = all(_axes(v) == 1 and v.type.dtype != "bool" for v in indices)
-    if list(op.idx_list) != known or not are_vectors:
+    if list(op.idx_list) != known or {_axes(v) for v in given} != {max(map(_axes, given))}:
         raise UntranslatableError(str(op))
+    truths = [v.type.dtype == "bool" for v in given]
+    if any(is_truth and _axes(v) != 1 for v, is_truth in zip(given, truths, strict=True)):
+        raise UntranslatableError(f"{op} of truths along several axes")
+    return [
+        f"graphs::places({name})" if is_truth else name
+        for name, is_truth in zip(names, truths, strict=True)
+    ]
 
 
 @_gives(AdvancedSubtensor)
 def _(node: Apply, x: list[str]) -> str:
-    _require_first_axes(node.op, node.inputs[1:])
-    return f"graphs::taken({', '.join(x)})"
+    array, *names = x
+    return f"graphs::taken({array}, {', '.join(_indices(node.op, node.inputs[1:], names))})"
 
 
 @_gives(AdvancedIncSubtensor)
 def _(node: Apply, x: list[str]) -> str:
     whole, value, *indices = node.inputs
-    _require_first_axes(node.op, indices)
-    if _axes(value) != _axes(whole) - len(indices) + 1:
-        raise UntranslatableError(str(node.op))
+    array, new, *names = x
+    places = ", ".join(_indices(node.op, indices, names))
+    given = _with_axes(_axes(whole) - len(indices) + _axes(indices[0]), new, value)
     adds = "false" if node.op.set_instead_of_inc else "true"
-    return f"graphs::put({adds}, {', '.join(x)})"
+    return f"graphs::put({adds}, {array}, {given}, {places})"
+
+
+@_gives(CumOp)
+def _(node: Apply, x: list[str]) -> str:
+    name = {"add": "Sum", "mul": "Product"}[node.op.mode]
+    return f"graphs::accumulated({x[0]}, {node.op.axis}, graphs::{name}())"
 
 
 # --- matrices ------------------------------------------------------------------------------
@@ -429,6 +453,13 @@ def _(node: Apply, x: list[str]) -> str:
     if _constant(node.inputs[2]) != 0:
         raise UntranslatableError(str(node.op))
     return f"graphs::unit_matrix<{_type(node.outputs[0])}>(*{x[0]}.p, *{x[1]}.p)"
+
+
+@_gives(AllocDiag)
+def _(node: Apply, x: list[str]) -> str:
+    if (node.op.axis1, node.op.axis2, node.op.offset, _axes(node.inputs[0])) != (0, 1, 0, 1):
+        raise UntranslatableError(str(node.op))
+    return f"graphs::diagonal_matrix({x[0]})"
 
 
 @_gives(ExtractDiag)

@@ -2,7 +2,6 @@
 //
 // Entries of these arrays lie at any distances, in all axes. No operation writes to what it is given.
 
-#define PYTENSOR_MACRO_MOD(x, y) (x % y)
 #define PyErr_SetString(kind, message)
 #define FAILS throw Error{"ZeroDivisionError", "integer division by zero"};
 
@@ -319,6 +318,28 @@ template <class T> Array<T, 2> unit_matrix(Int n, Int m) {
     return x;
 }
 
+template <class T> Array<T, 2> diagonal_matrix(const Array<T, 1> &entries) {
+    Int n = entries.n[0];
+    Array<T, 2> x = full(shape(n, n), T(0));
+    for (Int i = 0; i < n; i++) x.p[i * n + i] = entries.p[i * entries.s[0]];
+    return x;
+}
+// Each entry of what results is made of all up to it along an axis.
+template <class T, int N, class F> Array<T, N> accumulated(const Array<T, N> &x, int axis, F f) {
+    Array<T, N> y = copied(x);
+    for (Int i = 1; i < y.n[axis]; i++) {
+        Array<T, N - 1> before = pick(y, axis, i - 1), at = pick(y, axis, i);
+        Operand each[] = {operand(before), operand(at)};
+        over(N - 1, at.n, each, 1, [=](Int n, char **p, const Int *s) {
+            for (Int k = 0; k < n; k++) {
+                T &entry = *(T *)(p[1] + k * s[1]);
+                entry = f(*(T *)(p[0] + k * s[0]), entry);
+            }
+        });
+    }
+    return y;
+}
+
 // ---- Entries by index, along the first axes
 
 template <class I> Int place(const Array<I, 1> &index, Int i, Int n) {
@@ -360,6 +381,53 @@ Array<T, N> put(bool adds, const Array<T, N> &x, const Array<U, M> &given, const
         else copy_into(to, pick(from, 0, i));
     }
     return y;
+}
+
+// Indices of several axes, spread to the shape of all: what is taken has its axes first.
+template <int M, class... I> Shape<M> common(const Array<I, M> &...index) {
+    Shape<M> n;
+    for (int a = 0; a < M; a++) {
+        n.n[a] = 1;
+        ((n.n[a] = index.n[a] == 1 ? n.n[a] : index.n[a]), ...);
+    }
+    return n;
+}
+template <class I, int M> Array<I, 1> flat(const Array<I, M> &index, const Shape<M> &n) {
+    return reshaped<1>(spread(index, n.n), shape(-1));
+}
+template <int M, int R> Shape<M + R - 1> unfolded(const Shape<M> &n, const Int *folded) {
+    Shape<M + R - 1> all;
+    std::copy(n.n, n.n + M, all.n);
+    std::copy(folded + 1, folded + R, all.n + M);
+    return all;
+}
+template <class T, int N, int M, class... I>
+std::enable_if_t<(M > 1), Array<T, N - int(sizeof...(I)) + M>>
+taken(const Array<T, N> &x, const Array<I, M> &...index) {
+    const int left = N - int(sizeof...(I)) + 1;
+    Shape<M> n = common(index...);
+    Array<T, left> y = taken(x, flat(index, n)...);
+    return reshaped<left + M - 1>(y, unfolded<M, left>(n, y.n));
+}
+template <class T, class U, int N, int L, int M, class... I>
+std::enable_if_t<(M > 1), Array<T, N>>
+put(bool adds, const Array<T, N> &x, const Array<U, L> &given, const Array<I, M> &...index) {
+    const int left = L - M + 1;
+    Shape<M> n = common(index...);
+    Shape<left> folded;
+    folded.n[0] = -1;
+    for (int a = 1; a < left; a++) folded.n[a] = x.n[a + N - left];
+    Array<U, L> from = spread(given, unfolded<M, left>(n, folded.n).n);
+    return put(adds, x, reshaped<left>(from, folded), flat(index, n)...);
+}
+// Where truths hold.
+static inline Array<Int, 1> places(const Array<unsigned char, 1> &holds) {
+    Array<Int, 1> x = empty(shape(holds.n[0]), Type<Int>{});
+    Int count = 0;
+    for (Int i = 0; i < holds.n[0]; i++)
+        if (holds.p[i * holds.s[0]]) x.p[count++] = i;
+    x.n[0] = count;
+    return x;
 }
 
 // ---- Matrices

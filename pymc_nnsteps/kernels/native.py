@@ -185,12 +185,14 @@ class CompilerError(RuntimeError):
 def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
     """Translate a source, and put what results at each of several paths."""
     from pytensor.link.c.cmodule import GCC_compiler
+    from pytensor.scalar.math import C_CODE_PATH
 
     with tempfile.TemporaryDirectory(dir=directory()) as scratch:
         code, result = Path(scratch) / "code.cpp", Path(scratch) / "code.so"
         code.write_text(source)
         shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-        includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
+        folders = (sysconfig.get_path("include"), np.get_include(), C_CODE_PATH)
+        includes = [f"-I{folder}" for folder in folders]
         command = [
             *(config.cxx, *GCC_compiler.compile_args(), *_flags(), *flags, *includes),
             *(shared or ["-shared"]),

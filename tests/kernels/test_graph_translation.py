@@ -8,6 +8,9 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.scalar import Composite
+from pytensor.tensor.basic import alloc_diag
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_nnsteps.kernels import trajectories
@@ -44,6 +47,12 @@ def operations(x, y, v, k, flag):
     yield from (pt.inc_subtensor(v[1:3], v[:2]), pt.inc_subtensor(x[:, 1], v))
     yield from (pt.set_subtensor(x[1:, 0], 2.0), pt.inc_subtensor(v[k], v[: k.shape[0]]))
     yield from (pt.inc_subtensor(x[k], x[: k.shape[0]]), pt.alloc(v, 3, v.shape[0]), pt.diag(v))
+    yield from (x[k[:, None] % 2, pt.stack([k, k * 0], axis=1)], x[pt.stack([k, k // 2])], x[v > 0])
+    yield pt.set_subtensor(v[v > 0], v[v > 0] * 2)
+    yield pt.inc_subtensor(x[k[:, None], k[None] // 2], y[:1, : k.shape[0]])
+    yield pt.inc_subtensor(x[pt.stack([k, k // 2])], v[: x.shape[1]])
+    yield from (pt.cumsum(x, axis=1), pt.cumsum(stacked, axis=0), pt.cumprod(v), alloc_diag(v))
+    yield from (pt.psi(x), pt.erfcx(x))
     yield from (x.shape[0] // 2 + k, (k // 3).astype("float64"), x.astype("float32") * 2)
 
 
@@ -66,6 +75,18 @@ def test_operations():
             np.testing.assert_allclose(array, expected, rtol, 1e-12, err_msg=str(result))
 
 
+def test_many_arrays_in_one_loop():
+    """More than NumPy's loops can have, so that PyTensor's Python has none."""
+    matrix = pt.dmatrix()
+    scalars = [pytensor.scalar.float64() for _ in range(40)]
+    total = Elemwise(Composite(scalars, [pytensor.scalar.add(*scalars)]))(
+        *map(matrix.__getitem__, range(40))
+    )
+    values = RNG.normal(size=(40, 3))
+    [found] = compiled([matrix], [total], in_cpp())(values)
+    np.testing.assert_allclose(found, values.sum(axis=0))
+
+
 def test_errors():
     """What Python raises is raised here."""
     x, v, k = pt.dmatrix("x"), pt.dvector("v"), pt.lvector("k")
@@ -77,6 +98,40 @@ def test_errors():
     ]:
         with pytest.raises(kind):
             compiled([x, v, k], [result], in_cpp())(*values)
+
+
+def responses():
+    """A network behind all kinds of responses at once."""
+    X = RNG.normal(size=(20, 3))
+    classes, counts = RNG.integers(0, 3, 20), RNG.poisson(3.0, 20)
+    with pm.Model() as model:
+        w, level = pm.Normal("w", shape=(3, 3)), pm.HalfNormal("level")
+        ordered = pm.distributions.transforms.ordered
+        cuts = pm.Normal("cuts", [-1.0, 1.0], transform=ordered, initval=[-1.0, 1.0])
+        f = pm.math.maximum(X @ w, 0.1 * (X @ w))
+        of_one, mean = f[:, 0], pm.math.exp(f[:, 1])
+        pm.Categorical("class", logit_p=f, observed=classes)
+        pm.OrderedLogistic("rank", of_one, cuts, observed=classes)
+        pm.OrderedProbit("other_rank", of_one, cuts, observed=classes)
+        pm.NegativeBinomial("count", mu=mean, alpha=level, observed=counts)
+        pm.BetaBinomial("part", mean, level, 20, observed=counts)
+        pm.Beta("share", mu=pm.math.sigmoid(of_one), nu=level, observed=RNG.uniform(size=20))
+        limited = pm.Normal.dist(of_one, level)
+        pm.Censored("limited", limited, -1, 1, observed=np.clip(X[:, 0], -1, 1))
+        pm.Truncated("cut", limited, -9, 9, observed=X[:, 0])
+        pm.StudentT("y", 4.0, mu=of_one, sigma=level, observed=X[:, 1])
+    return model
+
+
+def test_density_of_responses():
+    """The density and gradient are those of PyTensor's Python."""
+    network = responses()
+    rvs = network.free_RVs
+    point = {name: value + 0.2 for name, value in network.initial_point().items()}
+    density = FlatDensity(network, rvs, None)
+    assert isinstance(density.function.maker.linker, CppLinker)
+    found, expected = (each(each.read(point)) for each in (density, plain(network, rvs)))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def model():
