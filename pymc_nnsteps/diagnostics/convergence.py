@@ -15,6 +15,7 @@ from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, stated_in
+from pymc_nnsteps.prediction.latents import without_latents
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES
 
@@ -31,8 +32,9 @@ class Diagnosis(Tabulated):
     sampling_time : float or None
         Seconds that sampling took, tuning included, if the trace tells.
     ignored, believed : tuple of str
-        Stored variables with an entry for each hidden unit, whose own R-hat means nothing, and the
-        others, whose own R-hat means what it does in any model.
+        Stored variables with an entry for each hidden unit, whose own R-hat means nothing, and
+        those whose own R-hat means what it does in any model. Latents of rows are in the first if
+        they have a named dimension of hidden units, and in none otherwise.
     """
 
     dataset: xr.Dataset
@@ -197,11 +199,12 @@ def diagnose(
         }
     stored = [rv.name for rv in model.free_RVs if rv.name in posterior]
     hidden = {name for name in stored if _has_hidden_units(model, name)}
+    of_all_rows = set(without_latents(model))
     return Diagnosis(
         tagged(statistics),
         posterior.attrs.get("sampling_time"),
         ignored=tuple(name for name in stored if name in hidden),
-        believed=tuple(name for name in stored if name not in hidden),
+        believed=tuple(name for name in stored if name in of_all_rows - hidden),
     )
 
 

@@ -128,6 +128,17 @@ def test_whose_r_hat_to_believe():
     assert {*diagnosis.ignored, *diagnosis.believed} == {rv.name for rv in model.free_RVs}
     assert str(diagnosis).splitlines()[-1] == diagnosis.note
     assert diagnosis.note.startswith("Of the R-hat of single variables, ignore that of W_ih1, bh1,")
+
+
+def test_latents_of_a_block_are_not_believed():
+    """Pre-activations and activations of units that can change places, whose axes have no names."""
+    with pm.Model() as model:
+        level = pm.Normal("level", 0, 1, shape=3)
+        f = nns.blocks.intermediate_noise(pm.Data("inputs", X), hidden=(2,))
+        pm.Normal("y", f + level[np.arange(len(X)) % 3], 1, observed=Y, shape=f.shape)
+    diagnosis = nns.diagnose(prior(model, 2, 10), X, model=model)
+    assert {"f::W1", "f::b1", "f::W2"} == set(diagnosis.ignored)
+    assert {"level", "f::b2"} == set(diagnosis.believed)
     assert diagnosis.note in diagnosis._repr_html_()
     assert diagnosed(independent()).note == ""
 
