@@ -212,6 +212,10 @@ class Total:
         """Whether the information matrix does not vary with the label."""
         return not varies(self.information, range(self.linear.ndim - 1))
 
+    def __add__(self, other: "Total") -> "Total":
+        """Add the total of other children."""
+        return Total(self.information + other.information, self.linear + other.linear)
+
 
 def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
     """Sum the likelihoods of one or more children of a block.

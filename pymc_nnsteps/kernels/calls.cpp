@@ -82,7 +82,8 @@ static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
             given[i].p = NULL;
             failed = PyErr_Occurred() != NULL;
         } else if (letter == 'u') {
-            given[i].p = PyLong_AsVoidPtr(x);
+            fits = PyLong_Check(x);
+            if (fits) given[i].p = PyLong_AsVoidPtr(x);
             failed = PyErr_Occurred() != NULL;
         } else if (letter == 'g') {
             fits = !PyArray_Check(x);

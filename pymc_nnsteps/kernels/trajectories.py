@@ -25,7 +25,7 @@ Probabilistic Programming in NumPyro*, arXiv 1912.11554 (2019): the iterative on
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -38,26 +38,62 @@ DIVERGENT = 1000.0
 """Error of the energy beyond which a trajectory is given up."""
 
 
+class Density(NamedTuple):
+    """Functions that give a log density and its gradient.
+
+    Each is called with one tuple, (place, numbers, layout, given vector), and gives a tuple whose
+    first entry is a vector.
+
+    Attributes
+    ----------
+    of_rows : function
+        What the rows of one layout add: the log density and its gradient, or sums.
+    of_sums : function
+        Log density and gradient with the sums as they are given, and its gradient in the sums.
+    through_sums : function
+        Gradient of a linear function of the sums of some rows, its slopes given.
+    has_sums : float
+        Whether the log density is a function of sums over all rows; otherwise only the first
+        function is called.
+    """
+
+    of_rows: Any
+    of_sums: Any
+    through_sums: Any
+    has_sums: float
+
+
 @plain
-def summed(evaluate: Any, q: Array, numbers: Array, layouts: Array) -> Array:
-    """Log density and gradient at a place, the sums over blocks of rows.
+def over_blocks(evaluate: Any, q: Array, numbers: Array, layouts: Array, given: Array) -> Array:
+    """Sum over blocks of rows.
 
     Parameters
     ----------
     evaluate : function
-        Of one tuple, (place, ``numbers``, one of ``layouts``), to one whose first entry begins
-        with the part of the log density, and of its gradient, that a block adds.
+        One of :class:`Density`.
     q : array, shape (n,)
     numbers : array
     layouts : array, shape (blocks, ...)
         Where a block finds its numbers.
+    given : array
     """
-    total = evaluate((q, numbers, layouts[0]))[0]
+    total = evaluate((q, numbers, layouts[0], given))[0]
     for block in range(1, len(layouts)):
-        part = evaluate((q, numbers, layouts[block]))[0]
-        for i in range(len(total)):
-            total[i] += part[i]
+        total += evaluate((q, numbers, layouts[block], given))[0]
     return total
+
+
+@plain
+def evaluated(density: Density, q: Array, numbers: Array, layouts: Array) -> Array:
+    """Log density and gradient at a place, and more after these where it is one of sums."""
+    of_rows, of_sums, through_sums = density.of_rows, density.of_sums, density.through_sums
+    total = over_blocks(of_rows, q, numbers, layouts, np.empty(0))
+    if not density.has_sums:
+        return total
+    found = of_sums((q, numbers, layouts[0], total))[0]
+    slopes = found[1 + len(q) :].copy()
+    found[1 : 1 + len(q)] += over_blocks(through_sums, q, numbers, layouts, slopes)
+    return found
 
 
 @jit
@@ -135,7 +171,7 @@ def log_add(a: float, b: float) -> float:
 
 @jit
 def no_u_turn(
-    evaluate: Any,
+    density: Density,
     q: Array,
     start: Array,
     precision: Array,
@@ -149,8 +185,7 @@ def no_u_turn(
 
     Parameters
     ----------
-    evaluate : function
-        As for :func:`summed`.
+    density : Density
     q : array, shape (n,)
         The place.
     start : array, shape (1 + n,) or longer
@@ -162,7 +197,7 @@ def no_u_turn(
     max_depth : int
         Doublings at most.
     numbers, layouts : array
-        What ``evaluate`` is given beside the place.
+        What the functions are given beside the place.
     rng : Generator
 
     Returns
@@ -179,13 +214,13 @@ def no_u_turn(
     p = np.empty(n)
     for i in range(n):
         p[i] = math.sqrt(precision[i]) * rng.standard_normal()
-    density = start[0]
-    energy = kinetic(p, precision) - density
+    log_density = start[0]
+    energy = kinetic(p, precision) - log_density
     q_ends, p_ends, slopes = np.empty((2, n)), np.empty((2, n)), np.empty((2, n))
     for side in range(2):
         q_ends[side], p_ends[side], slopes[side] = q, p, start[1 : n + 1]
     kept = np.empty((max_depth, 2, n))
-    candidate, candidate_density = np.empty(n), density
+    candidate, candidate_density = np.empty(n), log_density
     total, part = p.copy(), np.empty(n)
     weight, acceptance, n_steps, depth, diverging = 0.0, 0.0, 0, 0, False
     turning = False
@@ -196,7 +231,7 @@ def no_u_turn(
         part_weight = -math.inf
         for leaf in range(1 << depth):
             drift(q_ends[side], p_ends[side], slopes[side], precision, signed)
-            there = summed(evaluate, q_ends[side], numbers, layouts)
+            there = evaluated(density, q_ends[side], numbers, layouts)
             slopes[side] = there[1 : n + 1]
             kick(p_ends[side], slopes[side], signed)
             n_steps += 1
@@ -218,16 +253,16 @@ def no_u_turn(
             break
         if rng.random() < math.exp(min(0.0, part_weight - weight)):
             q[:] = candidate
-            density = candidate_density
+            log_density = candidate_density
         weight = log_add(weight, part_weight)
         total += part
         turning = turns(p_ends[0], p_ends[1], total, precision)
-    return density, acceptance / n_steps, n_steps, depth, diverging
+    return log_density, acceptance / n_steps, n_steps, depth, diverging
 
 
 @jit
 def random_length(
-    evaluate: Any,
+    density: Density,
     q: Array,
     start: Array,
     precision: Array,
@@ -250,7 +285,7 @@ def random_length(
     normalised : array, shape (n,)
         Momenta over their standard deviations, overwritten by those at the new place; by their
         negatives where the trajectory is rejected.
-    evaluate, q, start, precision, size, numbers, layouts, rng
+    density, q, start, precision, size, numbers, layouts, rng
         As for :func:`no_u_turn`.
 
     Returns
@@ -268,13 +303,13 @@ def random_length(
         normalised[i] = persistence * normalised[i] + fresh * rng.standard_normal()
         p[i] = math.sqrt(precision[i]) * normalised[i]
     length = int(math.pow(longest + 1.0, rng.random()))
-    density = there_density = start[0]
-    energy = kinetic(p, precision) - density
+    log_density = there_density = start[0]
+    energy = kinetic(p, precision) - log_density
     there_q, slope = q.copy(), start[1 : n + 1].copy()
     n_steps, log_ratio, diverging = 0, 0.0, False
     while n_steps < length and not diverging:
         drift(there_q, p, slope, precision, size)
-        there = summed(evaluate, there_q, numbers, layouts)
+        there = evaluated(density, there_q, numbers, layouts)
         there_density = there[0]
         slope[:] = there[1 : n + 1]
         kick(p, slope, size)
@@ -284,14 +319,14 @@ def random_length(
     acceptance = 0.0 if diverging else math.exp(min(0.0, log_ratio))
     if rng.random() < acceptance:
         q[:] = there_q
-        density = there_density
+        log_density = there_density
         for i in range(n):
             normalised[i] = p[i] / math.sqrt(precision[i])
     else:
         for i in range(n):
             normalised[i] = -normalised[i]
-    return density, acceptance, n_steps, diverging
+    return log_density, acceptance, n_steps, diverging
 
 
-TYPES = {no_u_turn: "u0d1d1d1n0n0d1q2g0", random_length: "u0d1d1d1n0n0n0d1d1q2g0"}
+TYPES = {no_u_turn: "u0u0u0n0d1d1d1n0n0d1q2g0", random_length: "u0u0u0n0d1d1d1n0n0n0d1d1q2g0"}
 """Types of their arguments."""

@@ -12,7 +12,7 @@ long, and everything where there is no C++ compiler.
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,20 +26,19 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.lengths import lengths
-from pymc_nnsteps.graphs.places import MixesRows
 from pymc_nnsteps.graphs.random_data import refuse_random_data
-from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
 from pymc_nnsteps.kernels.jit import Kernel
 from pymc_nnsteps.kernels.native import CompilerError
+from pymc_nnsteps.kernels.trajectories import Density, evaluated
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
-from pymc_nnsteps.steps.integrated import log_integral
-from pymc_nnsteps.steps.row_blocks import ROWS, ByRow, by_row
-from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density
+from pymc_nnsteps.steps.row_blocks import ROWS
+from pymc_nnsteps.steps.target import dependent_factors
+from pymc_nnsteps.steps.terms import terms
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]
@@ -85,9 +84,9 @@ class FlatDensity:
 
     Notes
     -----
-    The function returns one vector: the log density (of everything that depends on the variables,
-    their priors and Jacobians included) and its gradient. Given a layout of some rows, it returns
-    what these add; with the first rows, all that belongs to no row too.
+    The log density is of everything that depends on the variables, their priors and Jacobians
+    included. What rows of data add is a function of its own where the density is no sum over them
+    (:mod:`.terms`); otherwise one function gives all, with the first rows what belongs to no row.
     """
 
     def __init__(
@@ -100,44 +99,38 @@ class FlatDensity:
     ) -> None:
         refuse_random_data(model)
         values = [model.rvs_to_values[rv] for rv in rvs]
-        place, numbers = (pt.TensorType("float64", (None,))(name) for name in ("place", "numbers"))
+        place, numbers, given = (
+            pt.TensorType("float64", (None,))(name) for name in ("place", "numbers", "given")
+        )
         layout = pt.TensorType("int64", (None,))("layout")
         reader = _Reader(layout)
         parts = [reader.take(place, as_tensor(value)) for value in values]
         moved = dict(zip(values, map(as_value, values, parts), strict=True))
-        factors = [*rvs, *dependent_factors(model, rvs)]
-        summed = by_row(model, factors) if block is None else ByRow()
         is_first = reader.take(numbers, pt.dscalar())
-        density = log_density(model, [f for f in factors if f not in summed.factors])
-        if summed.factors:
-            density = is_first * density + log_density(model, summed.factors)
-        if block is not None:
-            [density] = substitute([density], _zeros(model, block.draws))
-            density += log_integral(model, block)
-        [density] = substitute([density], moved)
-        slopes = gradient_of(density, parts, values)
-        output = pt.concatenate(
-            [density[None], *(slope.ravel().astype("float64") for slope in slopes)]
-        )
+        density = terms(model, [*rvs, *dependent_factors(model, rvs)], block)
+        outputs: list[Any] = density.graphs(moved, parts, is_first, given)
 
         others = [value for value in model.value_vars if value not in values]
-        data = [leaf for leaf in ancestors([output]) if isinstance(leaf, SharedVariable)]
-        [output], invariants = take_out_invariants([output], [place, layout, *others])
-        used = list(ancestors([output]))
+        data = [leaf for leaf in ancestors(outputs) if isinstance(leaf, SharedVariable)]
+        roots = [place, layout, given, *others]
+        of_block = density.by_row.mixed(outputs, roots)
+        outputs, invariants = take_out_invariants(outputs, [*roots, *of_block])
+        used = list(ancestors(outputs))
         others = [value for value in others if value in used]
         kept = [leaf for leaf in used if isinstance(leaf, SharedVariable)]
         computed = {shared: part for part, shared in invariants.items()}
         of_data: list[Variable] = [computed.get(shared, shared) for shared in kept]
         self._of_data = OfData(data, of_data)
-        self._has_rows = _rows_in(of_data, summed)
-        given = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
-        [output] = substitute([output], given)
+        self._has_rows = [density.by_row.has_rows(part) for part in of_data]
+        known = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
         self.values = [value.name for value in values]
         self._dtypes = {value.name: value.dtype for value in values}
         self._others = [value.name for value in others]
         options = {"on_unused_input": "ignore"} | dict(compile_kwargs or {})
-        self.function = _compiled([place, numbers, layout], output, options, called_by)
-        self.function.trust_input = True
+        self.functions = [
+            _compiled([place, numbers, layout, given], output, options, called_by)
+            for output in substitute(outputs, known)
+        ]
         self._in_numba: Any = None
 
     def refresh(self) -> None:
@@ -187,28 +180,38 @@ class FlatDensity:
 
     def __call__(self, located: Located) -> np.ndarray:
         """Log density and gradient."""
-        place, numbers, layouts = located
-        return np.sum([self.function(place, numbers, layout) for layout in layouts], axis=0)
+        found: np.ndarray = evaluated(self._in_python(), *located)
+        return found[: 1 + len(located.place)]
 
-    def _packed(self, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray]:
-        return (self.function(*arguments),)
+    def _in_python(self) -> Density:
+        def packed(function: Any) -> Callable[..., Any]:
+            return lambda arguments: (function(*arguments),)
 
-    def given_to(self, kernel: Kernel) -> tuple[Callable[..., Any], Any]:
-        """A kernel as it is called, and the function of one tuple that it is to be given."""
-        linker = self.function.maker.linker
-        if isinstance(linker, CppLinker):
-            return kernel, self.function.vm.jit_fn.address
-        if not isinstance(linker, NumbaLinker):
-            return inspect.unwrap(kernel), self._packed
+        return _as_density(map(packed, self.functions))
+
+    def given_to(self, kernel: Kernel) -> tuple[Callable[..., Any], Density]:
+        """A kernel as it is called, and the functions that it is to be given."""
+        linkers = {type(function.maker.linker) for function in self.functions}
+        if linkers == {CppLinker}:
+            return kernel, _as_density(f.vm.jit_fn.address for f in self.functions)
+        if linkers != {NumbaLinker}:
+            return inspect.unwrap(kernel), self._in_python()
         if self._in_numba is None:
             from pymc_nnsteps.kernels.in_numba import Compiled
 
-            self._in_numba = Compiled(self.function.vm.jit_fn)
+            self._in_numba = _as_density(Compiled(f.vm.jit_fn) for f in self.functions)
         return kernel.numba, self._in_numba
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out addresses, which are valid in one process only."""
         return self.__dict__ | {"_in_numba": None}
+
+
+def _as_density(functions: Iterable[Any]) -> Density:
+    """Functions as kernels are given them; one function alone is a sum over blocks of rows."""
+    first, *others = functions
+    of_sums, through_sums = others or (first, first)
+    return Density(first, of_sums, through_sums, float(bool(others)))
 
 
 def _compiled(
@@ -218,18 +221,15 @@ def _compiled(
     called_by: tuple[Kernel, str] | None,
 ) -> Any:
     together = () if called_by is None else (called_by,)
+    function = None
     if "mode" not in options and pytensor.config.cxx:
         with contextlib.suppress(UntranslatableError, CompilerError):
-            return pymc_compile(inputs, output, mode=in_cpp(*together), **options)
-    with without_blas_notice():
-        return pymc_compile(inputs, output, **numba_by_default(options))
-
-
-def _zeros(model: pm.Model, rvs: Sequence[TensorVariable]) -> dict[Any, Any]:
-    """Zeros for the value variable of each."""
-    arrays = substitute([pt.zeros(lengths(rv), rv.dtype) for rv in rvs], natural_values(model))
-    values = [model.rvs_to_values[rv] for rv in rvs]
-    return {v: as_value(v, array) for v, array in zip(values, arrays, strict=True)}
+            function = pymc_compile(inputs, output, mode=in_cpp(*together), **options)
+    if function is None:
+        with without_blas_notice():
+            function = pymc_compile(inputs, output, **numba_by_default(options))
+    function.trust_input = True
+    return function
 
 
 class _Reader:
@@ -268,14 +268,6 @@ def _layout(
             first, last = begin + cut.start * of_row, begin + cut.stop * of_row
             numbers += [first, last, cut.stop - cut.start, *shape[1:]]
     return numbers
-
-
-def _rows_in(parts: Sequence[Variable], found: ByRow) -> list[bool]:
-    """Which of several quantities of data are cut: none, if one of them mixes rows."""
-    try:
-        return [found.has_rows(part) for part in parts]
-    except MixesRows:
-        return [False] * len(parts)
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -23,7 +23,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Total, total_of
 from pymc_nnsteps.gaussian.layout import dense_size
-from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -76,7 +76,8 @@ def block_to_collapse(
     sizes = {block: dense_size(block.members, shapes) for block in blocks}
     block = max(sizes, key=sizes.__getitem__, default=None)
     if block is not None and len(block.draws) < len(rvs):
-        cheap = sizes[block] <= LARGEST and _is_shared(*_prior_and_total(block))
+        total = likelihood(block, block.observations)
+        cheap = sizes[block] <= LARGEST and _is_shared(prior_of(block.members), total)
         cheap = cheap and any(seen.child not in rvs for seen in block.observations)
         return block if collapse is True or cheap else None
     if collapse is True:
@@ -107,15 +108,22 @@ def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
     )
 
 
-def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
+def log_integral(model: pm.Model, block: Gaussian, total: Total | None) -> TensorVariable:
     """Log integral over a block, relative to the log density with the block at zero.
+
+    Parameters
+    ----------
+    model : pm.Model
+    block : Gaussian
+    total : Total, optional
+        What the block's children say of it.
 
     Returns
     -------
     TensorVariable
         Expression of the model's value variables without those of the block.
     """
-    prior, total = _prior_and_total(block)
+    prior = prior_of(block.members)
     n = len(prior.label_lengths)
     labels = dict(enumerate(prior.label_lengths))
     diagonal = prior.precision[..., None] * pt.eye(prior.precision.shape[-1])
@@ -130,13 +138,13 @@ def log_integral(model: pm.Model, block: Gaussian) -> TensorVariable:
     return _log_gaussian_integral(p, h)
 
 
-def _prior_and_total(block: Gaussian) -> tuple[BlockPrior, Total | None]:
-    """Prior of a block and the total of the contributions of its children, if it has any."""
+def likelihood(block: Gaussian, observations: Sequence[Child]) -> Total | None:
+    """Total of the contributions of some children of a block, if there are any."""
     evidence = []
-    for seen in block.observations:
+    for seen in observations:
         assert isinstance(seen, Observation)
         evidence.append(evidence_of(block.members, seen))
-    return prior_of(block.members), total_of(evidence, elementwise=False) if evidence else None
+    return total_of(evidence, elementwise=False) if evidence else None
 
 
 def _is_shared(prior: BlockPrior, total: Total | None) -> bool:

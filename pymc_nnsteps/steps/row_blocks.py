@@ -1,9 +1,9 @@
 r"""The part of a log density that is a sum over rows of data, evaluated in blocks of rows.
 
 Where each row of some observations depends on its own row of data containers alone, their log
-density and its gradient are sums over blocks of rows. What is computed of a block stays in the
-processor's cache, and memory does not grow with the data: on 14 000 rows a gradient takes a half to
-a quarter of the time.
+density and its gradient, or sums that these are functions of (:mod:`.terms`), are sums over blocks
+of rows. What is computed of a block stays in the processor's cache, and memory does not grow with
+the data: on 14 000 rows a gradient takes a half to a quarter of the time.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -53,6 +53,29 @@ class ByRow:
             return False
         if place != Rows(0) or part.type.shape[0] is not None:
             raise MixesRows("has rows that cannot be cut")
+        return True
+
+    def mixed(self, outputs: Sequence[Variable], roots: Collection[Variable]) -> list[Variable]:
+        """What is computed of data, without ``roots``, and has no rows though its operands do.
+
+        It is another for each block of rows.
+        """
+        found: list[Variable] = []
+        varying = set(roots)
+        for node in io_toposort([*roots, *self.containers], outputs):
+            if varying.isdisjoint(node.inputs):
+                new = [v for v in node.outputs if not self._is_cut_like_its_rows(v)]
+                found += new
+                varying.update(new)
+            else:
+                varying.update(node.outputs)
+        return found
+
+    def _is_cut_like_its_rows(self, part: Any) -> bool:
+        try:
+            self.has_rows(part)
+        except MixesRows:
+            return False
         return True
 
 

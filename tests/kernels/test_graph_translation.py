@@ -154,7 +154,7 @@ def test_trajectories_in_cpp_and_in_python():
     ]:
         call = kernel, trajectories.TYPES[kernel]
         density = FlatDensity(network, rvs, None, called_by=call)
-        assert isinstance(density.function.maker.linker, CppLinker)
+        assert isinstance(density.functions[0].maker.linker, CppLinker)
         ends = []
         for each in (density, pickle.loads(pickle.dumps(density)), plain(network, rvs)):
             located = each.read(point)
@@ -179,4 +179,4 @@ def test_what_is_not_translated_is_left_to_numba(monkeypatch):
         w = pm.Normal("w", shape=(3, 3))
         pm.Normal("y", pt.linalg.det(w), 0.3, observed=0.5)
     density = FlatDensity(model, [w], None)
-    assert not isinstance(density.function.maker.linker, CppLinker)
+    assert not isinstance(density.functions[0].maker.linker, CppLinker)

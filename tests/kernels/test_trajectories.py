@@ -18,7 +18,7 @@ SIZE, MAX_DEPTH = 0.12, 7
 
 def block(arguments):
     """What one of two blocks adds to a quartic with a saddle, as the kernel is given it."""
-    q, numbers, layout = arguments
+    q, numbers, layout, _ = arguments
     out, coupling = np.empty(1 + len(q)), numbers[layout[0]]
     out[0] = -np.sum(q**4) / 8 + coupling * q[0] * q[1]
     out[1:] = -(q**3) / 2
@@ -29,11 +29,16 @@ def block(arguments):
 
 def density(q):
     """Log density and gradient."""
-    return sum(block((q, NUMBERS, layout))[0] for layout in LAYOUTS)
+    return sum(block((q, NUMBERS, layout, NUMBERS))[0] for layout in LAYOUTS)
 
 
 VECTOR, POSITIONS = numba.float64[::1], numba.int64[::1]
-SIGNATURE = types.UniTuple(VECTOR, 1)(types.Tuple((VECTOR, VECTOR, POSITIONS)))
+SIGNATURE = types.UniTuple(VECTOR, 1)(types.Tuple((VECTOR, VECTOR, POSITIONS, VECTOR)))
+
+
+def alone(function):
+    """A density that is a sum over blocks, as kernels are given it."""
+    return kernels.Density(function, function, function, 0.0)
 
 
 def leapfrog(q, p, size):
@@ -58,7 +63,7 @@ def run(seed, *, compiled=None, size=SIZE):
     q = START.copy()
     start = density(q)
     kernel = kernels.no_u_turn.numba if compiled else unwrap(kernels.no_u_turn)
-    evaluate, rng = compiled or recorded, np.random.default_rng(seed)
+    evaluate, rng = alone(compiled or recorded), np.random.default_rng(seed)
     stats = kernel(evaluate, q, start, PRECISION, size, MAX_DEPTH, NUMBERS, LAYOUTS, rng)
     return q, stats, np.array(visited)
 
@@ -128,7 +133,7 @@ def run_random_length(seed, *, compiled=None, size=SIZE):
     start = density(q)
     kernel = kernels.random_length.numba if compiled else unwrap(kernels.random_length)
     rest = PERSISTENCE, u, NUMBERS, LAYOUTS, np.random.default_rng(seed)
-    stats = kernel(compiled or block, q, start, PRECISION, size, LONGEST, *rest)
+    stats = kernel(alone(compiled or block), q, start, PRECISION, size, LONGEST, *rest)
     return q, u, stats
 
 
@@ -172,7 +177,7 @@ def persistent_z_scores(*, negated=True, rescaled=True):
             u *= 5.0 ** (0.5 - i % 2)
         before, start = q.copy(), bell((q,))[0]
         rest = 0.7, u, NUMBERS, LAYOUTS[:1], rng
-        unwrap(kernels.random_length)(bell, q, start, precision, 1.95, 1, *rest)
+        unwrap(kernels.random_length)(alone(bell), q, start, precision, 1.95, 1, *rest)
         if not negated and np.array_equal(q, before):
             u *= -1
         draws.append(q[0])
