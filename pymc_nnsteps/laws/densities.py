@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BetaRV, DirichletRV, GammaRV
-from scipy import special
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
@@ -70,7 +70,7 @@ def truncated_generalized_inverse_gaussian(
         return float(np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2))
 
     def sample(rng: Random, scale: float) -> Array:
-        share = special.expit(min(scale, 5.0) * rng.normal(size=shape))
+        share = scipy.special.expit(min(scale, 5.0) * rng.normal(size=shape))
         value: Array = lower + (upper - lower) * share
         return value
 
@@ -81,8 +81,8 @@ def _log_integral(nu: Array, delta2: Array, lambda2: Array) -> Array:
     order = np.abs(nu)
     rate = np.where(nu > 0, lambda2, delta2) / 2
     omega = np.sqrt(delta2 * lambda2)
-    bessel = np.log(2 * special.kve(order, omega)) - omega + nu * np.log(delta2 / lambda2) / 2
-    gamma = special.gammaln(order) - order * np.log(rate)
+    bessel = np.log(2 * scipy.special.kve(order, omega)) - omega + nu * np.log(delta2 / lambda2) / 2
+    gamma = scipy.special.gammaln(order) - order * np.log(rate)
     integral: Array = np.where(omega == 0, gamma, np.where(np.isfinite(bessel), bessel, 0.0))
     return integral
 
@@ -111,7 +111,7 @@ def gamma(shape: tuple[int, ...], alpha: Array, scale: Array) -> Density:
 
     def log_density(x: Array) -> float:
         kernel = (alpha - 1) * np.log(x) - x / scale
-        return float(np.sum(kernel - special.gammaln(alpha) - alpha * np.log(scale)))
+        return float(np.sum(kernel - scipy.special.gammaln(alpha) - alpha * np.log(scale)))
 
     return Density(log_density, _positive(shape))
 
@@ -123,7 +123,8 @@ def beta(shape: tuple[int, ...], a: Array, b: Array) -> Density:
         return float(np.sum((a - 1) * np.log(p) + (b - 1) * np.log1p(-p)))
 
     return Density(
-        log_density, lambda rng, scale: special.expit(min(scale, 5.0) * rng.normal(size=shape))
+        log_density,
+        lambda rng, scale: scipy.special.expit(min(scale, 5.0) * rng.normal(size=shape)),
     )
 
 
@@ -135,7 +136,7 @@ def dirichlet(shape: tuple[int, ...], a: Array) -> Density:
 
     return Density(
         log_density,
-        lambda rng, scale: special.softmax(min(scale, 3.0) * rng.normal(size=shape), axis=-1),
+        lambda rng, scale: scipy.special.softmax(min(scale, 3.0) * rng.normal(size=shape), axis=-1),
     )
 
 

@@ -40,10 +40,10 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+import scipy
 from numpy.typing import NDArray
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
-from scipy.special import logsumexp
 
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.network.activations import Largest, Threshold
@@ -195,7 +195,7 @@ class Integrator:
             for start in range(0, len(rows), at_once)
         ]
         log_weights, most = (np.concatenate(each) for each in zip(*parts, strict=True))
-        log = logsumexp(log_weights, axis=1) - np.log(n_draws)
+        log = scipy.special.logsumexp(log_weights, axis=1) - np.log(n_draws)
         if n_draws == 1:
             return Integral(log, np.zeros(len(log)))
         with np.errstate(invalid="ignore", over="ignore"):

@@ -12,8 +12,8 @@ side, and the integral by the trapezoidal rule about it, which converges exponen
 """
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp
 
 __all__ = ["log_probability_above", "log_probability_of_largest"]
 
@@ -50,7 +50,7 @@ def log_probability_above(level: float, mean: Numbers, sd: Numbers) -> tuple[Num
     (array([0.5, 1. ]), array([  -0.7, -203.9]))
     """
     distance = (mean - level) / sd
-    return log_ndtr(distance), log_ndtr(-distance)
+    return scipy.special.log_ndtr(distance), scipy.special.log_ndtr(-distance)
 
 
 def log_probability_of_largest(winner: NDArray[np.intp], mean: Numbers, sd: Numbers) -> Numbers:
@@ -75,7 +75,7 @@ def log_probability_of_largest(winner: NDArray[np.intp], mean: Numbers, sd: Numb
     >>> from scipy.special import log_ndtr
     >>> mean, sd = np.array([[0.0, 30.0]]), np.ones((1, 2))
     >>> log_p = log_probability_of_largest(np.array([0]), mean, sd)
-    >>> bool(np.isclose(log_p[0], log_ndtr(-30 / 2**0.5), rtol=1e-10))
+    >>> bool(np.isclose(log_p[0], scipy.special.log_ndtr(-30 / 2**0.5), rtol=1e-10))
     True
     """
     mean, sd = np.broadcast_arrays(mean, sd)
@@ -98,15 +98,17 @@ def log_probability_of_largest(winner: NDArray[np.intp], mean: Numbers, sd: Numb
     t = (mode - REACH * sd_left)[..., None] + width[..., None] * np.linspace(0.0, 1.0, n_nodes)
     log_integrand = -0.5 * t**2
     for b in range(n_classes - 1):
-        log_integrand = log_integrand + log_ndtr(start[..., b, None] + slope[..., b, None] * t)
+        log_integrand = log_integrand + scipy.special.log_ndtr(
+            start[..., b, None] + slope[..., b, None] * t
+        )
     scale = np.log(width / (n_nodes - 1)) - 0.5 * np.log(2 * np.pi)
-    return np.minimum(logsumexp(log_integrand, axis=-1) + scale, 0.0)
+    return np.minimum(scipy.special.logsumexp(log_integrand, axis=-1) + scale, 0.0)
 
 
 def _derivatives(t: Numbers, start: Numbers, slope: Numbers) -> tuple[Numbers, Numbers]:
     """First and second derivative of the log of the integrand."""
     x = start + slope * t[..., None]
-    hazard = np.exp(-0.5 * x**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(x))
+    hazard = np.exp(-0.5 * x**2 - 0.5 * np.log(2 * np.pi) - scipy.special.log_ndtr(x))
     gradient = -t + (slope * hazard).sum(-1)
     curvature = -1.0 - (slope**2 * hazard * (hazard + x)).sum(-1)
     return gradient, curvature

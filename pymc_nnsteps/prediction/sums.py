@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import erfcx
 
 __all__ = ["Sum", "log_density", "log_tail"]
 
@@ -280,7 +280,7 @@ def _log_interval(lower: Complex, upper: Complex) -> Complex:
 def _log_phi(z: Complex) -> Complex:
     """``log Phi(z)`` of complex numbers, however large."""
     is_right = z.real > 0
-    log_tail = -(z**2) / 2 + np.log(erfcx(np.where(is_right, z, -z) / np.sqrt(2)) / 2)
+    log_tail = -(z**2) / 2 + np.log(scipy.special.erfcx(np.where(is_right, z, -z) / np.sqrt(2)) / 2)
     small = np.where(log_tail.real > 30, 0, log_tail)
     with np.errstate(divide="ignore"):
         right = np.where(log_tail.real > 30, log_tail + 1j * np.pi, np.log1p(-np.exp(small)))

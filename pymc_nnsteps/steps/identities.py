@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 Array = NDArray[Any]
 
@@ -79,7 +79,7 @@ class Series:
         certain = np.where(total == 0, 0.0, np.copysign(np.inf, total))
         t = np.divide(total, error, out=certain, where=error > 0)
         freedom = np.maximum(1, effective - 1)
-        scores: Array = -np.sign(t) * special.ndtri(special.stdtr(freedom, -np.abs(t)))
+        scores: Array = -np.sign(t) * scipy.special.ndtri(scipy.special.stdtr(freedom, -np.abs(t)))
         return scores
 
 
@@ -94,7 +94,7 @@ def _resemblance(sums: Array) -> Array:
 
 def limit(n_tests: int, level: float) -> float:
     """Limit that any of ``n_tests`` z-scores exceeds with a probability of at most ``level``."""
-    return float(-special.ndtri(level / max(1, n_tests) / 2))
+    return float(-scipy.special.ndtri(level / max(1, n_tests) / 2))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Scales:
         """Scales from draws, one per row, and slopes of the log density at these draws."""
         spread = values.std(axis=0)
         if slopes is not None:
-            size = np.median(np.abs(slopes), axis=0) / special.ndtri(0.75)
+            size = np.median(np.abs(slopes), axis=0) / scipy.special.ndtri(0.75)
             spread = spread / np.maximum(1, spread * size)
         return cls(values.mean(axis=0), np.where(spread > 0, spread, 1.0))
 
@@ -193,7 +193,7 @@ def moved(rng: np.random.Generator, value: Array, i: int, scales: Scales) -> Arr
 
 def move_terms(old: float, new: float, log_ratio: float, centre: float) -> tuple[Array, Array]:
     """Terms of the balance of a move by each test function, and their variances."""
-    accepted = special.expit(log_ratio)
+    accepted = scipy.special.expit(log_ratio)
     tests = np.array(
         [
             np.sign(new - old),

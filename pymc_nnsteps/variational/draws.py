@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian_kernel
 from pymc_nnsteps.variational.factors import LayerFactors
@@ -92,7 +92,7 @@ def draw_forward(
     hidden = []
     for layer in layers[:-1]:
         z = x @ layer.W.transpose(0, 2, 1) + layer.b[:, None, :]
-        gates = rng.random(z.shape) < expit(z / temperature)
+        gates = rng.random(z.shape) < scipy.special.expit(z / temperature)
         noise = rng.standard_normal(z.shape) * np.sqrt(layer.eta_sq)[:, None, :]
         x = gates * z + noise
         hidden.append((gates, x))

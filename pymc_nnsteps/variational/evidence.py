@@ -8,7 +8,7 @@ these laws are known.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior
 from pymc_nnsteps.variational.laws import relative_entropy
@@ -66,7 +66,12 @@ def _of_weights(prior: LayerPrior, layer: LayerFactors) -> float:
 def _of_noise(prior: LayerPrior, layer: LayerFactors) -> float:
     """Noise relative to its prior, with the expected logs of all that it is the noise of."""
     a, b = layer.alpha, layer.beta
-    own = gammaln(a) - a * np.log(b) + a
+    own = scipy.special.gammaln(a) - a * np.log(b) + a
     return float(
-        np.sum(prior.alpha * np.log(prior.beta) - gammaln(prior.alpha) - prior.beta * a / b + own)
+        np.sum(
+            prior.alpha * np.log(prior.beta)
+            - scipy.special.gammaln(prior.alpha)
+            - prior.beta * a / b
+            + own
+        )
     )

@@ -12,8 +12,8 @@ overflow. Only their ratios enter the moments; these follow from
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaln, kve
 
 from pymc_nnsteps.distributions.bessel import log_integral
 
@@ -83,9 +83,9 @@ class GIG:
     def log_constant(self) -> Numbers:
         """Compute log Z."""
         if np.all(self.lambda2 == 0):
-            return self.nu * np.log(self.delta2 / 2) + gammaln(-self.nu)
+            return self.nu * np.log(self.delta2 / 2) + scipy.special.gammaln(-self.nu)
         if np.all(self.delta2 == 0):
-            return -self.nu * np.log(self.lambda2 / 2) + gammaln(self.nu)
+            return -self.nu * np.log(self.lambda2 / 2) + scipy.special.gammaln(self.nu)
         argument = np.sqrt(self.delta2 * self.lambda2)
         log_scale = 0.5 * (np.log(self.delta2) - np.log(self.lambda2))
         return np.log(2) + log_bessel(self.nu, argument) + self.nu * log_scale
@@ -135,7 +135,7 @@ def log_bessel(order: float, x: Numbers) -> Numbers:
     array([8734.323391])
     """
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        value = np.log(kve(order, x)) - x
+        value = np.log(scipy.special.kve(order, x)) - x
     beyond = ~np.isfinite(value)
     if np.any(beyond):
         value = np.array(value)
@@ -154,7 +154,7 @@ def _bessel_ratio(order: float, x: Numbers) -> Numbers:
     r""":math:`K_{v+1}(x)/K_v(x)` for orders of -1/2 and above."""
     steps = max(int(np.floor(order)), 0)
     lowest = order - steps
-    ratio = kve(lowest + 1, x) / kve(lowest, x)
+    ratio = scipy.special.kve(lowest + 1, x) / scipy.special.kve(lowest, x)
     for k in range(1, steps + 1):
         ratio = 2 * (lowest + k) / x + 1 / ratio
     return ratio

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior, inverse
 
@@ -213,7 +213,7 @@ def forward_gates(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numb
     for layer in layers[:-1]:
         z, second = pre_activations(layer, Activations(x))
         gates.append(Gates.of(z / network.temperature, second, network.temperature))
-        x = expit(gates[-1].logit) * z
+        x = scipy.special.expit(gates[-1].logit) * z
     return gates
 
 
@@ -257,7 +257,7 @@ def activations(
         precision = np.zeros((1, units, units))
         shift: Numbers = np.zeros((n_obs, units))
         if index < depth - 1:
-            rho = expit(gates[index + 1].logit)
+            rho = scipy.special.expit(gates[index + 1].logit)
             weight = e_above * rho + mean_polya_gamma(gates[index + 1].tilt) / T**2
             R = (e_above * rho)[:, :, None] * W
             slope = covs[index + 1] @ R
@@ -279,7 +279,7 @@ def activations(
     for index in range(depth):
         own, before = layers[index], chain[-1]
         z = before.mean @ own.mean[:, 1:].T + own.mean[:, 0]
-        drive = own.noise_precision * expit(gates[index].logit) * z
+        drive = own.noise_precision * scipy.special.expit(gates[index].logit) * z
         mean = _apply(covs[index], shifts[index] + drive)
         cov, cross = covs[index], None
         if before.cov is not None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr
 
 from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
 
@@ -83,7 +83,8 @@ def _discoveries(layers: Sequence[LayerFactors], level: float) -> list[Mask]:
     """Weights that are kept before units are pruned."""
     scales = [np.sqrt(np.einsum("dii->di", layer.cov)[:, 1:]) for layer in layers]
     signs = [
-        ndtr(np.abs(layer.mean[:, 1:]) / scale) for layer, scale in zip(layers, scales, strict=True)
+        scipy.special.ndtr(np.abs(layer.mean[:, 1:]) / scale)
+        for layer, scale in zip(layers, scales, strict=True)
     ]
     ordered = np.sort(np.concatenate([sign.ravel() for sign in signs]))[::-1]
     rates = np.cumsum(1 - ordered) / np.arange(1, len(ordered) + 1)
@@ -96,7 +97,7 @@ def _mean_without_inputs(layer: LayerFactors, unit: np.intp, temperature: float)
     """Mean activation of a unit that has its bias only."""
     scale = np.sqrt(layer.cov[unit, 0, 0])
     bias = layer.mean[unit, 0] + scale * NODES
-    return float(NODE_WEIGHTS @ (expit(bias / temperature) * bias))
+    return float(NODE_WEIGHTS @ (scipy.special.expit(bias / temperature) * bias))
 
 
 def _masked(layer: LayerFactors, mask: Mask) -> LayerFactors:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior, gaussian_rows
 from pymc_nnsteps.variational.laws import GIG
@@ -67,7 +67,7 @@ def start_layers(
         b = -np.sum(W * (low + place * (high - low)), axis=1)
         layers.append(_layer(prior, np.column_stack([b, W]), n_obs))
         z = x @ W.T + b
-        x = expit(z / network.temperature) * z
+        x = scipy.special.expit(z / network.temperature) * z
     layers.append(_layer(network.layers[-1], _ridge(x, y), n_obs))
     return layers
 
