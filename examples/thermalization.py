@@ -5,7 +5,7 @@ Networks* (arXiv 2306.02729), by ``nns.teacher_student`` and ``nns.thermalize``:
 is drawn from the prior, and with its weights and latent layers one draw from the posterior is
 known. A chain from there is in equilibrium; others have arrived when they cannot be told from it.
 
-    python examples/thermalization.py            # reduced: ten minutes on two cores
+    python examples/thermalization.py            # reduced: three minutes of CPU time
     python examples/thermalization.py --full     # the paper's sizes: half a day
     python examples/thermalization.py --full --figures 1 --share 0.1
     python examples/thermalization.py --full --figures 2 --share 0.01
