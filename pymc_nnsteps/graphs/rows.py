@@ -156,7 +156,8 @@ def _keeps_integers(node: Apply) -> bool:
 
 
 def _is_float(variable: Any) -> bool:
-    return variable.type.dtype in float_dtypes
+    """Whether a variable is of floats; slices and None among indices have no dtype."""
+    return getattr(variable.type, "dtype", None) in float_dtypes
 
 
 def _of_integers(node: Apply, operands: Sequence[Variable]) -> list[Variable]:

@@ -29,6 +29,12 @@ def classes():
     return model, [w]
 
 
+def one_column():
+    """The length of the only column is stated in the graph, that of the rows is None."""
+    model = nns.hierarchical_mlp(X[:, :1], Y > 0, hidden=(2,), likelihood="bernoulli")
+    return model, [rv for rv in model.free_RVs if not rv.name.startswith("tau")]
+
+
 def density_in_blocks(monkeypatch, build, rows):
     model, rvs = build()
     density = FlatDensity(model, rvs, {"mode": AS_WRITTEN})
@@ -38,7 +44,7 @@ def density_in_blocks(monkeypatch, build, rows):
     return model, rvs, point, located.layouts.shape[0], density(located)
 
 
-@pytest.mark.parametrize("build", [varying_noise, classes])
+@pytest.mark.parametrize("build", [varying_noise, classes, one_column])
 @pytest.mark.parametrize("rows", [4, 100])
 def test_density(monkeypatch, build, rows):
     """Priors counted in each block; rows left out, counted twice, or of other targets."""
