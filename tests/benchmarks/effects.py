@@ -6,6 +6,8 @@ With scales moved along rays and without, and by nutpie on the same model withou
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import arviz as az
 import numpy as np
@@ -68,11 +70,25 @@ def model_of(effects: Effects, seed: int, noise: bool = True) -> pm.Model:
     return model
 
 
+def counts_of(seed: int, noise: bool = True) -> pm.Model:
+    """Poisson counts, whose network has no hidden noise for either sampler."""
+    rng = np.random.default_rng(seed)
+    x, group = rng.normal(size=(400, 2)), rng.integers(GROUPS, size=400)
+    effect = 0.4 * rng.normal(size=GROUPS)[group]
+    y = rng.poisson(np.exp(1 + effect + 0.5 * np.abs(x[:, 0]) - 0.3 * x[:, 1]))
+    with pm.Model() as model:
+        f = nns.blocks.hierarchical(pm.Data("inputs", x), hidden=(6,))
+        mean = pm.Deterministic("mean", pm.math.exp(intercepts(x, group, group) + f))
+        pm.Poisson("y", mean, observed=y, shape=group.shape)
+    return model
+
+
 def main(draws: int = 1500, seeds: int = 3) -> None:
     print("model       seed  sampler   variable  R-hat  ESS median  ESS least  per CPU second")
-    for (name, effects), seed in ((m, s) for m in MODELS.items() for s in range(seeds)):
-        for sampler in ("no rays", "rays", "nutpie"):
-            model = model_of(effects, seed, noise=sampler != "nutpie")
+    measured = {name: partial(model_of, effects) for name, effects in MODELS.items()}
+    for (name, build), seed in product({**measured, "counts": counts_of}.items(), range(seeds)):
+        for sampler in ("rays", "nutpie") if name == "counts" else ("no rays", "rays", "nutpie"):
+            model = build(seed, noise=sampler != "nutpie")
             options = {"nuts_sampler": "nutpie"} if sampler == "nutpie" else {}
             with model:
                 if sampler == "no rays":
