@@ -41,9 +41,9 @@ X must be drawn afresh before anything else is given it (:mod:`.scan` checks it)
 A kernel is a row that is seen at many positions of an image. The layer above couples these: with
 the positions' columns of C in :math:`C_a`, :math:`c_n` and :math:`g_n` above become a matrix
 :math:`Q = C_a^T V_n^{-1} C_a` and a vector, and P sums
-:math:`\tilde x_n^T S_n Q S_n \tilde x_n`, a product of (positions, positions) for each image,
-kernel, proposal and pass; behind pooling the pooled layer would have to move as well. That is more
-than a sweep costs, and kernels have few weights and many patches: they are not interwoven.
+:math:`\tilde x_n^T S_n Q S_n \tilde x_n`. Its rank is the number of outputs where these are right
+above, so that P is a sum of outer products; below further layers it is a product of (positions,
+positions) for each image, kernel, proposal and pass. Kernels are not interwoven.
 """
 
 from collections.abc import Sequence
