@@ -309,6 +309,20 @@ class HMC(Step):
         adapted = math.exp(self.adaptation.current if self.tune else self.adaptation.average)
         return min(adapted, self._largest_size)
 
+    @property
+    def moved(self) -> list[str]:
+        """Names of the value variables that trajectories move."""
+        return self._density.values
+
+    @property
+    def integrated_out(self) -> list[str]:
+        """Names of those that are integrated out, and drawn after a trajectory."""
+        return [value.name for value in self.vars if value.name not in self.moved]
+
+    def log_density(self, point: PointType) -> float:
+        """Log density that trajectories follow, up to a constant."""
+        return float(self._density(self._density.read(point))[0])
+
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Simulate one trajectory from ``point``."""
         located = self._density.read(point)

@@ -18,7 +18,9 @@ from pymc.step_methods.compound import flatten_steps
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.steps.assigned import Step, assign
+from pymc_nnsteps.steps.density_check import require_density
 from pymc_nnsteps.steps.gibbs import Gibbs
+from pymc_nnsteps.steps.hamiltonian import HMC
 from pymc_nnsteps.steps.identities import (
     MOVES,
     SMALLEST_JUMP,
@@ -117,11 +119,16 @@ def check_chain(
     Raises
     ------
     AssertionError
-        If the law of the chain is not the model's, or it leaves where the model has a density.
+        If the law of the chain is not the model's, or it leaves where the model has a density, or
+        trajectories follow another log density.
     """
     with without_blas_notice():
         chain = _Chain.tuned(model, step, initvals, rng)
+        start = chain.point
         pilot = _Pilot.of(chain, rng)
+        for each in flatten_steps(chain.step):
+            if isinstance(each, HMC):
+                require_density(chain.target, each, start, chain.point)
         partial = chain.partial_sweeps()
         sweeps = sweeps or DRAWS * pilot.thinning
         for factor in STRETCHES:

@@ -77,7 +77,8 @@ def verify(
       to less dense ones. These hold for integers and at bounds, too.
 
     Both are looked at after whole sweeps and, of Gibbs, after those parts of a sweep that end where
-    what a joint move integrated out has been drawn afresh: later draws may hide an error.
+    what a joint move integrated out has been drawn afresh: later draws may hide an error. The log
+    density of :class:`~pymc_nnsteps.HMC` has to differ between two draws by what the model's does.
 
     What is beyond the limit has to be so again in another stretch of the chain, twice as long.
 
@@ -106,7 +107,8 @@ def verify(
     ------
     AssertionError
         If a law is not the model's: with the variable, and the child that it misreads. If a chain's
-        is not: with the identities that fail, and the draw of the plan to look at first.
+        is not: with the identities that fail, and the draw of the plan to look at first. If
+        trajectories follow another log density: with the variables that they move.
     ValueError
         If ``sweeps`` is neither a positive integer nor "auto", or ``step`` or ``initvals`` are
         given without.
