@@ -69,4 +69,8 @@ def _integrated(target: Target, point: Point, names: Sequence[str]) -> float:
     precision = np.array([at_point - gradient(unit) for unit in np.eye(sum(sizes))])
     root = scipy.linalg.cho_factor(precision, lower=True)
     log_roots = np.log(np.diagonal(root[0])).sum()
-    return float(target.log_density(point) + at_point @ scipy.linalg.cho_solve(root, at_point) / 2 - log_roots)
+    return float(
+        target.log_density(point)
+        + at_point @ scipy.linalg.cho_solve(root, at_point) / 2
+        - log_roots
+    )

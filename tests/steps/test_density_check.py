@@ -74,5 +74,5 @@ def test_a_chain_is_checked(monkeypatch):
         pm.Normal("y", pm.math.tanh(X * w) @ v, 0.5, observed=X[:, 0])
     with model:
         step = nns.HMC([w, v], collapse=True, longest=8)
-    with pytest.raises(AssertionError, match="^w: the log density of HMC"):
+    with pytest.raises(AssertionError, match=r"^w: the log density of HMC"):
         nns.verify(model, sweeps=10, step=step, random_seed=1)
