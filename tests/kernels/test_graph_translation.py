@@ -129,7 +129,7 @@ def test_density_of_responses():
     rvs = network.free_RVs
     point = {name: value + 0.2 for name, value in network.initial_point().items()}
     density = FlatDensity(network, rvs, None)
-    assert isinstance(density.function.maker.linker, CppLinker)
+    assert isinstance(density.functions[0].maker.linker, CppLinker)
     found, expected = (each(each.read(point)) for each in (density, plain(network, rvs)))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
