@@ -17,7 +17,7 @@ from tests.steps.gaussian import PRIORS, design, regression
 from tests.steps.joint import assert_joint, joint_z_scores
 
 C = {"compile_kwargs": {"mode": "CVM"}}
-"""Trajectories in Python: the machine code of Numba takes longer than they do."""
+"""Trajectories in Python, for tests of a few: a compiler takes longer than they do."""
 
 RNG = np.random.default_rng(5)
 A = RNG.normal(size=(4, 3))
@@ -38,7 +38,7 @@ def two_levels():
 
 def within_gibbs(model, **options):
     moved = nns.HMC(
-        ["w", "t", "a", "r"], model=model, **{"step_size": 0.7, "metric": "learnt", **options}, **C
+        ["w", "t", "a", "r"], model=model, **{"step_size": 0.7, "metric": "learnt", **options}
     )
     return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
 
@@ -52,7 +52,7 @@ def linear(draws, *, tune):
     matrix, y = design(len(prior.mean))
     model, variables = regression(prior)
     model["targets"].set_value(y)
-    step = nns.HMC(variables, model=model, **C)
+    step = nns.HMC(variables, model=model)
     return chain(step, model.initial_point(), draws, tune=tune)[0], prior.posterior(matrix, 1.0, y)
 
 
@@ -84,7 +84,7 @@ def test_network_within_gibbs():
         w = pm.Normal("w", 0.0, tau=tau, shape=(3, 2))
         v = pm.StudentT("v", 5.0, 0.0, sigma=tau**-0.5, shape=2)
         pm.Normal("y", pt.tanh(A @ w) @ v, tau=noise, observed=pm.Data("targets", np.zeros(4)))
-    moved = nns.HMC(["w", "v"], step_size=0.9, longest=10, metric="network", model=model, **C)
+    moved = nns.HMC(["w", "v"], step_size=0.9, longest=10, metric="network", model=model)
     step = CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
     assert_joint(step, model, "targets", transitions=4_000)
 
@@ -103,7 +103,7 @@ def varying_noise():
 
 
 def varying_noise_within_gibbs(model):
-    moved = nns.HMC(["w", "v", "level"], step_size=0.6, longest=10, model=model, **C)
+    moved = nns.HMC(["w", "v", "level"], step_size=0.6, longest=10, model=model)
     assert moved._metric.kind == "network"
     return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
 
@@ -129,7 +129,7 @@ def counts():
 
 def check_counts():
     model = counts()
-    moved = nns.HMC(["w", "v", "a", "alpha"], longest=8, model=model, **C)
+    moved = nns.HMC(["w", "v", "a", "alpha"], longest=8, model=model)
     step = [moved, nns.Gibbs(["tau"], model=model)]
     nns.verify(model, sweeps=3_000, step=step, random_seed=1)
 
@@ -175,7 +175,7 @@ def quartic_z_scores(tune):
     with pm.Model() as model:
         theta = pm.Normal("theta", 0.5, 1.5)
         pm.Potential("well", quartic(theta))
-    step = nns.HMC([theta], step_size=0.9, model=model, **C)
+    step = nns.HMC([theta], step_size=0.9, model=model)
     draws = chain(step, model.initial_point(), 6_000, tune=tune)[0][:, 0]
 
     def density(x):

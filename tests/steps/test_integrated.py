@@ -149,7 +149,7 @@ def test_a_determinant_for_one_label_is_seen(monkeypatch):
 
 def within_gibbs(model):
     names = ["w", "v", "b"]
-    moved = nns.HMC(names, step_size=0.9, longest=6, metric="network", model=model, **C)
+    moved = nns.HMC(names, step_size=0.9, longest=6, metric="network", model=model)
     assert moved._block is not None
     return CompoundStep([moved, nns.Gibbs(["tau", "noise"], model=model)])
 
