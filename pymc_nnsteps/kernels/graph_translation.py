@@ -156,7 +156,7 @@ class Translation:
 
     def loop(self, code: str, needs: str) -> str:
         """The name of a loop of this code, which needs another."""
-        if needs not in self.headers:
+        if needs and needs not in self.headers:
             self.headers.append(needs)
         name = f"loop{len(self._ahead)}"
         self._ahead.append(f"static void {name}{code}")
@@ -397,7 +397,7 @@ def _indices(op: Any, given: Sequence[Variable], names: Sequence[str]) -> list[s
     """Indices along the first axes, as arrays of places of the same number of axes."""
     n = len(given)
     known = [*range(n), *[slice(None, None, None)] * (len(op.idx_list) - n)]
-    if list(op.idx_list) != known or {_axes(v) for v in given} != {max(map(_axes, given))}:
+    if list(op.idx_list) != known or len(set(map(_axes, given))) != 1:
         raise UntranslatableError(str(op))
     truths = [v.type.dtype == "bool" for v in given]
     if any(is_truth and _axes(v) != 1 for v, is_truth in zip(given, truths, strict=True)):

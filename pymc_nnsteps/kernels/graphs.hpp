@@ -353,17 +353,21 @@ template <class T, int N, class I, class... J>
 auto entry(const Array<T, N> &x, Int i, const Array<I, 1> &index, const J &...more) {
     return entry(pick(x, 0, place(index, i, x.n[0])), i, more...);
 }
-template <class... I> Int length_of(const I &...index) {
-    Int n = 1;
-    ((n = index.n[0] == 1 ? n : index.n[0]), ...);
-    if (((index.n[0] != 1 && index.n[0] != n) || ...))
-        throw Error{"IndexError", "indices have different lengths"};
+// The shape that indices are spread to.
+template <int M, class... I> Shape<M> common(const Array<I, M> &...index) {
+    Shape<M> n;
+    for (int a = 0; a < M; a++) {
+        n.n[a] = 1;
+        ((n.n[a] = index.n[a] == 1 ? n.n[a] : index.n[a]), ...);
+        if (((index.n[a] != 1 && index.n[a] != n.n[a]) || ...))
+            throw Error{"IndexError", "indices have different lengths"};
+    }
     return n;
 }
 template <class T, int N, class... I> auto taken(const Array<T, N> &x, const Array<I, 1> &...index) {
     const int indexed = sizeof...(I);
     Shape<N - indexed + 1> n;
-    n.n[0] = length_of(index...);
+    n.n[0] = common(index...).n[0];
     for (int a = indexed; a < N; a++) n.n[a - indexed + 1] = x.n[a];
     auto y = empty(n, Type<T>{});
     for (Int i = 0; i < n.n[0]; i++) copy_into(pick(y, 0, i), entry(x, i, index...));
@@ -372,7 +376,7 @@ template <class T, int N, class... I> auto taken(const Array<T, N> &x, const Arr
 template <class T, class U, int N, int M, class... I>
 Array<T, N> put(bool adds, const Array<T, N> &x, const Array<U, M> &given, const Array<I, 1> &...index) {
     Array<T, N> y = copied(x);
-    Int n[M] = {length_of(index...)};
+    Int n[M] = {common(index...).n[0]};
     for (int a = 1; a < M; a++) n[a] = x.n[a + N - M];
     Array<U, M> from = spread(given, n);
     for (Int i = 0; i < n[0]; i++) {
@@ -383,15 +387,7 @@ Array<T, N> put(bool adds, const Array<T, N> &x, const Array<U, M> &given, const
     return y;
 }
 
-// Indices of several axes, spread to the shape of all: what is taken has its axes first.
-template <int M, class... I> Shape<M> common(const Array<I, M> &...index) {
-    Shape<M> n;
-    for (int a = 0; a < M; a++) {
-        n.n[a] = 1;
-        ((n.n[a] = index.n[a] == 1 ? n.n[a] : index.n[a]), ...);
-    }
-    return n;
-}
+// Indices of several axes: what is taken has the axes of their common shape first.
 template <class I, int M> Array<I, 1> flat(const Array<I, M> &index, const Shape<M> &n) {
     return reshaped<1>(spread(index, n.n), shape(-1));
 }

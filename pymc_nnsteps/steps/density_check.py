@@ -17,11 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
+from pymc_nnsteps.laws.verification import RTOL, RTOL_SINGLE
 from pymc_nnsteps.steps.hamiltonian import HMC
 from pymc_nnsteps.steps.slopes import Array, Point, Target
-
-RTOL, RTOL_SINGLE = 1e-7, 1e-3
-"""Relative tolerance of log densities, in double and single precision."""
 
 
 def require_density(target: Target, step: HMC, one: Point, other: Point) -> None:

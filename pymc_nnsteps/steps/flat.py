@@ -127,10 +127,8 @@ class FlatDensity:
         self._dtypes = {value.name: value.dtype for value in values}
         self._others = [value.name for value in others]
         options = {"on_unused_input": "ignore"} | dict(compile_kwargs or {})
-        self.functions = [
-            _compiled([place, numbers, layout, given], output, options, called_by)
-            for output in substitute(outputs, known)
-        ]
+        inputs = [place, numbers, layout, given]
+        self.functions = _compiled(inputs, substitute(outputs, known), options, called_by)
         self._in_numba: Any = None
 
     def refresh(self) -> None:
@@ -216,20 +214,24 @@ def _as_density(functions: Iterable[Any]) -> Density:
 
 def _compiled(
     inputs: Sequence[TensorVariable],
-    output: TensorVariable,
+    outputs: Sequence[TensorVariable],
     options: dict[str, Any],
     called_by: tuple[Kernel, str] | None,
-) -> Any:
+) -> list[Any]:
+    """A function of each output, all by the same compiler: a kernel calls them together."""
     together = () if called_by is None else (called_by,)
-    function = None
+
+    def functions(**each: Any) -> list[Any]:
+        found = [pymc_compile(inputs, output, **each) for output in outputs]
+        for function in found:
+            function.trust_input = True
+        return found
+
     if "mode" not in options and pytensor.config.cxx:
         with contextlib.suppress(UntranslatableError, CompilerError):
-            function = pymc_compile(inputs, output, mode=in_cpp(*together), **options)
-    if function is None:
-        with without_blas_notice():
-            function = pymc_compile(inputs, output, **numba_by_default(options))
-    function.trust_input = True
-    return function
+            return functions(mode=in_cpp(*together), **options)
+    with without_blas_notice():
+        return functions(**numba_by_default(options))
 
 
 class _Reader:

@@ -95,6 +95,7 @@ def test_errors():
         (x @ v, ValueError, (np.ones((2, 3)), np.ones(2), np.array([0]))),
         (v[k], IndexError, (np.ones((1, 1)), np.ones(2), np.array([2]))),
         (v[k[0]], IndexError, (np.ones((1, 1)), np.ones(2), np.array([-3]))),
+        (x[k[:, None], k[None, 1:]], IndexError, (np.ones((1, 1)), np.ones(2), np.array([0, 1]))),
     ]:
         with pytest.raises(kind):
             compiled([x, v, k], [result], in_cpp())(*values)

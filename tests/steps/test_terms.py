@@ -8,6 +8,7 @@ import pytest
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels import trajectories
+from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.steps import flat, terms
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -125,3 +126,19 @@ def test_trajectories_in_cpp_and_in_python(monkeypatch):
         stats = move(functions, q, start, *rest)
         ends.append(np.concatenate([start, q, momenta, stats]))
     np.testing.assert_allclose(*ends, rtol=1e-8)
+
+
+def test_one_compiler_for_all_functions(monkeypatch):
+    """Where one is not translated: functions of two compilers would be called from Python."""
+    compiled, given = flat.pymc_compile, []
+
+    def second_is_refused(inputs, output, **options):
+        given.append(output)
+        if len(given) == 2:
+            raise UntranslatableError("here")
+        return compiled(inputs, output, mode=AS_WRITTEN, on_unused_input="ignore")
+
+    monkeypatch.setattr(flat, "pymc_compile", second_is_refused)
+    made = density(monkeypatch, network(rows(9)), mode=None)[0]
+    assert len(made.functions) == 3
+    assert given[0] is given[2]
