@@ -649,9 +649,11 @@ def arguments_of(name):
 
 
 COMPILED_LONG = [("draw_banded", "C")] + [
-    (name, "NUMBA")
-    for name in ("redraw_labels", "draw_banded", "draw_collapsed_gates", "draw_chain")
+    (name, "NUMBA") for name in ("draw_banded", "draw_collapsed_gates", "draw_chain")
 ]
+IN_A_SWEEP_BY_NUMBA = ("redraw_labels", "NUMBA")
+"""Left to ``gibbs-deep`` of the tests of conformance: Numba takes most of a minute for it."""
+
 OPS = [
     "choose_point",
     "redraw_labels",
@@ -668,6 +670,7 @@ OPS = [
     [
         pytest.param(*case, marks=pytest.mark.slow if case in COMPILED_LONG else ())
         for case in product(OPS, MODES)
+        if case != IN_A_SWEEP_BY_NUMBA
     ],
 )
 def test_ops(name, mode):

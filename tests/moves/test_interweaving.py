@@ -385,14 +385,14 @@ def stated(model, conditional, omegas):
     return results, [normal.outputs[1], uniform.outputs[1]]
 
 
-def compiled(model, conditional, omegas, mode=FAST):
+def compiled(model, conditional, omegas):
     """A draw as a function of the point, rho, normals and uniforms: point and acceptance."""
     results, noises = stated(model, conditional, omegas)
     given = [noise.type() for noise in noises]
     results = graph_replace(results, dict(zip(noises, given, strict=True)), strict=False)
     names = list(model.value_vars)
     inputs = [*names, conditional.tuning, *given]
-    function = pytensor.function(inputs, results, mode=mode, on_unused_input="ignore")
+    function = pytensor.function(inputs, results, mode=FAST, on_unused_input="ignore")
     [a] = conditional.integrates_out
 
     def draw(point, rho, normal, uniform):
@@ -574,19 +574,6 @@ def test_float32(name):
         assert acceptance.dtype == "float64"
         assert_same_point(drawn, expected, 1e-5)
         np.testing.assert_allclose(acceptance, probabilities, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_numba():
-    """Arrays with axes exchanged are handed over as they are."""
-    layer = layer_of("logistic", 2)
-    noises = rhos_of(layer), *noises_of(layer, 3)
-    drawn, acceptance = compiled(layer.model, layer.move, layer.omegas, "NUMBA")(
-        layer.point, *noises
-    )
-    expected, probabilities = draw_of("logistic", 2)(layer.point, *noises)
-    assert_same_point(drawn, expected)
-    np.testing.assert_allclose(acceptance, probabilities, rtol=1e-9)
 
 
 def test_other_data():
