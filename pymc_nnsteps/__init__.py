@@ -45,6 +45,7 @@ from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
 from pymc_nnsteps.steps.explanation import explain
+from pymc_nnsteps.steps.trained_starts import trained_starts
 from pymc_nnsteps.steps.verification import verify
 from pymc_nnsteps.variational import fit
 
@@ -93,6 +94,7 @@ __all__ = [
     "set_auto_assign",
     "teacher_student",
     "thermalize",
+    "trained_starts",
     "verify",
     "wide_mlp",
     "without_latents",

@@ -57,6 +57,7 @@ NAMES = {
     "verify",
     "teacher_student",
     "thermalize",
+    "trained_starts",
     "wide_mlp",
     "without_latents",
 }

@@ -38,6 +38,8 @@ class Network:
     sampler : {"pymc", "nutpie"}
         As of ``pm.sample(nuts_sampler=)``: "pymc" leaves steps to the package.
     precision : {"float64", "float32"}
+    trained : bool
+        Whether chains begin at trained networks.
     """
 
     builder: str
@@ -47,6 +49,7 @@ class Network:
     chains: int = 2
     sampler: str = "pymc"
     precision: str = "float64"
+    trained: bool = False
 
     def __call__(self, data: Split, seed: int) -> tuple[Predicted | np.ndarray, dict[str, float]]:
         """Predictions, and how well chains agree on the function at test inputs."""
@@ -60,7 +63,11 @@ class Network:
             likelihoods = CLASS_LIKELIHOODS[self.builder]
             options["likelihood"] = likelihoods[data.n_classes > 2]
         with BUILDERS[self.builder](data.X, data.y, **options) as model:
-            sampler = {"nuts_sampler": self.sampler} if self.sampler != "pymc" else {}
+            given: dict[str, Any] = {}
+            if self.sampler != "pymc":
+                given["nuts_sampler"] = self.sampler
+            if self.trained:
+                given["initvals"] = nns.trained_starts(chains=self.chains, random_seed=seed)
             idata = pm.sample(
                 self.draws,
                 tune=self.tune,
@@ -71,7 +78,7 @@ class Network:
                 compute_convergence_checks=False,
                 progressbar=False,
                 quiet=True,
-                **sampler,
+                **given,
             )
         if data.n_classes:
             return class_probabilities(idata, model, data, seed), {}

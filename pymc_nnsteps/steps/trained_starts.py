@@ -1,0 +1,213 @@
+r"""Places near the data at which chains of a network begin.
+
+Weights are trained on the misfit of the rows, for each chain from other random weights,
+
+.. math:: \frac{1}{n} \sum_i \ell(y_i, f(x_i)),
+
+by Adam on random batches of rows. The misfit :math:`\ell` is half the square of what the location
+of a Normal or Student-t response misses, and :math:`-\log p(y_i \mid f(x_i))` of others. The
+posterior is left as it is: only where chains begin changes.
+
+References
+----------
+Kingma and Ba, *Adam: A Method for Stochastic Optimization*, arXiv 1412.6980 (2014), Algorithm 1.
+Sommer et al., *Microcanonical Langevin Ensembles*, arXiv 2502.06335 (2025): chains that begin at
+trained networks.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model import modelcontext
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV, StudentTRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_prior
+from pymc_nnsteps.graphs.search import parameters
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
+from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.network_curvature import network_curvature
+from pymc_nnsteps.steps.row_blocks import ByRow, by_row
+from pymc_nnsteps.steps.target import gradient_of, log_density
+
+LOCATIONS = {NormalRV: 0, StudentTRV: 1}
+"""Where the location stands among the parameters of a response."""
+
+MOMENTS = (0.9, 0.999)
+"""Decay of the running means of slopes and of their squares."""
+
+BIAS = 0.3
+"""Standard deviation that what is no matrix begins with."""
+
+Arrays = list[np.ndarray]
+
+
+@without_traces()
+def trained_starts(
+    model: pm.Model | None = None,
+    *,
+    chains: int = 4,
+    epochs: int = 100,
+    batch: int = 256,
+    rate: float = 0.01,
+    random_seed: int | None = None,
+) -> list[dict[str, np.ndarray]]:
+    """Initial values of a network's weights, trained anew for each chain.
+
+    On thousands of rows chains that begin here need fewer draws. Each chain has a network of its
+    own. The posterior does not change.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context if not given. Its inputs and targets are ``pm.Data``, as those of
+        builders are.
+    chains : int
+    epochs : int
+        How often all rows are used.
+    batch : int
+        Rows of one step of the optimiser; all, if there are fewer.
+    rate : float
+        First length of these steps; it falls to zero along a cosine.
+    random_seed : int, optional
+
+    Returns
+    -------
+    list of dict
+        ``initvals`` for ``pm.sample``, with as many ``chains``: weights and biases by name. Scales,
+        and weights to the noise, are left to begin where the model lets them.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not positive, or the model has no observed rows of data that are
+        functions of a network's weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(50, 2))
+    >>> model = nns.hierarchical_mlp(X, np.sin(X[:, 0]), hidden=(8,))
+    >>> starts = nns.trained_starts(model, chains=2, epochs=10, random_seed=1)
+    >>> list(starts[0]), starts[0]["W_ih1"].shape
+    (['W_ih1', 'bh1', 'W_h1o', 'bo'], (8, 2))
+    """
+    model = modelcontext(model)
+    chains, epochs = positive_integer("chains", chains), positive_integer("epochs", epochs)
+    batch, rate = positive_integer("batch", batch), positive_number("rate", rate)
+    found = by_row(model, model.observed_RVs)
+    weights = _trained(model, found)
+    slopes, n_rows = _slopes(model, weights, found), _n_rows(found)
+    seeds = np.random.SeedSequence(random_seed).spawn(chains)
+    starts = []
+    for rng in map(np.random.default_rng, seeds):
+        batches = _batches(rng, n_rows, min(batch, n_rows), epochs)
+        values = adam(slopes, _random(rng, model, weights), list(batches), rate)
+        starts.append({str(rv.name): v for rv, v in zip(weights, values, strict=True)})
+    return starts
+
+
+def adam(
+    slopes: Callable[..., Sequence[np.ndarray]],
+    values: Sequence[np.ndarray],
+    batches: Sequence[np.ndarray],
+    rate: float,
+) -> Arrays:
+    """Values after one step of Adam for each batch, of lengths that fall to zero.
+
+    Parameters
+    ----------
+    slopes : callable
+        Gradient of the misfit at ``(*values, rows)``.
+    values : sequence of ndarray
+    batches : sequence of ndarray of int
+    rate : float
+    """
+    values = list(values)
+    decays = np.array(MOMENTS)
+    means, squares = [0 * v for v in values], [0 * v for v in values]
+    for n, rows in enumerate(batches, 1):
+        size = rate * (1 + math.cos(math.pi * n / len(batches))) / 2
+        first, second = 1 - decays**n
+        for i, slope in enumerate(slopes(*values, rows)):
+            means[i] = decays[0] * means[i] + (1 - decays[0]) * slope
+            squares[i] = decays[1] * squares[i] + (1 - decays[1]) * slope**2
+            step = size * (means[i] / first) / (np.sqrt(squares[i] / second) + 1e-8)
+            values[i] = (values[i] - step).astype(values[i].dtype)
+    return values
+
+
+def _trained(model: pm.Model, found: ByRow) -> list[TensorVariable]:
+    """Weights of the network that the misfit depends on."""
+    try:
+        known = network_curvature(model, model.free_RVs).likelihoods
+    except NotConjugate as reason:
+        raise ValueError(f"trained_starts needs a network that can be read: {reason}.") from reason
+    used = set(ancestors([_misfit(model, rv) for rv in found.factors]))
+    weights = [rv for rv in model.free_RVs if rv in known and model.rvs_to_values[rv] in used]
+    if not weights:
+        raise ValueError(
+            "trained_starts needs observed rows, each a function of its own row of pm.Data and of "
+            "a network's weights; this model has none."
+        )
+    return weights
+
+
+def _misfit(model: pm.Model, rv: TensorVariable) -> TensorVariable:
+    """Sum of misfits of the rows of an observed variable."""
+    for law, place in LOCATIONS.items():
+        if has_prior(model, rv, law):
+            [location] = substitute([parameters(rv)[place]], natural_values(model))
+            return pt.sqr(model.rvs_to_values[rv] - location).sum() / 2
+    return -log_density(model, [rv])
+
+
+def _slopes(
+    model: pm.Model, weights: Sequence[TensorVariable], found: ByRow
+) -> Callable[..., Sequence[np.ndarray]]:
+    """Gradient of the mean misfit of some rows, all else at the model's initial point."""
+    values = [model.rvs_to_values[rv] for rv in weights]
+    rows = pt.lvector("rows")
+    point = model.initial_point()
+    fixed: dict[Any, Any] = {
+        v: pt.constant(point[v.name], dtype=v.dtype) for v in model.value_vars if v not in values
+    }
+    cut = {data: data[rows] for data in found.containers}  # type: ignore[index]
+    total = pt.add(0.0, *(_misfit(model, rv) for rv in found.factors))
+    [total] = substitute([total], fixed)
+    [total] = substitute([total], cut)
+    slopes = gradient_of(total / rows.shape[0], values, values)
+    typed = [slope.astype(v.dtype) for slope, v in zip(slopes, values, strict=True)]
+    return Compiled([*values, rows], typed, c_by_default(None))
+
+
+def _n_rows(found: ByRow) -> int:
+    return len(next(iter(found.containers)).get_value(borrow=True))
+
+
+def _batches(rng: np.random.Generator, n_rows: int, size: int, epochs: int) -> Iterator[np.ndarray]:
+    """Rows in a new order in each epoch, in whole batches."""
+    for _ in range(epochs):
+        order = rng.permutation(n_rows)
+        for first in range(0, n_rows - size + 1, size):
+            yield order[first : first + size]
+
+
+def _random(rng: np.random.Generator, model: pm.Model, weights: Sequence[TensorVariable]) -> Arrays:
+    """Normal weights of variance one over their number in a row; :data:`BIAS` for biases."""
+    point: Mapping[str, np.ndarray] = model.initial_point()
+    found = []
+    for rv in weights:
+        like = point[model.rvs_to_values[rv].name]
+        sd = like.shape[-1] ** -0.5 if like.ndim > 1 else BIAS
+        found.append((sd * rng.standard_normal(like.shape)).astype(like.dtype))
+    return found

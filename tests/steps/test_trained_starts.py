@@ -1,0 +1,84 @@
+"""Chains that begin at trained networks."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from pymc.initial_point import make_initial_point_fns_per_chain
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.steps.row_blocks import by_row
+from pymc_nnsteps.steps.trained_starts import _slopes, _trained, adam, trained_starts
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 2))
+Y = np.sin(2 * X[:, 0])
+
+
+def network(**options):
+    return nns.hierarchical_mlp(X, Y, hidden=(6,), sigma="network", **options)
+
+
+def function(start, x):
+    hidden = np.tanh(x @ start["W_ih1"].T + start["bh1"])
+    return hidden, (hidden @ start["W_h1o"].T + start["bo"])[:, 0]
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "student_t"])
+def test_slopes_are_those_of_half_the_mean_square_of_given_rows(likelihood):
+    """Catches other rows of inputs than of targets, and a sum, or noise, in the misfit."""
+    model = network(likelihood=likelihood)
+    found = by_row(model, model.observed_RVs)
+    weights = _trained(model, found)
+    assert [rv.name for rv in weights] == ["W_ih1", "bh1", "W_h1o", "bo"]
+    values = [RNG.normal(size=model.initial_point()[rv.name].shape) for rv in weights]
+    rows = np.array([7, 3, 41])
+    slopes = _slopes(model, weights, found)(*values, rows)
+    start = dict(zip([rv.name for rv in weights], values, strict=True))
+    hidden, f = function(start, X[rows])
+    miss = (f - Y[rows])[:, None] / 3
+    back = miss * start["W_h1o"] * (1 - hidden**2)
+    expected = [back.T @ X[rows], back.sum(axis=0), miss.T @ hidden, miss.sum(axis=0)]
+    for slope, exact in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(slope, exact, rtol=1e-10)
+
+
+def test_steps_on_a_plane_have_the_length_of_the_schedule():
+    """On constant slopes Adam moves by exactly its length: catches means that begin biased."""
+    plane = np.array([3.0, -0.2])
+    n, rate = 7, 0.1
+    [end] = adam(lambda value, rows: [plane], [np.zeros(2)], [np.arange(2)] * n, rate)
+    lengths = rate * (1 + np.cos(np.pi * np.arange(1, n + 1) / n)) / 2
+    np.testing.assert_allclose(end, -np.sign(plane) * lengths.sum(), rtol=1e-6)
+
+
+def test_each_chain_begins_at_a_network_of_its_own_that_fits():
+    model = network()
+    starts = trained_starts(model, chains=2, epochs=600, batch=32, random_seed=1)
+    for start in starts:
+        assert np.std(function(start, X)[1] - Y) < 0.2 * np.std(Y)
+    assert not np.allclose(starts[0]["W_ih1"], starts[1]["W_ih1"])
+    again = trained_starts(model, chains=2, epochs=600, batch=32, random_seed=1)
+    np.testing.assert_array_equal(starts[1]["W_h1o"], again[1]["W_h1o"])
+    begun = make_initial_point_fns_per_chain(model=model, overrides=starts, chains=2)
+    for start, point in zip(starts, begun, strict=True):
+        assert np.isfinite(model.compile_logp()(point(0)))
+        np.testing.assert_array_equal(point(0)["W_ih1"], start["W_ih1"])
+
+
+def test_classes_are_trained_by_their_probabilities():
+    labels = (X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)
+    model = nns.hierarchical_mlp(X, labels, hidden=(4,), likelihood="categorical")
+    [start] = trained_starts(model, chains=1, epochs=200, batch=32, random_seed=1)
+    hidden = np.tanh(X @ start["W_ih1"].T + start["bh1"])
+    found = (hidden @ start["W_h1o"].T + start["bo"]).argmax(axis=1)
+    assert (found != labels).mean() < 0.1
+
+
+def test_what_cannot_be_trained_is_named():
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=2)
+        pm.Normal("y", pm.math.tanh(X @ w), observed=Y)
+    with pytest.raises(ValueError, match="observed rows, each a function of its own row of pm"):
+        trained_starts(model)
+    with pytest.raises(ValueError, match="epochs must be a positive"):
+        trained_starts(network(), epochs=0)
