@@ -648,12 +648,6 @@ def arguments_of(name):
     return [q["design"], q["weight"], q["y"], q["mean"], q["prior"], q["mean"], noise]
 
 
-COMPILED_LONG = [("draw_banded", "C")] + [
-    (name, "NUMBA") for name in ("draw_banded", "draw_collapsed_gates", "draw_chain")
-]
-IN_A_SWEEP_BY_NUMBA = ("redraw_labels", "NUMBA")
-"""Left to ``gibbs-deep`` of the tests of conformance: Numba takes most of a minute for it."""
-
 OPS = [
     "choose_point",
     "redraw_labels",
@@ -663,12 +657,15 @@ OPS = [
     "collapsed_information",
     "draw_chain",
 ]
+COMPILED_FAST = [("choose_point", "NUMBA")] + [(name, "C") for name in OPS if name != "draw_banded"]
+IN_A_SWEEP_BY_NUMBA = ("redraw_labels", "NUMBA")
+"""Left to ``gibbs-deep`` of the tests of conformance: Numba takes most of a minute for it."""
 
 
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        pytest.param(*case, marks=pytest.mark.slow if case in COMPILED_LONG else ())
+        pytest.param(*case, marks=() if case in COMPILED_FAST else pytest.mark.slow)
         for case in product(OPS, MODES)
         if case != IN_A_SWEEP_BY_NUMBA
     ],

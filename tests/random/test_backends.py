@@ -17,6 +17,7 @@ from pymc_nnsteps.random import (
     truncated_normal,
 )
 from pymc_nnsteps.random.standard_normal import standard_normal
+from tests.cases import slow
 from tests.random.oracles import ACTIVATIONS
 
 MODES = {
@@ -68,7 +69,7 @@ def test_backends_draw_the_same_bits(dtype, sigma_ndim):
         assert second[0].bit_generator.state == draws["c"][1][0].bit_generator.state
 
 
-@pytest.mark.parametrize("mode", ["c", "numba"])
+@pytest.mark.parametrize("mode", ["c", slow("numba")])
 def test_mutable_generator_is_advanced_in_place(mode):
     """An op that the in-place rewrite passes by: a copy of the generator for each draw."""
     generator, first, second = draw_all(MODES[mode], "float64", 0)
