@@ -47,7 +47,7 @@ def each_table(rows: pd.DataFrame, draw: Callable[..., None]) -> Figure:
         for ax in axes[0]
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
     return figure
 
 
