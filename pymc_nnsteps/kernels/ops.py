@@ -19,6 +19,7 @@ from pymc_nnsteps.kernels import (
     collapse,
     interweaving,
     interwoven_gates,
+    interwoven_kernels,
     labels,
     lattice,
     linear_algebra,
@@ -148,6 +149,7 @@ draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
 draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
 collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
+move_kernels: Any = KernelOp(interwoven_kernels, "move_kernels", (2, 2, 1))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
 draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (1,))
 move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))

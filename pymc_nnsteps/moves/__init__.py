@@ -10,6 +10,7 @@ module                   its subject
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``collapse``             gates and weights of a layer, without its activations
 ``interweaving``         weights moved with their pre-activations
+``interwoven_kernels``   kernels of convolutions moved with their pre-activations
 ``interwoven_rows``      which layers' weights are, and by which moves
 ``outgoing_weights``     weights behind a layer, without the activations of other units
 ``unit_rays``            units along rays with their outgoing weights

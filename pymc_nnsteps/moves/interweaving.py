@@ -38,17 +38,12 @@ accepted with the ratio of Metropolis and Hastings; the proposal back is that of
 
 X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
 
-A kernel is a row that is seen at many positions of an image. The layer above couples these: with
-the positions' columns of C in :math:`C_a`, :math:`c_n` and :math:`g_n` above become a matrix
-:math:`Q = C_a^T V_n^{-1} C_a` and a vector, and P sums
-:math:`\tilde x_n^T S_n Q S_n \tilde x_n`. Its rank is the number of outputs where these are right
-above, so that P is a sum of outer products; below further layers it is a product of (positions,
-positions) for each image, kernel, proposal and pass. Kernels are not interwoven.
+Kernels of convolutions are moved likewise (:mod:`.interwoven_kernels`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import override
+from typing import Any, override
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -115,9 +110,28 @@ class Interweaving(Conditional):
     def name(self) -> str:
         return "Metropolis-Hastings, interwoven"
 
+    @property
+    def kernel(self) -> Any:
+        """What moves the rows."""
+        return move_rows
+
+    @property
+    def afresh(self) -> tuple[Conditional, ...]:
+        """Draws of what is integrated out."""
+        return (self.likelihood.fresh,)
+
+    @property
+    def n_units(self) -> TensorVariable:
+        """Number of rows."""
+        return self.likelihood.rows.design.shape[1]
+
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
         return dense_size(self.members, shapes)
+
+    def why_slow(self, shapes: Shapes) -> str | None:
+        """Why rows are not moved where that is left open, if it takes too long."""
+        return why_too_long(self.row_length(shapes))
 
     @override
     def n_tuned(self, shapes: Shapes) -> int:
@@ -126,6 +140,10 @@ class Interweaving(Conditional):
     def pre_activations_by_unit(self) -> TensorVariable:
         """Shape (units, n_obs)."""
         return self.pre_activations.dimshuffle(self.likelihood.units, self.likelihood.samples)
+
+    def pre_activations_by_row(self) -> TensorVariable:
+        """Those that each row of weights leads to."""
+        return self.pre_activations_by_unit()
 
     def pieces(self) -> Pieces[TensorVariable]:
         """Pieces of the activation."""
@@ -136,11 +154,11 @@ class Interweaving(Conditional):
     def response(self) -> TensorVariable:
         """What is seen from above without the part of the activations' offset, (n_obs, m)."""
         response = self.likelihood.response(self.activation.offset)
-        return expand(response, {0: self.inputs.shape[0]})
+        return expand(response, {0: self.pre_activations.shape[self.likelihood.samples]})
 
     def weights_by_unit(self) -> Rows[TensorVariable]:
         """Rows of the layer."""
-        prior, units = prior_of(self.members), self.likelihood.rows.design.shape[1]
+        prior, units = prior_of(self.members), self.n_units
 
         def by_unit(array: TensorVariable) -> TensorVariable:
             return expand(with_labels(array, prior), {0: units})
@@ -163,14 +181,14 @@ class Interweaving(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        likelihood, units = self.likelihood, self.likelihood.rows.design.shape[1]
+        units = self.n_units
         rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, level = uniform(rng, (self.passes, units))
-        rows, moved, acceptance = move_rows(
+        rows, moved, acceptance = self.kernel(
             self.weights_by_unit(),
-            self.pre_activations_by_unit(),
+            self.pre_activations_by_row(),
             self.pieces(),
-            likelihood.above(self.response()),
+            self.likelihood.above(self.response()),
             self.tuning,
             normal,
             level.astype("float64"),
@@ -204,19 +222,13 @@ def match_interweaving(
     NotConjugate
         With the reason why there is no such move.
     """
-    a = _activations(model, z)
-    drawn = {rv: c for c in conditionals if isinstance(c, Gaussian) for rv in c.draws}
-    if a not in drawn:
-        raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
-    activation = read_activation(model, z, a)
-    activation.require_plain()
-    if not any(activation.function.slopes):
-        raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
-    likelihood = marginal_likelihood(drawn[a])
+    gaussian = [c for c in conditionals if isinstance(c, Gaussian)]
+    fresh, activation = activations_behind(model, z, gaussian)
+    likelihood = marginal_likelihood(fresh)
+    a = likelihood.activations
     if z.type.broadcastable != a.type.broadcastable:
         raise NotConjugate(f"{describe(a)} has other axes")
-    weights = [c for c in conditionals if isinstance(c, Gaussian) and _only_child(c) is z]
-    for block in weights:
+    for block in [c for c in gaussian if only_child(c) is z]:
         inputs = _inputs(model, block, likelihood)
         if inputs is not None:
             break
@@ -237,18 +249,32 @@ def match_interweaving(
     )
 
 
-def _activations(model: pm.Model, z: TensorVariable) -> TensorVariable:
+def activations_behind(
+    model: pm.Model, z: TensorVariable, conditionals: Sequence[Gaussian]
+) -> tuple[Gaussian, PiecewiseForm]:
+    """The draw of the activations that alone see pre-activations, and their mean.
+
+    Raises
+    ------
+    NotConjugate
+        If there are none, or they are read in another way.
+    """
     direct = children(model, z)
-    if z.ndim > 2:
-        raise NotConjugate(
-            "rows of its weights are seen at several positions, which the layer above couples"
-        )
-    if z.ndim != 2 or len(direct) != 1 or not has_law(model, direct[0], NormalRV):
+    if z.ndim < 2 or len(direct) != 1 or not has_law(model, direct[0], NormalRV):
         raise NotConjugate("it is no layer of pre-activations of one layer of activations")
-    return direct[0]
+    [a] = direct
+    drawn = {rv: c for c in conditionals for rv in c.draws}
+    if a not in drawn:
+        raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
+    activation = read_activation(model, z, a)
+    activation.require_plain()
+    if not any(activation.function.slopes):
+        raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
+    return drawn[a], activation
 
 
-def _only_child(weights: Gaussian) -> TensorVariable | None:
+def only_child(weights: Gaussian) -> TensorVariable | None:
+    """The one child of a block, if it has one."""
     seen = weights.observations
     return seen[0].child if len(seen) == 1 else None
 

@@ -8,7 +8,8 @@ from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving, why_too_long
+from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving
+from pymc_nnsteps.moves.interwoven_kernels import InterwovenKernels, match_kernels
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.unit_rays import find_unit_rays
@@ -37,7 +38,8 @@ def propose_interwoven(context: Context) -> Proposals:
         if others or not isinstance(block, PiecewiseGaussian | Gaussian):
             continue
         try:
-            move = match_interweaving(model, z, blocks, context.options.passes)
+            match = match_interweaving if z.ndim <= 2 else match_kernels
+            move = match(model, z, blocks, context.options.passes)
             a = move.likelihood.activations
             if a in moves:
                 raise NotConjugate(
@@ -51,22 +53,22 @@ def propose_interwoven(context: Context) -> Proposals:
             if expected:
                 declined[z] = f"not interwoven: {reason}"
             continue
-        if interweave == "auto" and (too_long := why_too_long(move.row_length(context.shapes))):
+        if interweave == "auto" and (too_slow := move.why_slow(context.shapes)):
             if expected:
-                declined[z] = too_long
+                declined[z] = too_slow
             continue
         moves[a] = move
         if a not in context.layers:
             above = _moves_above(context, move)
-            puts = (*move.likelihood.before, move, *above, move.likelihood.fresh, block)
-            replacements.append(Replacement(by_variable[a], (block,), puts))
+            puts = (*move.likelihood.before, move, *above, *move.afresh, block)
+            replacements.append(Replacement(by_variable[a], (*move.afresh[1:], block), puts))
     if interweave is True and not (moves or context.layers):
         raise ValueError(
             "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
             "no binary gates, are drawn together with their weights and activations; use "
             '"auto".'
         )
-    layers = {a: move.likelihood for a, move in moves.items()}
+    layers = {a: move.likelihood for a, move in moves.items() if a.ndim == 2}
     return Proposals(tuple(replacements), layers, declined)
 
 
@@ -75,5 +77,6 @@ def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...
     outgoing = find_outgoing(context.model, rows, context.blocks)
     if outgoing is None:
         return ()
-    rays = find_unit_rays(outgoing, context.blocks) if context.options.rays else None
+    moves_rays = context.options.rays and not isinstance(rows, InterwovenKernels)
+    rays = find_unit_rays(outgoing, context.blocks) if moves_rays else None
     return (outgoing,) if rays is None else (outgoing, rays)

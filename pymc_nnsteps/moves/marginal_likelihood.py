@@ -22,7 +22,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Rows, rows_of
-from pymc_nnsteps.gaussian.layout import Member
+from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align, expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -127,9 +127,7 @@ class MarginalLikelihood:
     @property
     def variance(self) -> TensorVariable:
         """``Sigma``, shape (units,)."""
-        precision = align(self.layer.precision, 2)
-        per_unit = precision.dimshuffle(self.units)
-        return pt.reciprocal(expand(per_unit, {0: self.rows.design.shape[1]}))
+        return pt.reciprocal(by_label(self.layer, self.layer.precision).dimshuffle(1))
 
     @property
     def weight(self) -> TensorVariable:
@@ -146,8 +144,8 @@ class MarginalLikelihood:
         response = self.rows.score / self.weight
         if offset is None:
             return response
-        full = expand(self.by_sample(offset), {1: self.rows.design.shape[1]})
-        return response - pt.dot(full.astype(response.dtype), self.rows.design.T)
+        of_units = self.by_sample(offset).astype(response.dtype)
+        return response - pt.dot(of_units, self.rows.design.T)
 
     @property
     def residual(self) -> TensorVariable:
@@ -155,12 +153,18 @@ class MarginalLikelihood:
         return self.response(self.layer.mean)
 
     def by_sample(self, offset: TensorVariable) -> TensorVariable:
-        """What has the axes of the activations, shape (n_obs, units); each may be one."""
-        return align(offset, 2).dimshuffle(self.samples, self.units)
+        """What has the axes of the activations, shape (n_obs, units); n_obs may be one."""
+        return by_label(self.layer, offset)
 
 
-def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:
+def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) -> MarginalLikelihood:
     """Collect what the children of a layer's activations say.
+
+    Parameters
+    ----------
+    activations : Gaussian
+    of_positions : bool
+        Whether units may have several axes: channels, and positions of an image.
 
     Raises
     ------
@@ -170,9 +174,9 @@ def marginal_likelihood(activations: Gaussian) -> MarginalLikelihood:
     """
     [layer, *others] = activations.members
     a = layer.rv
-    if others or a.ndim != 2 or (len(layer.labels), len(layer.dense)) != (1, 1):
+    if others or len(layer.labels) != 1 or not (of_positions or len(layer.dense) == 1):
         raise NotConjugate(f"{describe(a)} is no layer with an axis of samples and one of units")
-    if varies(align(layer.precision, 2), layer.labels):
+    if varies(align(layer.precision, a.ndim), layer.labels):
         raise NotConjugate(f"the noise of {describe(a)} varies with the sample")
     held: dict[TensorVariable, BinaryObservation] = {}
     observations: list[Observation] = []

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, override
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -39,8 +40,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
 from pymc_nnsteps.graphs.arrays import expand
-from pymc_nnsteps.graphs.search import children, given_any
-from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.search import children, depends_on, given_any
+from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
 from pymc_nnsteps.kernels.ops import draw_outgoing
 from pymc_nnsteps.kernels.outgoing_weights import AboveOne, Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
@@ -121,19 +123,33 @@ def find_outgoing(
     likelihood = rows.likelihood
     if not likelihood.rows.design.type.broadcastable[0]:
         return None
-    v, a = _behind_axes_of_one(likelihood.rows.design), likelihood.activations
+    v, a = _entries_of(model, likelihood.rows.design), likelihood.activations
     drawn = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
     if not drawn or len(children(model, a)) != 1 or children(model, v) != children(model, a):
         return None
     if given_any([likelihood.rows.weight, likelihood.rows.score], [v]):
         return None
     [member] = [member for member in drawn[0].members if member.rv is v]
-    return OutgoingWeights((v,), rows, member, rows.integrates_out)
+    return OutgoingWeights((v,), rows, member, (a,))
 
 
-def _behind_axes_of_one(design: TensorVariable) -> Any:
-    """The variable that a design of one row is, but for axes of length one."""
+def _entries_of(model: pm.Model, design: TensorVariable) -> Any:
+    """The variable whose entries, in their order, a design of one row is; None if it is not so.
+
+    The design is linear in it, so that numbers at random tell.
+    """
     variable: Any = design
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
         [variable] = variable.owner.inputs
-    return variable
+    if variable in model.free_RVs:
+        return variable
+    found = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
+    if len(found) != 1:
+        return None
+    shape = [n for n in known_shape(model, found[0]) if n is not None]
+    if len(shape) < found[0].ndim:
+        return None
+    values = np.random.default_rng(0).normal(size=shape).astype(design.dtype)
+    numbers = array_constant(substitute([design], {found[0]: pt.constant(values)})[0])
+    same = numbers is not None and np.array_equal(numbers.ravel(), values.ravel())
+    return found[0] if same else None

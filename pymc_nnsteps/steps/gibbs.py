@@ -90,8 +90,8 @@ class Gibbs(Step):
         these, row by row, its activations integrated out: what makes networks with little noise
         mix. Those of a layer behind binary gates are moved so in place of other draws, with the
         gates of the row summed out and then drawn afresh. The cost grows with the square of a
-        row's number of weights; "auto" does so up to 128. All choices leave the posterior
-        invariant.
+        row's number of weights; "auto" does so up to 128, and moves kernels of convolutions
+        where one output sees them. All choices leave the posterior invariant.
     passes : int
         How often each row is so moved in a sweep.
     rays : bool

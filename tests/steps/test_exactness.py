@@ -132,15 +132,15 @@ ORDINARY = {
 }
 
 
-def images(*convolutions):
+def images(*convolutions, noise=1.0):
     """Images of 4 x 4 pixels."""
     X = RNG.normal(size=(3, 4, 4))
     y = X[:, 0, 0]
-    return nns.intermediate_noise_cnn(X, y, convolutions=convolutions, noise=1.0)
+    return nns.intermediate_noise_cnn(X, y, convolutions=convolutions, noise=noise)
 
 
 IMAGES = {
-    "pooled convolution": lambda: images(nns.Conv2D(2, 2, padding=(0, 1), pool=(1, 2))),
+    "pooled convolution": lambda: images(nns.Conv2D(2, 2, padding=(0, 1), pool=(1, 2)), noise=0.05),
     "two convolutions": lambda: images(
         nns.Conv2D(2, 2, padding=1, pool=2), nns.Conv2D(2, (1, 2), stride=(2, 1))
     ),

@@ -1,0 +1,220 @@
+"""Kernels of convolutions moved together with their pre-activations, by Metropolis-Hastings.
+
+:mod:`pymc_nnsteps.moves.interwoven_kernels` derives the move.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_nnsteps.kernels.collapse import Above
+from pymc_nnsteps.kernels.interweaving import (
+    Fixed,
+    Moved,
+    Pieces,
+    Unit,
+    empty_unit,
+    fill_level,
+    keep,
+    propose,
+    read_pieces,
+)
+from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.linear_algebra import Array, put, try_to_factorise
+from pymc_nnsteps.kernels.rows import (
+    Rows,
+    acceptance_probability,
+    solve_both,
+    weigh_prior,
+    weigh_proposals,
+    whiten_samples,
+)
+
+
+@jit
+def subtract_levels(column: Array, level: Array, residual: Array) -> None:
+    """Subtract what whitened outputs see of the activations of one channel.
+
+    Parameters
+    ----------
+    column : array, shape (m, positions, n_obs) or (m, positions, 1)
+        ``B``.
+    level : array, shape (n_obs * positions,)
+    residual : array, shape (m, n_obs)
+    """
+    m, positions, n_columns = column.shape
+    for i in range(m):
+        for n in range(residual.shape[1]):
+            total, first = 0.0, n * positions
+            sample = n if n_columns > 1 else 0
+            for p in range(positions):
+                total += column[i, p, sample] * level[first + p]
+            residual[i, n] -= total
+
+
+@jit
+def change_design(
+    inputs: Array, column: Array, slope: Array, new_slope: Array, design: Array
+) -> None:
+    r"""Turn the :math:`u_{ni}` of slopes into those of others; equal ones cost nothing.
+
+    Parameters
+    ----------
+    inputs : array, shape (n_obs * positions, d)
+    column : array, shape (m, positions, n_obs) or (m, positions, 1)
+    slope, new_slope : array, shape (n_obs * positions,)
+    design : array, shape (m * n_obs, d)
+    """
+    m, positions, n_columns = column.shape
+    n_obs, d = len(inputs) // positions, inputs.shape[1]
+    for n in range(n_obs):
+        sample = n if n_columns > 1 else 0
+        for p in range(positions):
+            at = n * positions + p
+            change = new_slope[at] - slope[at]
+            if change != 0.0:
+                for i in range(m):
+                    scale = change * column[i, p, sample]
+                    for j in range(d):
+                        design[i * n_obs + n, j] += scale * inputs[at, j]
+
+
+@jit
+def factorise_kernel(prior: Array, design: Array, precision: Array, factor: Array) -> float:
+    """Fill ``P`` and its Cholesky factor, and return the last pivot."""
+    put(np.dot(design.T, design), precision, 0, 0)
+    for j in range(len(prior)):
+        precision[j, j] += prior[j]
+    put(precision, factor, 0, 0)
+    return try_to_factorise(factor)
+
+
+@jit
+def kernel_mean(fixed: Fixed, design: Array, residual: Array, unit: Unit) -> Array:
+    """``m`` of the kernel on its pieces: w and a step of Newton from there."""
+    gradient, n_obs = fixed.prior_linear - fixed.prior * unit.row, residual.shape[1]
+    for i in range(len(residual)):
+        gradient += np.dot(residual[i], design[i * n_obs : (i + 1) * n_obs])
+    mean = solve_both(unit.factor, gradient)
+    for j in range(len(mean)):
+        mean[j] += unit.row[j]
+    return mean
+
+
+@inline
+def weigh_residuals(residual: Array, new_residual: Array) -> float:
+    """``(|e|^2 - |e'|^2) / 2`` of whitened residuals."""
+    total = 0.0
+    for i in range(residual.shape[0]):
+        for n in range(residual.shape[1]):
+            e, new = residual[i, n], new_residual[i, n]
+            total += 0.5 * (e - new) * (e + new)
+    return total
+
+
+@jit
+def read_channels(
+    layer: Rows, pre: Array, activation: Pieces, above: Above
+) -> tuple[Array, Array, Array, Array]:
+    """Slopes, intercepts and noise of the pre-activations, and what is left of the response."""
+    slope, intercept = np.empty_like(pre), np.empty_like(pre)
+    for a in range(len(pre)):
+        read_pieces(pre[a], activation, slope[a], intercept[a])
+    noise = pre - np.dot(layer.rows, layer.inputs.T)
+    residual = above.response.T.copy()
+    positions = above.design.shape[1] // len(pre)
+    for a in range(len(pre)):
+        first = a * positions
+        column = np.empty((len(above.design), positions, 1))
+        for i in range(len(above.design)):
+            for p in range(positions):
+                column[i, p, 0] = above.design[i, first + p]
+        subtract_levels(column, slope[a] * pre[a] + intercept[a], residual)
+    return slope, intercept, noise, residual
+
+
+@jit
+def move_kernels(
+    layer: Rows,
+    pre: Array,
+    activation: Pieces,
+    above: Above,
+    rho: Array,
+    normal: Array,
+    uniform: Array,
+) -> Moved:
+    r"""Move the kernels of a convolution in turn, each with its pre-activations.
+
+    As :func:`~pymc_nnsteps.kernels.interweaving.move_rows`, whose letters these are, but an image
+    has several positions, which what is seen of the image couples.
+
+    Parameters
+    ----------
+    layer : Rows
+        Its inputs are patches, of shape (n_obs * positions, d).
+    pre : array, shape (channels, n_obs * positions)
+    activation : Pieces
+    above : Above
+        What is seen of the activations, in the order of channels and positions.
+    rho : array, shape (channels,)
+    normal : array, shape (passes, channels, d)
+    uniform : array, shape (passes, channels)
+    """
+    channels, d = layer.rows.shape
+    m, positions, n_obs = len(above.design), above.design.shape[1] // channels, len(above.response)
+    rows, pre = layer.rows.copy(), pre.copy()
+    if (rho == 1.0).all():
+        return Moved(rows, pre, np.ones(channels))
+    acceptance, pivots = np.zeros(channels), np.empty(channels)
+    slope, intercept, noise, residual = read_channels(layer, pre, activation, above)
+    precisions, factors = np.empty((channels, d, d)), np.empty((channels, d, d))
+    designs, new_design = np.zeros((channels, m * n_obs, d)), np.empty((m * n_obs, d))
+    level, flat, new = np.empty(pre.shape[1]), np.zeros(pre.shape[1]), empty_unit(pre.shape[1], d)
+    column = np.empty((m, positions, len(above.weight)))
+
+    for p in range(len(normal)):
+        for a in range(channels):
+            whiten_samples(above, a * positions, column, residual[:, : n_obs if p + a == 0 else 0])
+            if rho[a] == 1.0:
+                acceptance[a] = 1.0
+                continue
+            fixed = Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a], noise[a])
+            unit = Unit(
+                rows[a], pre[a], slope[a], intercept[a], level, flat, precisions[a], factors[a]
+            )
+            fill_level(unit)
+            design = designs[a]
+
+            # The law of the kernel while its positions stay on these pieces.
+            if p == 0:
+                change_design(layer.inputs, column, flat, unit.slope, design)
+                pivots[a] = factorise_kernel(fixed.prior, design, unit.precision, unit.factor)
+            if pivots[a] <= 0.0:
+                continue
+            mean = kernel_mean(fixed, design, residual, unit)
+            if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
+                rows[a], pre[a] = np.nan, np.nan
+                continue
+
+            # A proposal from there, and the one back.
+            propose(fixed, unit, mean, rho[a], normal[p, a], activation, new)
+            new_residual = residual.copy()
+            subtract_levels(column, new.level - level, new_residual)
+            put(design, new_design, 0, 0)
+            change_design(layer.inputs, column, unit.slope, new.slope, new_design)
+            if not factorise_kernel(fixed.prior, new_design, new.precision, new.factor) > 0.0:
+                continue
+            back = kernel_mean(fixed, new_design, new_residual, new)
+            for j in range(d):
+                back[j] = unit.row[j] - back[j] - rho[a] * (new.row[j] - back[j])
+            spread = math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
+            log_ratio = weigh_residuals(residual, new_residual)
+            log_ratio += weigh_prior(unit.row, new.row, fixed.prior, fixed.prior_linear)
+            log_ratio += weigh_proposals(unit.factor, new.factor, normal[p, a], back, spread)
+            probability = acceptance_probability(log_ratio)
+            acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
+            if uniform[p, a] < probability:
+                put(new_residual, residual, 0, 0)
+                put(new_design, design, 0, 0)
+                keep(new, unit)
+    return Moved(rows, pre, acceptance)
