@@ -38,7 +38,7 @@ from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.barrier import Barrier
@@ -83,8 +83,11 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
         return resolve_backend_compile_kwargs("numba", compile_kwargs)
     options = resolve_backend_compile_kwargs("c", compile_kwargs)
     # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both, and
-    # NumPy's product finds out by itself that a matrix has one column.
-    mode = options["mode"].excluding("gemm_optimizer", "local_gemm_to_gemv")
+    # NumPy's product finds out by itself that a matrix has one column. A sum of squares in one
+    # operation would be a run of the compiler of its own.
+    mode = options["mode"].excluding(
+        "gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion"
+    )
     mode = mode.register(
         (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
         (KeepAside(), BEFORE_FUSION),
@@ -196,6 +199,7 @@ VIEWS = (
     DeepCopyOp,
     DimShuffle,
     Dot22,
+    IncSubtensor,
     Join,
     MakeVector,
     Reshape,
