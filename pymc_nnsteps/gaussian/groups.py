@@ -45,6 +45,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.layout import Member, dense_size
 from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten, varies
@@ -266,6 +267,23 @@ class Eliminated:
             half = half - pt.tensordot(self._coupling(rest), drawn, 1)
         rng, noise = standard_normal(rng, self._prior.shape, self._prior.precision.dtype)
         return rng, self._factor.solve_upper(half + noise)
+
+    def solve(self, right: TensorVariable) -> TensorVariable:
+        """``P^{-1}`` times an array (groups, k), where nothing is left beside the effects."""
+        return self._factor.solve_upper(self._factor.solve_lower(right))
+
+    def solve_with(
+        self,
+        rest: Sequence[int],
+        root: TensorVariable,
+        right: TensorVariable,
+        of_rest: TensorVariable,
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """``P^{-1}`` times an array (groups, k) and a vector (d,); ``root`` is the factor of S."""
+        half, coupling = self._factor.solve_lower(right), self._coupling(rest)
+        score = of_rest - pt.tensordot(coupling, half, [[0, 1], [0, 1]])
+        found = draw_from_factor(root, score, pt.zeros_like(score))
+        return self._factor.solve_upper(half - pt.tensordot(coupling, found, 1)), found
 
 
 def unconditional(

@@ -13,6 +13,11 @@ With several kinds of groups (crossed, nested), the kind with the most groups is
 (:mod:`pymc_nnsteps.gaussian.groups`): its effects are independent given the rest. The other kinds
 count as coefficients. Logistic children enter by their Polya-Gamma variables
 (:mod:`.augmentation`).
+
+Effects of one law that enter by their differences from their mean, :math:`a_g - \bar a`, are two
+independent parts: the differences, drawn as above given that they sum to zero
+(:mod:`pymc_nnsteps.gaussian.zero_sums`), and :math:`\bar a`, drawn from its prior
+:math:`N(\mu_0, 1 / (G \Lambda))` because no child tells of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,15 +32,18 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
-from pymc_nnsteps.gaussian.layout import Member, dense_size, split
+from pymc_nnsteps.gaussian.layout import Member, by_label, dense_size, split
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.gaussian.prior import prior_of
-from pymc_nnsteps.graphs.arrays import align, expand, flatten
+from pymc_nnsteps.gaussian.zero_sums import Entries, given_zero_sums
+from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten
+from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
@@ -63,12 +71,15 @@ class Effects(Conditional):
     members : tuple of Member
         The variables. The labels of an eliminated variable are its groups.
     seen : tuple of Seen
+    centred : tuple of TensorVariable
+        Variables that all children see by their differences from their mean.
     """
 
     draws: tuple[TensorVariable, ...]
     members: tuple[Member, ...]
     seen: tuple[Seen, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
+    centred: tuple[TensorVariable, ...] = ()
 
     @property
     @override
@@ -86,8 +97,7 @@ class Effects(Conditional):
         dense = [i for i in range(len(self.members)) if i not in groups and self._is_dense(i)]
         rest = dense + [i for i in range(len(self.members)) if i not in (*groups, *dense)]
         eliminated = Eliminated(said, groups, self._some(groups), shapes) if groups else None
-        values: dict[TensorVariable, TensorVariable] = {}
-        drawn = None
+        drawn = root = None
         if rest:
             prior = prior_of(self._some(rest))
             precision, score, diagonal = self._of_rest(said, eliminated, dense, rest)
@@ -95,10 +105,29 @@ class Effects(Conditional):
             rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
             drawn = draw_from_factor(root, score, noise)
             drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
-            values.update(split(drawn, self._some(rest)))
+        block = None
         if eliminated is not None:
             rng, block = eliminated.draw(rng, rest, drawn)
-            values.update(split(block, self._some(groups)))
+
+        def solve(right: Entries) -> Entries:
+            if root is None:
+                assert eliminated is not None
+                return (eliminated.solve(right[0]),)
+            if eliminated is None:
+                return (draw_from_factor(root, right[0], pt.zeros_like(right[0])),)
+            return eliminated.solve_with(rest, root, *right)
+
+        kinds = [self._some(positions) for positions in (groups, rest) if positions]
+        entries = tuple(part for part in (block, drawn) if part is not None)
+        sums = [_summed(rv, kinds, entries) for rv in self.centred]
+        entries = given_zero_sums(entries, sums, [solve(each) for each in sums])
+        values: dict[TensorVariable, TensorVariable] = {}
+        for part, members in zip(entries, kinds, strict=True):
+            values.update(split(part, members))
+        for member in self.members:
+            if member.rv in self.centred:
+                rng, mean = _mean_of(rng, member)
+                values[member.rv] = typed_like(member.rv, values[member.rv] + mean)
         return Draw(rng, {rv: values[rv] for rv in self.draws})
 
     def _of_rest(
@@ -139,6 +168,23 @@ class Effects(Conditional):
             weight = align(child.precision, child.child.ndim).dimshuffle(row_axis(child.child))
             said.append(Said(child.residual.flatten(), weight, seen.parts))
         return rng, said
+
+
+def _summed(rv: TensorVariable, kinds: Sequence[Sequence[Member]], entries: Entries) -> Entries:
+    """One at the entries of a variable and zero elsewhere, in the shapes of all entries."""
+    marks = []
+    for members, part in zip(kinds, entries, strict=True):
+        labels = tuple(members[0].lengths[axis] for axis in members[0].labels)
+        one = [by_label(m, pt.constant(float(m.rv is rv), dtype=m.rv.dtype)) for m in members]
+        marks.append(pt.broadcast_to(concatenate(one, labels), part.shape))
+    return tuple(marks)
+
+
+def _mean_of(rng: Variable, member: Member) -> tuple[Variable, TensorVariable]:
+    """Draw the mean of effects of one law, of which no child tells."""
+    rng, noise = standard_normal(rng, (1,), member.rv.dtype)
+    [groups] = member.lengths
+    return rng, member.mean + noise[0] * pt.sqrt(pt.reciprocal(member.precision * groups))
 
 
 def row_axis(child: TensorVariable) -> int:
@@ -188,8 +234,10 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
     seen = []
     axes: dict[TensorVariable, int | None] = {}
+    centred = [rv for rv in rvs if _is_centred(model, rv, direct)]
     for child in direct:
-        observation = observe(model, child, rvs)
+        stated = [about_mean(model, child, rv) if rv in centred else rv for rv in rvs]
+        observation = observe(model, child, [rv for rv in stated if rv is not None])
         parts = []
         for rv, term in zip(rvs, observation.terms, strict=True):
             part, groups = _part(child, rv, term)
@@ -208,7 +256,13 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         members.append(Member(rv, labels, dense, *priors[rv]))
     if dense_size([m for m in members if not m.labels], shapes) > MOST_COEFFICIENTS:
         raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients are not eliminated")
-    return Effects(tuple(rvs), tuple(members), tuple(seen))
+    return Effects(tuple(rvs), tuple(members), tuple(seen), centred=tuple(centred))
+
+
+def _is_centred(model: pm.Model, rv: TensorVariable, direct: Sequence[TensorVariable]) -> bool:
+    """Whether effects have one law, and all children see them about their mean."""
+    one_law = all(all(parameter.type.broadcastable) for parameter in normal_prior(model, rv))
+    return one_law and all(about_mean(model, child, rv) is not None for child in direct)
 
 
 def _require_weights_of_rows(observation: Child) -> None:
@@ -268,7 +322,7 @@ def join_effects(
         taken = alike[:1]
         if effects is not None:
             taken = [block for block in alike if block.draws[0] in effects.draws]
-            if len(taken) > 1:
+            if len(taken) > 1 or effects.centred:
                 found.append((effects, taken))
         left = [block for block in left if block not in taken]
     return found

@@ -19,6 +19,7 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
 from pymc_nnsteps.graphs.errors import declined_as
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.lengths import length_of
@@ -98,7 +99,7 @@ def forward_pass(
     else:
         output, name = named_output(model, output_name, container), output_name
     stand_ins = stand_ins_of(network, [output], lengths)
-    weights: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
+    weights = without_rows(model, stand_ins, [output])
 
     def mean_of_layer(variable: Any) -> Variable | None:
         return _mean(network, variable) if variable in network.latents else None
@@ -155,6 +156,28 @@ def stand_ins_of(
         variable: stand_in_for(network.model, variable, lengths.get(variable))
         for variable in [*network.weights, *learnt]
     }
+
+
+def without_rows(
+    model: pm.Model,
+    stand_ins: Mapping[TensorVariable, TensorVariable],
+    outputs: Sequence[TensorVariable],
+) -> Known:
+    """Stand-ins for :func:`.follow_rows`; differences from a mean are from that of known entries.
+
+    Parameters
+    ----------
+    model : pm.Model
+    stand_ins : mapping from TensorVariable to TensorVariable
+    outputs : sequence of TensorVariable
+        What is to be computed, in terms of the model's variables.
+    """
+    known: Known = {variable: (stand_in, None) for variable, stand_in in stand_ins.items()}
+    for variable, stand_in in stand_ins.items():
+        for difference in differences(outputs, variable):
+            if (n := length_of(model, variable, 0)) is not None:
+                known[difference] = (about_mean_of_first(stand_in, n), None)
+    return known
 
 
 def stand_in_for(

@@ -2,7 +2,8 @@ r"""Effects of groups that the model has not seen, drawn from their law.
 
 Where groups have effects :math:`a_j \sim p(a \mid \theta)` of one law, given hyperparameters
 :math:`\theta`, that of a new group has this law at each draw of :math:`\theta`. Rows of new groups
-pick entries of a variable beyond its last: as many entries more are drawn.
+pick entries of a variable beyond its last: as many entries more are drawn. Where effects enter by
+their differences from their mean, that is the mean of the groups that are known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.centred import vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
 from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, distribution
@@ -128,6 +130,8 @@ def _effects(
             raise MixesRows(f"{describe(array)} has them along another axis than the first")
 
     try:
+        if (vector := vector_about_mean(array)) in stand_ins:
+            return {vector: vector}
         return with_rows(read, {}, stand_ins)[1]
     except MixesRows as reason:
         raise ValueError(

@@ -33,7 +33,13 @@ from pymc_nnsteps.laws.probit import match_probit
 from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
 from pymc_nnsteps.network.layers import Gates, Layer, Normal
 from pymc_nnsteps.network.network import Network, network_of
-from pymc_nnsteps.prediction.forward import NO_LENGTHS, Lengths, stand_ins_of, targets_of
+from pymc_nnsteps.prediction.forward import (
+    NO_LENGTHS,
+    Lengths,
+    stand_ins_of,
+    targets_of,
+    without_rows,
+)
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
@@ -127,7 +133,7 @@ def noisy_pass(
     stand_ins = stand_ins_of(network, stated, lengths)
     read_as = {rv: network.layer(rv) for rv in network.latents if rv is not utilities}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
-    others: Known = {weight: (stand_in, None) for weight, stand_in in stand_ins.items()}
+    others = without_rows(model, stand_ins, stated)
     others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
     made: dict[Any, TensorVariable] = {
         rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.gaussian import groups
+from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals
 from tests.laws.graphs import (
@@ -68,6 +68,24 @@ def nested_in_two_children():
     pm.LogNormal("u", 0.5 - a[TEACHER] + d[TEACHER], 0.9, observed=np.exp(Y))
 
 
+def centred():
+    """Effects about their mean: of most groups, of fewer, and of groups without rows."""
+    a, s = pm.Normal("a", 0.4, 0.7, shape=5), pm.Normal("s", -0.3, 0.9, shape=5)
+    b, slope = pm.Normal("b", 0.5, 1.5, shape=2), s - s.mean()
+    mean = (
+        a[SCHOOL]
+        + slope[SCHOOL] * X[:, 0]
+        + (b - b.mean(0))[TEACHER]
+        + X[:, 1:] @ pm.Normal("beta", shape=2)
+    )
+    pm.Normal("y", mean, SPREAD, observed=Y)
+
+
+def centred_alone():
+    a, s = pm.Normal("a", 0.4, 0.7, shape=5), pm.Normal("s", 1, 0.9, shape=5)
+    pm.Normal("y", (s - s.mean())[SCHOOL] * X[:, 0] + (a - a.mean())[SCHOOL], 0.5, observed=Y)
+
+
 def one_group():
     a = pm.Normal("a", 0, 0.7, shape=1)
     pm.Normal("y", a[np.zeros(N, int)] + X @ pm.Normal("beta", shape=3), 0.5, observed=Y)
@@ -79,6 +97,8 @@ CASES = {
     slopes: ("a", "b", "c"),
     slopes_not_eliminated: ("b", "a"),
     nested_in_two_children: ("a", "d"),
+    centred: ("a", "s", "b", "beta"),
+    centred_alone: ("a", "s"),
     one_group: ("a", "beta"),
 }
 
@@ -117,28 +137,75 @@ def test_law_of_logistic_children():
 
 
 PLANTS = {
-    "coupling lost": (slopes, "half - pt.tensordot(self._coupling(rest), drawn, 1)", "half"),
+    "coupling lost": (
+        slopes,
+        "Eliminated",
+        "half - pt.tensordot(self._coupling(rest), drawn, 1)",
+        "half",
+    ),
     "linear part lost": (
         crossed_with_weights_of_rows,
+        "Eliminated",
         "- pt.dot(flat.T, self._half.flatten())",
         "",
     ),
-    "shrinkage lost": (slopes, "shrunk, means, [[", "1.1 * shrunk, means, [["),
-    "prior mean lost": (crossed_with_weights_of_rows, "if self._prior.mean is None", "if True"),
+    "shrinkage lost": (slopes, "Eliminated", "shrunk, means, [[", "1.1 * shrunk, means, [["),
+    "prior mean lost": (
+        crossed_with_weights_of_rows,
+        "Eliminated",
+        "if self._prior.mean is None",
+        "if True",
+    ),
+    "coupling of a sum lost": (
+        centred,
+        "Eliminated",
+        "half - pt.tensordot(coupling, found, 1)",
+        "half",
+    ),
+    "sums taken one by one": (
+        centred,
+        "given_zero_sums",
+        "_without(its, summed, response)",
+        "its",
+    ),
+    "mean of one effect": (
+        centred_alone,
+        "_mean_of",
+        "member.precision * groups",
+        "member.precision",
+    ),
 }
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant, monkeypatch):
-    function, right, wrong = PLANTS[plant]
-    source = inspect.getsource(groups.Eliminated)
+    function, name, right, wrong = PLANTS[plant]
+    planted = getattr(effects, name)
+    source = inspect.getsource(planted)
     assert source.count(right) == 1
-    namespace = dict(vars(groups))
+    namespace = dict(vars(inspect.getmodule(planted)))
     exec(source.replace(right, wrong), namespace)
-    monkeypatch.setattr(effects, "Eliminated", namespace["Eliminated"])
+    monkeypatch.setattr(effects, name, namespace[name])
     model, found = joined(function)
     with pytest.raises(AssertionError, match="log density differs"):
         assert_exact_gaussian(model, found, point_of(model, RNG))
+
+
+def test_only_what_is_seen_about_its_mean_is_centred():
+    """The mean enters elsewhere; effects have laws of their own; a mean of others is taken off."""
+    _, found = joined(centred)
+    assert [rv.name for rv in found.centred] == ["s", "b"]
+    forms = {
+        "itself": lambda a, b: a[SCHOOL] + (a - a.mean())[SCHOOL],
+        "another": lambda a, b: (a - b.mean())[SCHOOL] + b[SCHOOL],
+        "laws": lambda a, b: (b - b.mean())[SCHOOL] + a[SCHOOL],
+    }
+    for form in forms.values():
+        with pm.Model() as model:
+            a, b = pm.Normal("a", shape=5), pm.Normal("b", np.arange(5.0), shape=5)
+            pm.Normal("y", form(a, b), 0.5, observed=Y)
+        rvs = [rv for rv in (a, b) if children(model, rv)]
+        assert not effects.match_effects(model, rvs, shapes_of(model)).centred
 
 
 def activations():

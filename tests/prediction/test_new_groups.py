@@ -56,7 +56,13 @@ def not_centred(x, group):
     return pm.Deterministic("a_of", mu + sd * pm.Normal("a", shape=N_GROUPS))[group]
 
 
-@pytest.mark.parametrize("effects", [centred, not_centred])
+def about_their_mean(x, group):
+    mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+    a = pm.Normal("a", mu, sd, dims="groups")
+    return (a - a.mean())[group]
+
+
+@pytest.mark.parametrize("effects", [centred, not_centred, about_their_mean])
 @pytest.mark.parametrize("kind", ["function", "response"])
 def test_law_of_new_effects(effects, kind):
     """Given the hyperparameters of the same draw: not of another, nor the mean, nor a known one."""
@@ -67,7 +73,10 @@ def test_law_of_new_effects(effects, kind):
     ).values[0, :, :, 0]
     residuals = found - NEW["inputs"] @ [1.0, -2.0]
     known = EFFECTS[:, [2, 0]]
-    known = known if effects is centred else MU[:, None] + SD[:, None] * known
+    if effects is not_centred:
+        known = MU[:, None] + SD[:, None] * known
+    if effects is about_their_mean:  # that of the known groups, whatever new ones are drawn
+        residuals = residuals + EFFECTS.mean(1, keepdims=True)
     noise = 0.0 if kind == "function" else 0.5
     errors = residuals[:, [0, 4]] - known
     assert np.abs(errors).max() < 1e-9 if noise == 0 else abs(errors.std() / noise - 1) < 0.03
@@ -127,11 +136,6 @@ def explained(x, group):
     return (pm.Normal("a", shape=N_GROUPS) + pm.Data("level", np.arange(4.0)))[group]
 
 
-def centred_by_their_mean(x, group):
-    a = pm.Normal("a", shape=N_GROUPS)
-    return (a - a.mean())[group]
-
-
 def centred_afterwards(x, group):
     a = pm.Normal("a", shape=N_GROUPS)
     return a[group] - a.mean()
@@ -147,7 +151,6 @@ def centred_afterwards(x, group):
         (of_parents, "a has another law for each group, which new groups have none of"),
         (nested, "X_new picks entries of .* that are of new groups, which have no law of their"),
         (explained, "of Add that are of new groups, .* pairs rows with entries of level"),
-        (centred_by_their_mean, "of Sub that are of new groups, .* Sum of a runs over the rows"),
         (centred_afterwards, "a enters the output not only by the entry of each row's group"),
     ],
 )
