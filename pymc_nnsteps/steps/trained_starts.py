@@ -89,7 +89,7 @@ def trained_starts(
     ------
     ValueError
         If an argument is not positive, or the model has no observed rows of data that are
-        functions of a network's weights.
+        functions of a network's weights; also where targets are missing.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def adam(
             means[i] = decays[0] * means[i] + (1 - decays[0]) * slope
             squares[i] = decays[1] * squares[i] + (1 - decays[1]) * slope**2
             step = size * (means[i] / first) / (np.sqrt(squares[i] / second) + 1e-8)
-            values[i] = (values[i] - step).astype(values[i].dtype)
+            values[i] = np.asarray(values[i] - step, dtype=values[i].dtype)
     return values
 
 
@@ -209,5 +209,5 @@ def _random(rng: np.random.Generator, model: pm.Model, weights: Sequence[TensorV
     for rv in weights:
         like = point[model.rvs_to_values[rv].name]
         sd = like.shape[-1] ** -0.5 if like.ndim > 1 else BIAS
-        found.append((sd * rng.standard_normal(like.shape)).astype(like.dtype))
+        found.append(np.asarray(sd * rng.standard_normal(like.shape), dtype=like.dtype))
     return found
