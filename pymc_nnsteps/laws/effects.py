@@ -40,7 +40,7 @@ from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten
 from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
-from pymc_nnsteps.graphs.linear_terms import Term, cut_links
+from pymc_nnsteps.graphs.linear_terms import Term, cut_links, pick
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import typed_like
@@ -56,10 +56,11 @@ MOST_COEFFICIENTS = 1000
 
 @dataclass(frozen=True)
 class Seen:
-    """Child, and how it sees each variable."""
+    """Child, or one output of it, and how it sees each variable."""
 
     child: Child
     parts: tuple[Part, ...]
+    output: int | None = None
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,18 @@ class Effects(Conditional):
 
     def _said(self, rng: Variable) -> tuple[Variable, list[Said]]:
         said = []
+        given: dict[TensorVariable, Observation] = {}
         for seen in self.seen:
-            rng, child = augmented(rng, seen.child)
-            weight = align(child.precision, child.child.ndim).dimshuffle(row_axis(child.child))
-            said.append(Said(child.residual.flatten(), weight, seen.parts))
+            if seen.child.child not in given:
+                rng, given[seen.child.child] = augmented(rng, seen.child)
+            child = given[seen.child.child]
+            weight, residual = align(child.precision, child.child.ndim), child.residual
+            if seen.output is None:
+                weight = weight.dimshuffle(row_axis(child.child))
+            else:
+                residual = residual[:, seen.output]
+                weight = weight[:, 0 if weight.type.broadcastable[1] else seen.output]
+            said.append(Said(residual.flatten(), weight, seen.parts))
         return rng, said
 
 
@@ -200,19 +209,31 @@ def row_axis(child: TensorVariable) -> int:
     return axes[0]
 
 
-def _part(child: TensorVariable, rv: TensorVariable, term: Term) -> tuple[Part, int | None]:
+def _outputs(child: TensorVariable) -> Sequence[int | None]:
+    """Columns of a child with several, whose rows are along its first axis; else only None."""
+    if child.ndim != 2 or any(child.type.broadcastable) or child.type.shape[1] is None:
+        return [None]
+    return range(child.type.shape[1])
+
+
+def _part(
+    child: TensorVariable, rv: TensorVariable, term: Term, output: int | None
+) -> tuple[Part, int | None]:
     """How the rows of a child see a variable, and which axes of the variable are the groups."""
-    row = row_axis(child)
-    term = cut_links(term, [axis for axis in range(child.ndim) if axis != row], rv).whole()
+    if output is None:
+        row = row_axis(child)
+    else:
+        row, term = 0, pick(term, 1, output, rv)
+    term = cut_links(term, [axis for axis in range(term.out_ndim) if axis != row], rv).whole()
     link = term.links[row]
     if link is not None and (link.index is None or link.inner):
         raise NotConjugate(f"each row of {describe(child)} sees entries of its own")
     one = term.coefficient.type.broadcastable
-    if not all(one[axis] for axis in range(child.ndim) if axis != row):
+    if not all(one[axis] for axis in range(term.out_ndim) if axis != row):
         raise NotConjugate(f"child {describe(child)} has not one axis of rows")
     groups = None if link is None else link.axis
     seen = [axis for axis in range(rv.ndim) if axis != groups]
-    ordered = term.coefficient.dimshuffle(row, *(child.ndim + axis for axis in seen))
+    ordered = term.coefficient.dimshuffle(row, *(term.out_ndim + axis for axis in seen))
     sizes = lengths(rv)
     full = expand(ordered, {1 + i: sizes[axis] for i, axis in enumerate(seen)})
     design = flatten(full, 1, len(seen))
@@ -238,14 +259,18 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     for child in direct:
         stated = [about_mean(model, child, rv) if rv in centred else rv for rv in rvs]
         observation = observe(model, child, [rv for rv in stated if rv is not None])
-        parts = []
-        for rv, term in zip(rvs, observation.terms, strict=True):
-            part, groups = _part(child, rv, term)
-            if axes.setdefault(rv, groups) != groups:
-                raise NotConjugate(f"the children of {describe(rv)} pick entries of other axes")
-            parts.append(part)
-        _require_weights_of_rows(observation)
-        seen.append(Seen(observation, tuple(parts)))
+        for output in _outputs(child):
+            parts = []
+            for rv, term in zip(rvs, observation.terms, strict=True):
+                part, groups = _part(child, rv, term, output)
+                if axes.setdefault(rv, groups) != groups:
+                    raise NotConjugate(f"the children of {describe(rv)} pick entries of other axes")
+                parts.append(part)
+            if output is None:
+                _require_weights_of_rows(observation)
+            elif all(groups is None for groups in axes.values()):
+                raise NotConjugate(f"outputs of {describe(child)} have no effects of groups")
+            seen.append(Seen(observation, tuple(parts), output))
     labelled = _eliminated(rvs, axes, seen, shapes)
     members = []
     for rv in rvs:
@@ -331,10 +356,15 @@ def join_effects(
 def largest(
     model: pm.Model, groups: Iterable[Sequence[TensorVariable]], shapes: Shapes
 ) -> Effects | None:
-    """Join as many groups of variables as enter the same children linearly."""
-    effects = None
-    for rvs in groups:
+    """Join as many groups of variables as enter the same children linearly.
+
+    Those that enter several outputs are joined once effects of groups are found among them.
+    """
+    effects, groups = None, list(groups)
+    for rvs in [*groups, *groups]:
         drawn = () if effects is None else effects.draws
+        if set(rvs).issubset(drawn):
+            continue
         try:
             effects = match_effects(model, [*drawn, *rvs], shapes)
         except NotConjugate:

@@ -86,6 +86,14 @@ def centred_alone():
     pm.Normal("y", (s - s.mean())[SCHOOL] * X[:, 0] + (a - a.mean())[SCHOOL], 0.5, observed=Y)
 
 
+def several_outputs():
+    """Effects of each output, one that all share, and the weights of a network's outputs."""
+    v, b = pm.Normal("v", 0, 0.8, shape=(2, 3)), pm.Normal("b", 0.3, 2, shape=2)
+    a, s = pm.Normal("a", 0.4, 0.7, shape=(5, 2)), pm.Normal("s", 0, 1, shape=5)
+    mean = a[SCHOOL] + (s[SCHOOL] * X[:, 0])[:, None] + X @ v.T + b
+    pm.Normal("y", mean, SPREAD[:, None] * np.array([0.5, 2]), observed=np.stack([Y, -Y[::-1]], 1))
+
+
 def one_group():
     a = pm.Normal("a", 0, 0.7, shape=1)
     pm.Normal("y", a[np.zeros(N, int)] + X @ pm.Normal("beta", shape=3), 0.5, observed=Y)
@@ -99,6 +107,7 @@ CASES = {
     nested_in_two_children: ("a", "d"),
     centred: ("a", "s", "b", "beta"),
     centred_alone: ("a", "s"),
+    several_outputs: ("a", "s", "v", "b"),
     one_group: ("a", "beta"),
 }
 
@@ -161,6 +170,12 @@ PLANTS = {
         "Eliminated",
         "half - pt.tensordot(coupling, found, 1)",
         "half",
+    ),
+    "weights of the first output": (
+        several_outputs,
+        "Effects",
+        "0 if weight.type.broadcastable[1] else seen.output",
+        "0",
     ),
     "sums taken one by one": (
         centred,
