@@ -276,12 +276,20 @@ def weigh(
     fixed: Fixed, seen: Seen, unit: Unit, new: Unit, linear: Array, rho: float, normal: Array
 ) -> float:
     """Log of the ratio of densities and proposals, with ``P m`` of the new row."""
+    log_ratio = weigh_levels(unit.level, new.level, seen)
+    log_ratio += weigh_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
+    return log_ratio
+
+
+@inline
+def weigh_weights(
+    fixed: Fixed, unit: Unit, new: Unit, back: Array, rho: float, normal: Array
+) -> float:
+    """The part of the prior and the proposals; ``m`` of the new row becomes the way back."""
     spread = math.sqrt((1.0 - rho) * (1.0 + rho))
-    back = solve_both(new.factor, linear)
     for j in range(len(back)):
         back[j] = unit.row[j] - back[j] - rho * (new.row[j] - back[j])
-    log_ratio = weigh_levels(unit.level, new.level, seen)
-    log_ratio += weigh_prior(unit.row, new.row, fixed.prior, fixed.prior_linear)
+    log_ratio = weigh_prior(unit.row, new.row, fixed.prior, fixed.prior_linear)
     log_ratio += weigh_proposals(unit.factor, new.factor, normal, back, spread)
     return log_ratio
 

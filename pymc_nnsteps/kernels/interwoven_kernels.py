@@ -18,6 +18,7 @@ from pymc_nnsteps.kernels.interweaving import (
     keep,
     propose,
     read_pieces,
+    weigh_weights,
 )
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import Array, put, try_to_factorise
@@ -25,8 +26,6 @@ from pymc_nnsteps.kernels.rows import (
     Rows,
     acceptance_probability,
     solve_both,
-    weigh_prior,
-    weigh_proposals,
     whiten_samples,
 )
 
@@ -101,6 +100,25 @@ def kernel_mean(fixed: Fixed, design: Array, residual: Array, unit: Unit) -> Arr
     return mean
 
 
+@jit
+def follow(
+    fixed: Fixed,
+    column: Array,
+    unit: Unit,
+    residual: Array,
+    design: Array,
+    new: Unit,
+    new_residual: Array,
+    new_design: Array,
+) -> bool:
+    """Fill what is left of the response, and ``u``, after a proposal; False if it has no law."""
+    put(residual, new_residual, 0, 0)
+    subtract_levels(column, new.level - unit.level, new_residual)
+    put(design, new_design, 0, 0)
+    change_design(fixed.inputs, column, unit.slope, new.slope, new_design)
+    return factorise_kernel(fixed.prior, new_design, new.precision, new.factor) > 0.0
+
+
 @inline
 def weigh_residuals(residual: Array, new_residual: Array) -> float:
     """``(|e|^2 - |e'|^2) / 2`` of whitened residuals."""
@@ -169,6 +187,7 @@ def move_kernels(
     slope, intercept, noise, residual = read_channels(layer, pre, activation, above)
     precisions, factors = np.empty((channels, d, d)), np.empty((channels, d, d))
     designs, new_design = np.zeros((channels, m * n_obs, d)), np.empty((m * n_obs, d))
+    new_residual = np.empty_like(residual)
     level, flat, new = np.empty(pre.shape[1]), np.zeros(pre.shape[1]), empty_unit(pre.shape[1], d)
     column = np.empty((m, positions, len(above.weight)))
 
@@ -198,19 +217,11 @@ def move_kernels(
 
             # A proposal from there, and the one back.
             propose(fixed, unit, mean, rho[a], normal[p, a], activation, new)
-            new_residual = residual.copy()
-            subtract_levels(column, new.level - level, new_residual)
-            put(design, new_design, 0, 0)
-            change_design(layer.inputs, column, unit.slope, new.slope, new_design)
-            if not factorise_kernel(fixed.prior, new_design, new.precision, new.factor) > 0.0:
+            if not follow(fixed, column, unit, residual, design, new, new_residual, new_design):
                 continue
             back = kernel_mean(fixed, new_design, new_residual, new)
-            for j in range(d):
-                back[j] = unit.row[j] - back[j] - rho[a] * (new.row[j] - back[j])
-            spread = math.sqrt((1.0 - rho[a]) * (1.0 + rho[a]))
             log_ratio = weigh_residuals(residual, new_residual)
-            log_ratio += weigh_prior(unit.row, new.row, fixed.prior, fixed.prior_linear)
-            log_ratio += weigh_proposals(unit.factor, new.factor, normal[p, a], back, spread)
+            log_ratio += weigh_weights(fixed, unit, new, back, rho[a], normal[p, a])
             probability = acceptance_probability(log_ratio)
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:
