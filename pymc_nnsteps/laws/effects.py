@@ -17,7 +17,8 @@ count as coefficients. Logistic children enter by their Polya-Gamma variables
 Effects of one law that enter by their differences from their mean, :math:`a_g - \bar a`, are two
 independent parts: the differences, drawn as above given that they sum to zero
 (:mod:`pymc_nnsteps.gaussian.zero_sums`), and :math:`\bar a`, drawn from its prior
-:math:`N(\mu_0, 1 / (G \Lambda))` because no child tells of it.
+:math:`N(\mu_0, 1 / (G \Lambda))` because no child tells of it. ``pm.ZeroSumNormal`` is the first
+part alone (:mod:`.zero_sum`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from typing import Any, override
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
@@ -39,7 +41,7 @@ from pymc_nnsteps.gaussian.zero_sums import Entries, given_zero_sums
 from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten
 from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.lengths import lengths
+from pymc_nnsteps.graphs.lengths import length_of, lengths
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links, pick
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
@@ -47,7 +49,9 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
-from pymc_nnsteps.laws.gaussian import Gaussian, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, Gaussian, decides_nothing, observe
+from pymc_nnsteps.laws.table import recognises
+from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 MOST_COEFFICIENTS = 1000
@@ -74,6 +78,8 @@ class Effects(Conditional):
     seen : tuple of Seen
     centred : tuple of TensorVariable
         Variables that all children see by their differences from their mean.
+    zero_sum : tuple of TensorVariable
+        Variables whose prior fixes their sum at zero.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -81,6 +87,7 @@ class Effects(Conditional):
     seen: tuple[Seen, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
     centred: tuple[TensorVariable, ...] = ()
+    zero_sum: tuple[TensorVariable, ...] = ()
 
     @property
     @override
@@ -120,7 +127,7 @@ class Effects(Conditional):
 
         kinds = [self._some(positions) for positions in (groups, rest) if positions]
         entries = tuple(part for part in (block, drawn) if part is not None)
-        sums = [_summed(rv, kinds, entries) for rv in self.centred]
+        sums = [_summed(rv, kinds, entries) for rv in (*self.centred, *self.zero_sum)]
         entries = given_zero_sums(entries, sums, [solve(each) for each in sums])
         values: dict[TensorVariable, TensorVariable] = {}
         for part, members in zip(entries, kinds, strict=True):
@@ -249,7 +256,7 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     ------
     NotConjugate
     """
-    priors = {rv: normal_prior(model, rv) for rv in rvs}
+    priors = {rv: _prior_of_entries(model, rv) for rv in rvs}
     direct = children(model, rvs[0])
     if not direct or any(children(model, rv) != direct for rv in rvs):
         raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
@@ -281,11 +288,51 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         members.append(Member(rv, labels, dense, *priors[rv]))
     if dense_size([m for m in members if not m.labels], shapes) > MOST_COEFFICIENTS:
         raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients are not eliminated")
-    return Effects(tuple(rvs), tuple(members), tuple(seen), centred=tuple(centred))
+    return Effects(
+        tuple(rvs),
+        tuple(members),
+        tuple(seen),
+        centred=tuple(centred),
+        zero_sum=tuple(filter(is_zero_sum, rvs)),
+    )
+
+
+def _prior_of_entries(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Mean and precision of independent entries, before a sum is given.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    return zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv)
+
+
+@recognises(
+    1200,
+    "Gaussian, given that its sum is zero",
+    {ZeroSumNormalRV},
+    OBSERVED,
+    when=decides_nothing,
+)
+def match_zero_sum(model: pm.Model, rv: TensorVariable) -> Effects:
+    """Recognise the full conditional of one vector of effects that sum to zero.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    zero_sum_prior(model, rv)
+    if not children(model, rv):
+        raise NotConjugate("it has no children")
+    if (length := length_of(model, rv, 0)) is None:
+        raise NotConjugate("its length is not known")
+    return match_effects(model, [rv], {rv: (length,)})
 
 
 def _is_centred(model: pm.Model, rv: TensorVariable, direct: Sequence[TensorVariable]) -> bool:
     """Whether effects have one law, and all children see them about their mean."""
+    if is_zero_sum(rv):
+        return False
     one_law = all(all(parameter.type.broadcastable) for parameter in normal_prior(model, rv))
     return one_law and all(about_mean(model, child, rv) is not None for child in direct)
 
@@ -323,22 +370,26 @@ def _eliminated(
 
 def join_effects(
     model: pm.Model, blocks: Sequence[Conditional], shapes: Shapes
-) -> list[tuple[Effects, list[Gaussian]]]:
+) -> list[tuple[Effects, list[Gaussian | Effects]]]:
     """Join effects of groups with all other linear terms of their children.
 
     Variables that other draws integrate out are not joined.
 
     Returns
     -------
-    list of (Effects, list of Gaussian)
+    list of (Effects, list of Gaussian or Effects)
         Each joint conditional with the blocks that it replaces.
     """
-    found: list[tuple[Effects, list[Gaussian]]] = []
+    found: list[tuple[Effects, list[Gaussian | Effects]]] = []
     latent = {rv for block in blocks for rv in block.integrates_out}
     left = [
         block
         for block in blocks
-        if isinstance(block, Gaussian) and block.observations and latent.isdisjoint(block.draws)
+        if (
+            (isinstance(block, Gaussian) and block.observations)
+            or (isinstance(block, Effects) and not block.integrates_out)
+        )
+        and latent.isdisjoint(block.draws)
     ]
     while left:
         seen_by = children(model, left[0].draws[0])

@@ -191,7 +191,8 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     return Gaussian(tuple(rvs), members, observations)
 
 
-def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
+def decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether no child is the decision of a gate."""
     return not any(decides(child) for child in children(model, rv))
 
 
@@ -200,7 +201,7 @@ def _decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
     "Gaussian, given Polya-Gamma variables where children have logits",
     {NormalRV},
     OBSERVED,
-    when=_decides_nothing,
+    when=decides_nothing,
 )
 def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
     """Recognise the full conditional of one variable as Gaussian.

@@ -64,6 +64,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import HalfCauchyRV, HalfStudentTRV, WeibullBetaRV
+from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
     ExponentialRV,
@@ -217,6 +218,11 @@ def _half_square(z: TensorVariable, mu: TensorVariable, s: TensorVariable) -> Te
     return pt.sqr(z - mu) / 2
 
 
+def _free_share(z: TensorVariable, s: TensorVariable, lengths: TensorVariable) -> TensorVariable:
+    """Number of free entries, those along each axis fixed by a sum less one, over that of all."""
+    return pt.ones_like(z) * pt.prod((lengths - 1) / lengths)
+
+
 def _precision_of_case(
     z: TensorVariable, alpha: TensorVariable, mu: TensorVariable, s: TensorVariable
 ) -> Exponents:
@@ -226,6 +232,7 @@ def _precision_of_case(
 CHILDREN: dict[type, Role] = {
     NormalRV: Role(1, 2, _ones, _half_square),
     HalfNormalRV: Role(1, 2, _ones, _half_square),
+    ZeroSumNormalRV: Role(0, 2, _free_share, lambda z, s, lengths: pt.sqr(z) / 2),
     StudentTRV: Role(
         2, 2, _ones, lambda z, alpha, mu, s: _half_square(z, mu, s), _precision_of_case
     ),

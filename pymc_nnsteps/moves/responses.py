@@ -91,7 +91,7 @@ def find_effects(
     beside = [
         rv
         for drawn in conditionals
-        if isinstance(drawn, Gaussian)
+        if isinstance(drawn, Gaussian | Effects)
         for rv in drawn.draws
         if rv is not a
         and children(model, rv) == children(model, a)

@@ -15,6 +15,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.scales import Scale, Scaled
 from pymc_nnsteps.moves.contract import Context, proposes
@@ -74,7 +75,12 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         With the reason why there is none.
     """
     laws = _scales(context.blocks)
-    gaussian = {rv for b in context.blocks if isinstance(b, Gaussian) for rv in b.draws}
+    means = {
+        member.rv: member.mean
+        for block in context.blocks
+        if isinstance(block, Gaussian | Effects)
+        for member in block.members
+    }
     degrees = dict(scales)
     stay: list[tuple[Scaled, float]] = []
     for child in context.model.basic_RVs:
@@ -88,7 +94,7 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         if not seen_by or (child not in scales and math.isclose(degree, 0, abs_tol=1e-12)):
             continue
         _require_moved_alike(child, scales, degrees, seen_by.values())
-        if child in laws or (deep and child in gaussian):
+        if child in laws or (deep and child in means):
             degrees[child] = degree
         else:
             [seen, *_] = seen_by.values()
@@ -97,12 +103,12 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
             stay.append((seen, degree))
     if len(degrees) == 1:
         raise NotConjugate("nothing goes along with it")
-    moved = [rv for rv in degrees if rv in gaussian]
+    moved = [rv for rv in degrees if rv in means]
     return Ray(
         tuple(degrees),
         degrees,
         tuple(scales),
-        {rv: parameters(rv)[0] for rv in moved},
+        {rv: means[rv] for rv in moved},
         tuple(stay),
         _linear(context, degrees, moved, [seen.child for seen, _ in stay]),
     )

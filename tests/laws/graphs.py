@@ -183,9 +183,14 @@ def gaussian_law(model, conditional, point, shapes=None, held=(), auxiliary=None
 
     The drawn variables' own values are NaN meanwhile: a draw that uses them shows. ``held``
     replaces draws of other kinds, in their order, by given values, and ``auxiliary`` variables
-    that are not the model's.
+    that are not the model's. The law is that of transformed values where the model has transforms.
     """
     rng, next_rng, values = draw_graph(model, conditional, shapes)
+    transforms = [model.rvs_to_transforms[rv] for rv in conditional.draws]
+    values = [
+        value if transform is None else transform.forward(value)
+        for transform, value in zip(transforms, values, strict=True)
+    ]
     values = substitute(values, {v: pt.as_tensor(array) for v, array in (auxiliary or {}).items()})
     nodes = random_nodes(rng, next_rng, values)
     if held is not None:
@@ -201,7 +206,8 @@ def gaussian_law(model, conditional, point, shapes=None, held=(), auxiliary=None
     names = list(model.value_vars)
     blind = dict(point)
     for rv in conditional.draws:
-        blind[model.rvs_to_values[rv].name] = np.full_like(point[rv.name], np.nan)
+        name = model.rvs_to_values[rv].name
+        blind[name] = np.full_like(point[name], np.nan)
     own = [blind[value.name] for value in names]
     lengths = graph_replace([node.op.dist_params(node)[0] for node in nodes], given, strict=False)
     sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")

@@ -86,6 +86,14 @@ def centred_alone():
     pm.Normal("y", (s - s.mean())[SCHOOL] * X[:, 0] + (a - a.mean())[SCHOOL], 0.5, observed=Y)
 
 
+def zero_sums():
+    """Effects whose priors fix their sum: of most groups, of fewer, beside others about a mean."""
+    a, b = pm.ZeroSumNormal("a", 0.7, shape=5), pm.ZeroSumNormal("b", [1.5], shape=2)
+    s, beta = pm.Normal("s", -0.3, 0.9, shape=5), pm.Normal("beta", 0.2, shape=2)
+    slope = (s - s.mean())[SCHOOL] * X[:, 0]
+    pm.Normal("y", a[SCHOOL] + slope + 2 * b[TEACHER] + X[:, 1:] @ beta, SPREAD, observed=Y)
+
+
 def several_outputs():
     """Effects of each output, one that all share, and the weights of a network's outputs."""
     v, b = pm.Normal("v", 0, 0.8, shape=(2, 3)), pm.Normal("b", 0.3, 2, shape=2)
@@ -107,6 +115,7 @@ CASES = {
     nested_in_two_children: ("a", "d"),
     centred: ("a", "s", "b", "beta"),
     centred_alone: ("a", "s"),
+    zero_sums: ("a", "b", "s", "beta"),
     several_outputs: ("a", "s", "v", "b"),
     one_group: ("a", "beta"),
 }
@@ -183,6 +192,7 @@ PLANTS = {
         "_without(its, summed, response)",
         "its",
     ),
+    "a sum left open": (zero_sums, "Effects", "(*self.centred, *self.zero_sum)", "self.centred"),
     "mean of one effect": (
         centred_alone,
         "_mean_of",

@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.transforms import LogTransform
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -49,6 +50,13 @@ def logistic():
     pm.Bernoulli("y", p=pm.math.sigmoid(logit), observed=(Y > 0).astype(int))
 
 
+def zero_sum():
+    """One entry less is free; other effects have the same scale."""
+    s = pm.HalfNormal("s", 0.8)
+    a, d = pm.ZeroSumNormal("a", s, shape=3), pm.ZeroSumNormal("d", 2 * s, shape=2)
+    pm.Normal("y", a[GROUPS] + d[OTHERS] + pm.Normal("c"), 0.7, observed=Y)
+
+
 def levels():
     """Precisions at three levels: all, groups, effects."""
     top = pm.Gamma("top", 3, 2)
@@ -69,6 +77,7 @@ CASES = {
     "intercepts": (intercepts, ("tau", "a")),
     "crossed": (crossed_with_slopes, ("s", "a", "d")),
     "logistic": (logistic, ("s", "a")),
+    "zero sum": (zero_sum, ("s", "a", "d")),
     "levels": (levels, ("top", "middle", "a")),
     "a level": (levels, ("top", "middle")),
     "local": (local, ("tau", "psi")),
@@ -109,9 +118,11 @@ def log_densities(model, ray, point):
         there = dict(point)
         jacobian = 0.0
         for rv, value in zip(ray.draws, values[i * len(ray.draws) :], strict=False):
-            transformed = model.rvs_to_transforms[rv] is not None
-            there[model.rvs_to_values[rv].name] = np.log(value) if transformed else value
-            jacobian += 0.0 if transformed else ray.degrees[rv] * shift * value.size
+            transform = model.rvs_to_transforms[rv]
+            free = value if transform is None else transform.forward(pt.as_tensor(value)).eval()
+            there[model.rvs_to_values[rv].name] = free
+            is_log = isinstance(transform, LogTransform)
+            jacobian += 0.0 if is_log else ray.degrees[rv] * shift * free.size
         expected.append(density(there)[0] + jacobian)
     return found, np.array(expected)
 

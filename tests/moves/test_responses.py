@@ -38,7 +38,8 @@ def groups():
 
 def gaps():
     """Some of the rows are seen by one child, and some by another."""
-    a, d, v = pm.Normal("a", shape=3), pm.Normal("d", shape=2), pm.Normal("v", shape=(UNITS, 1))
+    a, d = pm.Normal("a", shape=3), pm.ZeroSumNormal("d", 1.3, shape=2)
+    v = pm.Normal("v", shape=(UNITS, 1))
     mean = (layer() @ v)[:, 0] + a[GROUPS] + d[OTHERS]
     pm.Normal("y", mean[[0, 4, 2]], 0.7, observed=Y[:3])
     pm.Normal("u", mean[[1, 6, 3]], 1.7, observed=Y[:3])
@@ -77,7 +78,7 @@ class Case:
             return self.density(put(self.point, self.model, self.effects.draws, vector))
 
         start = density(law.mean)
-        others = law.mean + RNG.normal(size=(6, len(law.mean))) @ law.factor.T
+        others = law.mean + RNG.normal(size=(6, law.factor.shape[1])) @ law.factor.T
         return np.array([[law.log_density(v), density(v) - start] for v in others]).T
 
 

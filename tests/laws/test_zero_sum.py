@@ -1,0 +1,115 @@
+"""Effects whose prior fixes their sum at zero, and scales of them, against the model's density."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+from pymc.distributions.multivariate import ZeroSumNormalRV
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.laws import scales
+from tests.laws.graphs import FAST, draw_graph, point_of, sweep_of
+
+RNG = np.random.default_rng(7)
+GROUP = np.arange(9) % 4
+X, Y = RNG.normal(size=(9, 5)), RNG.normal(size=9)
+
+
+def test_laws_are_those_of_the_model(monkeypatch):
+    """One entry less is free than there are: of a vector, of each row, along two axes at once."""
+    with pm.Model(coords={"group": range(4)}) as model:
+        s, tau = pm.HalfNormal("s", 0.8), pm.Gamma("tau", 2, 1)
+        a = pm.ZeroSumNormal("a", 2 * s, dims="group")
+        b = pm.ZeroSumNormal("b", 1 / tau**0.5, shape=5)
+        pm.Normal("y", a[GROUP] + X @ b, 0.5, observed=Y)
+        pm.Bernoulli("of a", logit_p=a[GROUP] - 0.3, observed=Y > 0)
+        rows, both = pm.HalfCauchy("rows", 1, shape=2), pm.Exponential("both", 1)
+        pm.ZeroSumNormal("c", rows[:, None], shape=(2, 3))
+        pm.ZeroSumNormal("d", both, shape=(2, 4, 3), n_zerosum_axes=2)
+    zero_sum, root = "Gaussian, by groups", "root of a generalised inverse Gaussian"
+    found = {name: law for name, law, _ in nns.verify(model, random_seed=0).rows}
+    assert found == {
+        "s": root,
+        "tau": "generalised inverse Gaussian",
+        "a": zero_sum,
+        "b": "Gaussian",
+        "rows": f"{root}, by a mixture",
+        "both": f"{root}, by a mixture",
+    }
+    right = scales.CHILDREN[ZeroSumNormalRV]
+    all_free = replace(right, order=lambda z, sigma, lengths: z * 0 + 1)
+    monkeypatch.setitem(scales.CHILDREN, ZeroSumNormalRV, all_free)
+    with pytest.raises(AssertionError, match="s: the log density of its law differs"):
+        nns.verify(model, random_seed=0)
+
+
+def effects_beside_a_layer():
+    z = pm.Normal("z", X[:, :2] @ pm.Normal("W", shape=(2, 2)), 0.6)
+    a, c = pm.ZeroSumNormal("a", pm.HalfNormal("s"), shape=4), pm.ZeroSumNormal("c", 2.0, shape=3)
+    mean = a[GROUP] + c[GROUP % 3] + z @ pm.Normal("v", shape=2)
+    pm.Normal("y", mean, pm.HalfNormal("sigma"), observed=Y)
+
+
+def test_drawn_sums_are_zero():
+    """Given the layer beside the effects, and with it integrated out."""
+    with pm.Model() as model:
+        effects_beside_a_layer()
+    joint = [draw for draw in sweep_of(model) if {model["a"], model["c"]} <= set(draw.draws)]
+    assert [bool(draw.integrates_out) for draw in joint] == [True, False]
+    names, point = list(model.value_vars), point_of(model, RNG)
+    for draw in joint:
+        rng, next_rng, values = draw_graph(model, draw)
+        outputs = [next_rng, *values]
+        function = pytensor.function([rng, *names], outputs, mode=FAST, on_unused_input="ignore")
+        _, *drawn = function(np.random.default_rng(1), *(point[v.name] for v in names))
+        sums = [value.sum() for rv, value in zip(draw.draws, drawn, strict=True) if rv.name in "ac"]
+        np.testing.assert_allclose(sums, 0, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_sweeps_leave_the_posterior_invariant():
+    with pm.Model() as model:
+        effects_beside_a_layer()
+        nns.verify(model, sweeps=1000, step=[nns.Gibbs()], random_seed=3)
+
+
+def matrix():
+    return pm.ZeroSumNormal("a", shape=(2, 4))[0]
+
+
+def two_axes():
+    return pm.ZeroSumNormal("a", shape=(2, 4), n_zerosum_axes=2)[0]
+
+
+def with_potential():
+    a = pm.ZeroSumNormal("a", shape=4)
+    pm.Potential("cubes", -(abs(a) ** 3).sum())
+    return a
+
+
+def positive():
+    return pm.ZeroSumNormal("a", shape=4, default_transform=pm.distributions.transforms.log)
+
+
+def not_linear():
+    return pm.math.exp(pm.ZeroSumNormal("a", shape=4))
+
+
+@pytest.mark.parametrize(
+    ("effects", "reason"),
+    [
+        (matrix, "a is ZeroSumNormal and no vector"),
+        (two_axes, "a is ZeroSumNormal and no vector"),
+        (with_potential, "the potential cubes depends on it"),
+        (positive, "constrained by the transform"),
+        (not_linear, "not affine in it"),
+    ],
+)
+def test_what_is_not_of_this_form_is_left(effects, reason):
+    with pm.Model() as model:
+        pm.Normal("y", effects()[GROUP], 0.5, observed=Y)
+    [row] = nns.explain(model).rows
+    assert row[1] is None
+    assert reason in row[2]
