@@ -30,6 +30,7 @@ module            its subject
 ``shared``        form: labels share one precision matrix
 ``batched``       form: a precision matrix at each label
 ``groups``        effects of groups, eliminated from a joint block
+``common_noise``  rows of outputs that have noise in common
 ``factor``        draws from a Cholesky factor
 ``lost_digits``   blocks that are drawn again where a factor has lost digits
 ================  ========================================================================

@@ -32,6 +32,7 @@ from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
 from pymc_nnsteps.gaussian.layout import Member, by_label, dense_size, split
@@ -80,6 +81,8 @@ class Effects(Conditional):
         Variables that all children see by their differences from their mean.
     zero_sum : tuple of TensorVariable
         Variables whose prior fixes their sum at zero.
+    common_noise : tuple of CommonNoise
+        Noise of what is seen, beside that of the children.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -88,6 +91,7 @@ class Effects(Conditional):
     integrates_out: tuple[TensorVariable, ...] = ()
     centred: tuple[TensorVariable, ...] = ()
     zero_sum: tuple[TensorVariable, ...] = ()
+    common_noise: tuple[CommonNoise, ...] = ()
 
     @property
     @override
@@ -183,6 +187,8 @@ class Effects(Conditional):
                 residual = residual[:, seen.output]
                 weight = weight[:, 0 if weight.type.broadcastable[1] else seen.output]
             said.append(Said(residual.flatten(), weight, seen.parts))
+        for noise in self.common_noise:
+            said = noise.removed(said)
         return rng, said
 
 

@@ -106,19 +106,35 @@ class MarginalLikelihood:
         Of those that do the means are enough for the activations, but not for the scale of the
         noise, and not for what else they see.
         """
-        picked = []
+        indices = self._indices
+        if len(indices) == 1 and indices[0] is None:
+            return self._has_no_repeats
+        picked = [None if index is None else constant_or_none(index) for index in indices]
+        known = [index for index in picked if index is not None]
+        together = np.concatenate(known) if known else np.empty(0)
+        each_once = len(known) == len(picked) and len(np.unique(together)) == together.size
+        return each_once and self._has_no_repeats
+
+    @property
+    def sees_in_order(self) -> bool:
+        """Whether each child sees all samples in their order, and each of them once."""
+        return self._has_no_repeats and all(index is None for index in self._indices)
+
+    @property
+    def _indices(self) -> list[TensorVariable | None]:
+        """What the children pick of the activations."""
+        links = (link for seen in self.fresh.observations for link in seen.terms[0].links)
+        return [link.index for link in links if link is not None]
+
+    @property
+    def _has_no_repeats(self) -> bool:
+        """Whether the entries of each child see parts of the activations of their own."""
         for seen in self.fresh.observations:
-            links = [link for link in seen.terms[0].links if link is not None]
             looked_at = (*seen.label_axes, *seen.varying_axes)
             one = seen.child.type.broadcastable
             if not all(axis in looked_at or one[axis] for axis in range(seen.child.ndim)):
                 return False
-            picked += [None if i.index is None else constant_or_none(i.index) for i in links]
-        if len(picked) == 1 and picked[0] is None:
-            return True
-        known = [index for index in picked if index is not None]
-        together = np.concatenate(known) if known else np.empty(0)
-        return len(known) == len(picked) and len(np.unique(together)) == together.size
+        return True
 
     def depends_on(self, rvs: Sequence[TensorVariable]) -> bool:
         """Whether what the children say is itself a matter of some variables."""

@@ -19,8 +19,11 @@ from dataclasses import replace
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.basic import equal_computations
+from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.observation import Observation, common_factor
+from pymc_nnsteps.gaussian.common_noise import CommonNoise
+from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
@@ -28,7 +31,7 @@ from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
-from pymc_nnsteps.laws.effects import Effects, Seen, largest
+from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.contract import Context, proposes
@@ -86,8 +89,6 @@ def find_effects(
     shapes : mapping from random variable to tuple of int
     """
     a = likelihood.activations
-    if not (likelihood.has_one_output and likelihood.sees_each_once):
-        return None
     beside = [
         rv
         for drawn in conditionals
@@ -108,25 +109,68 @@ def find_effects(
         return None
     if given_any([part.design for seen in effects.seen for part in seen.parts], [a]):
         return None
-    seen = tuple(Seen(_without(likelihood, seen), seen.parts) for seen in effects.seen)
-    return replace(effects, seen=seen, integrates_out=(a,))
+    noise = _common_noise(likelihood, effects.seen)
+    if noise is None:
+        return None
+    seen = tuple(replace(s, child=_at_mean(likelihood, s.child)) for s in effects.seen)
+    return replace(effects, seen=seen, common_noise=noise, integrates_out=(a,))
 
 
-def _without(likelihood: MarginalLikelihood, seen: Seen) -> Observation:
-    """What a child says of effects, the activations integrated out."""
-    child, a = seen.child, likelihood.activations
+def _common_noise(
+    likelihood: MarginalLikelihood, seen: Sequence[Seen]
+) -> tuple[CommonNoise, ...] | None:
+    """Noise of the activations in what is seen beside them; None if it is not known by rows.
+
+    Outputs of a child have it in common, and so have children that see the same samples.
+    """
+    if likelihood.sees_each_once:
+        seen_by = list(dict.fromkeys(each.child.child for each in seen))
+        together = [[i for i, s in enumerate(seen) if s.child.child is child] for child in seen_by]
+    elif likelihood.sees_in_order:
+        together = [list(range(len(seen)))]
+    else:
+        return None
+    loadings = [_loadings(likelihood, each) for each in seen]
+    found = []
+    for outputs in together:
+        known = [row for i in outputs if (row := loadings[i]) is not None]
+        if len(known) < len(outputs) or not _indexed_alike([seen[i] for i in outputs]):
+            return None
+        found.append(CommonNoise(tuple(outputs), tuple(known), likelihood.variance))
+    return tuple(found)
+
+
+def _loadings(likelihood: MarginalLikelihood, seen: Seen) -> TensorVariable | None:
+    """How rows see the activations, shape (n or 1, units); None if their axis is another one."""
+    child = seen.child.child
+    [through] = [o for o in likelihood.fresh.observations if o.child is child]
+    assert isinstance(through, Observation)
+    if through.label_axes != [row_axis(child) if seen.output is None else 0]:
+        return None
+    return evidence_of([likelihood.layer], through).whole_design[:, seen.output or 0]
+
+
+def _indexed_alike(seen: Sequence[Seen]) -> bool:
+    """Whether all see each variable by the same index."""
+    first, *others = ([part.index for part in each.parts] for each in seen)
+    return all(_same(*pair) for other in others for pair in zip(first, other, strict=True))
+
+
+def _same(index: TensorVariable | None, other: TensorVariable | None) -> bool:
+    if index is None or other is None:
+        return index is other
+    return equal_computations([index], [other])
+
+
+def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:
+    """What a child says of effects, with the activations at their mean."""
+    a = likelihood.activations
     if isinstance(child, BinaryObservation):
         [before] = likelihood.before
         [omega] = [omega for omega, held in before.held.items() if held.child is child.child]
         child = child.given(omega)
-    assert isinstance(child, Observation)
-    [through] = [o for o in likelihood.fresh.observations if o.child is child.child]
-    factor, _ = common_factor(through.terms)
-    spread = pt.dot(pt.sqr(likelihood.rows.design), likelihood.variance)[0]
-    added = spread if factor is None else spread * pt.sqr(factor)
+    if child.offset is None:
+        return child
     mean = pt.broadcast_to(align(likelihood.layer.mean, a.ndim), lengths(a))
-    offset = child.offset
-    if offset is not None:
-        [offset] = substitute([offset], {a: typed_like(a, mean)})
-    variance = pt.reciprocal(child.precision) + added
-    return replace(child, offset=offset, precision=pt.reciprocal(variance))
+    [offset] = substitute([child.offset], {a: typed_like(a, mean)})
+    return replace(child, offset=offset)

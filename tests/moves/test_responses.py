@@ -4,12 +4,14 @@ The oracle is the model's log density with the activations integrated out by com
 """
 
 import inspect
+import textwrap
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import responses
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
@@ -20,7 +22,7 @@ RNG = np.random.default_rng(23)
 N, UNITS = 7, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=N)
 GROUPS, OTHERS = np.array([0, 1, 1, 0, 2, 2, 1]), np.array([0, 0, 1, 1, 0, 1, 0])
-SPREAD = np.exp(RNG.normal(size=N))
+SPREAD, COLUMNS = np.exp(RNG.normal(size=N)), RNG.normal(size=(N, 3))
 
 
 def layer():
@@ -50,7 +52,40 @@ def logistic():
     pm.Bernoulli("y", logit_p=layer() @ v + a[GROUPS] + c, observed=Y > 0)
 
 
-CASES = {groups: ("a", "b", "c"), gaps: ("a", "d"), logistic: ("a", "c")}
+def outputs():
+    """Three outputs, of which some groups' effects enter two, in rows of unlike factors."""
+    a, s = pm.Normal("a", 0.3, 0.8, shape=(3, 3)), pm.Normal("s", 0, 0.7, shape=3)
+    v, b = pm.Normal("v", shape=(UNITS, 3)), pm.Normal("b", [0.1, 0.5, 2.0], shape=3)
+    slope = s[GROUPS][:, None] * X[:, :1] * np.array([1.0, 0, -2])
+    mean = a[GROUPS] + slope + (layer() @ v) * np.array([1.0, -2, 0.3]) * SPREAD[:, None] + b
+    pm.Normal("y", mean, [0.5, 0.9, 0.2], observed=COLUMNS)
+
+
+def children_of_one_mean():
+    """A response, one of rows of their own precision, and one by Polya-Gamma variables."""
+    a, d, v = pm.Normal("a", shape=3), pm.Normal("d", shape=2), pm.Normal("v", shape=UNITS)
+    mean = layer() @ v + a[GROUPS] + d[OTHERS]
+    pm.Normal("y", mean, 0.7, observed=Y)
+    pm.Normal("u", 0.2 - 3 * mean, SPREAD, observed=Y[::-1])
+    pm.Bernoulli("k", logit_p=mean, observed=Y > 0)
+
+
+def picked_outputs():
+    """Two outputs of some rows, and one of others."""
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=(UNITS, 2))
+    mean = layer() @ v + a[GROUPS][:, None]
+    pm.Normal("y", mean[[0, 4, 2, 5]], [0.4, 0.8], observed=COLUMNS[:4, :2])
+    pm.Normal("u", mean[[1, 6, 3], 1], 1.7, observed=Y[:3])
+
+
+CASES = {
+    groups: ("a", "b", "c"),
+    gaps: ("a", "d"),
+    logistic: ("a", "c"),
+    outputs: ("a", "s", "b"),
+    children_of_one_mean: ("a", "d"),
+    picked_outputs: ("a",),
+}
 
 
 class Case:
@@ -90,24 +125,23 @@ def test_law_is_the_models_without_activations(function):
 
 
 PLANTS = {
-    "noise of the activations lost": (
-        "pt.reciprocal(child.precision) + added",
-        "1 / child.precision",
-    ),
-    "factor not squared": ("spread * pt.sqr(factor)", "spread * abs(factor)"),
-    "activations at zero": ("typed_like(a, mean)", "typed_like(a, 0 * mean)"),
+    "activations at zero": (responses, "_at_mean", "a, mean)", "a, 0 * mean)"),
+    "factor lost": (responses, "_loadings", "whole_design", "design"),
+    "noise lost": (CommonNoise, "removed", "self.variance)", "0 * self.variance)"),
+    "noise not in common": (CommonNoise, "removed", "/ left[j, j]\n", "* 0\n"),
+    "earlier outputs not removed": (CommonNoise, "removed", "share * left[m, j]", "0"),
 }
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant, monkeypatch):
-    right, wrong = PLANTS[plant]
-    source = inspect.getsource(responses._without)
+    owner, name, right, wrong = PLANTS[plant]
+    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
     assert source.count(right) == 1
-    namespace = dict(vars(responses))
+    namespace = dict(vars(inspect.getmodule(owner)))
     exec(source.replace(right, wrong), namespace)
-    monkeypatch.setattr(responses, "_without", namespace["_without"])
-    assert not np.allclose(*Case(groups).differences(), rtol=1e-3)
+    monkeypatch.setattr(owner, name, namespace[name])
+    assert not np.allclose(*Case(outputs).differences(), rtol=1e-3)
 
 
 def seen_twice():
@@ -120,7 +154,21 @@ def multiplied_with_activations():
     pm.Normal("y", (layer() @ v) * (1 + a[GROUPS]), 0.7, observed=Y)
 
 
-@pytest.mark.parametrize("function", [seen_twice, multiplied_with_activations])
+def other_groups_in_another_child():
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
+    mean = layer() @ v
+    pm.Normal("y", mean + a[GROUPS], 0.7, observed=Y)
+    pm.Normal("u", mean + a[OTHERS], 0.7, observed=Y)
+
+
+def repeated():
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", (layer() @ v + a[GROUPS])[:, None], 0.7, observed=COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "function", [seen_twice, multiplied_with_activations, other_groups_in_another_child, repeated]
+)
 def test_others_are_drawn_given_the_activations(function):
     assert Case(function).effects is None
 
