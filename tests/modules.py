@@ -18,6 +18,7 @@ TESTED_IN = {
         *("gaussian/shared", "kernels/reflections"),
     ],
     "laws/test_effects": ["gaussian/groups", "gaussian/zero_sums", "graphs/centred"],
+    "moves/test_responses": ["gaussian/common_noise"],
     "graphs/test_affine": ["graphs/indexing", "graphs/linear_terms", "graphs/restated"],
     "graphs/test_piecewise_linear": ["graphs/reshaping"],
     "graphs/test_initial_values": ["graphs/callers"],

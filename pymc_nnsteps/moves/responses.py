@@ -1,16 +1,19 @@
 r"""What of a layer's response is drawn with the layer's activations integrated out, and when.
 
-Model, with activations :math:`X_n` of a layer that one output sees, and effects :math:`\beta` (an
-intercept, effects of groups, coefficients) that enter it linearly:
+Model, with activations :math:`X_n` of a layer that one or several outputs see (columns of a
+child, or children), and effects :math:`\beta` (an intercept, effects of groups, coefficients) that
+enter them linearly:
 
 .. math::
 
-    X_n \sim N(u_n, \Sigma), \qquad y_n \sim N(d_n \cdot \beta + v \cdot X_n, 1 / w_n), \qquad
-    y_n \mid u_n \sim N(d_n \cdot \beta + v \cdot u_n, 1 / w_n + v^T \Sigma v).
+    X_n &\sim N(u_n, \Sigma), \qquad
+    y_n \sim N(d_n \beta + C X_n, \text{diag}(w_n)^{-1}), \\
+    y_n \mid u_n &\sim N(d_n \beta + C u_n, \text{diag}(w_n)^{-1} + C \Sigma C^T).
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
-and with the larger variance; v has draws of its own (:mod:`.outgoing_weights`), and so has a
-scale (:mod:`.residual_scales`). All of them stand just before the draw of the activations. The
+and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
+of one output have draws of their own (:mod:`.outgoing_weights`), and so has a scale
+(:mod:`.residual_scales`). All of them stand just before the draw of the activations. The
 bias alone is left to the draw that it has with v: to draw it without X as well gains nothing.
 """
 
@@ -78,7 +81,7 @@ def find_effects(
     conditionals: Sequence[Conditional],
     shapes: Shapes,
 ) -> Effects | None:
-    """The draw of all that enters one output of a layer linearly, beside the layer.
+    """The draw of all that enters the outputs of a layer linearly, beside the layer.
 
     Parameters
     ----------
