@@ -136,6 +136,12 @@ class MarginalLikelihood:
                 return False
         return True
 
+    def seen_by(self, child: TensorVariable) -> Observation:
+        """What one of the children says of the activations."""
+        [seen] = [seen for seen in self.fresh.observations if seen.child is child]
+        assert isinstance(seen, Observation)
+        return seen
+
     def depends_on(self, rvs: Sequence[TensorVariable]) -> bool:
         """Whether what the children say is itself a matter of some variables."""
         return given_any([self.rows.design, self.rows.weight, self.rows.score], rvs)

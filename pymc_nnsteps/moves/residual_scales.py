@@ -21,22 +21,29 @@ only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
     + \frac{\rho_{nj}^2}{v_{nj}}\Bigr] + \text{const}, \qquad
     v_{nj} = e^{2 p t} + \lambda_{nj} e^{2 q t},
 
-and what further children say, of which s is the scale as well. It is stepped in by
+and what further children say, of which s is the scale as well. Where s is the scale of one child of
+several, that child is taken given the others: it is regressed on them, by what they have in common
+(:mod:`pymc_nnsteps.gaussian.common_noise`), and s is in no other term. The density is stepped in by
 :mod:`.lattice`, whatever the prior. X must be drawn afresh before anything else is given it
 (:mod:`.scan` checks it).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import override
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.gaussian.common_noise import CommonNoise
+from pymc_nnsteps.gaussian.evidence import Evidence
+from pymc_nnsteps.gaussian.groups import Said
+from pymc_nnsteps.gaussian.observation import evidence_of
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import typed_like
@@ -60,6 +67,8 @@ class ResidualScale(Conditional):
         The exponents p and q.
     elsewhere : tuple of Scaled
         Further children of the scale.
+    child : TensorVariable, optional
+        The response, where several children see the activations and it is the scale of one.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -68,6 +77,7 @@ class ResidualScale(Conditional):
     of_activations: float
     elsewhere: tuple[Scaled, ...]
     integrates_out: tuple[TensorVariable, ...]
+    child: TensorVariable | None = None
 
     @property
     @override
@@ -95,8 +105,8 @@ class ResidualScale(Conditional):
         Beside much noise of the activations the density of a response's scale is ten times wider
         than its number of samples says.
         """
-        one_sum = self.likelihood.has_one_output and not varies(self.likelihood.rows.weight, [0])
-        return 4 * POINTS if one_sum else POINTS
+        _, _, eigenvalues = self._along_eigenvectors()
+        return POINTS if eigenvalues.ndim else 4 * POINTS
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
         """Log density of the scale's logarithm at shifts from the present one, up to a constant."""
@@ -123,18 +133,40 @@ class ResidualScale(Conditional):
         """
         rows, residual = self.likelihood.rows, self.likelihood.residual
         n_obs = residual.shape[0].astype("float64")
-        if self.likelihood.has_one_output:
-            weight, r = rows.weight[:, 0], residual[:, 0]
-            spread = pt.dot(pt.sqr(rows.design[0]), self.likelihood.variance)
-            if varies(rows.weight, [0]):
+        if self.child is not None or self.likelihood.has_one_output:
+            weight, r, spread = self._of_one_output()
+            if varies(weight, [0]) or varies(spread, [0]):
                 return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
-            return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread
+            return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread[0]
         scaled = rows.design * pt.sqrt(self.likelihood.variance)
         root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
         whitened = root.T * scaled
         found, vectors = eigh(pt.dot(whitened, whitened.T))
         squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
         return n_obs, squares, pt.maximum(found, 0)
+
+    def _of_one_output(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        """Precision, residual, and variance of the mean, of a response given all others."""
+        likelihood, rows = self.likelihood, self.likelihood.rows
+        if self.child is None:
+            spread = pt.dot(pt.sqr(rows.design), likelihood.variance)
+            return rows.weight[:, 0], likelihood.residual[:, 0], spread
+        others = [o.child for o in likelihood.fresh.observations if o.child is not self.child]
+        seen = [_evidence(likelihood, child) for child in (*others, self.child)]
+        mean = likelihood.by_sample(likelihood.layer.mean)
+        loadings = tuple(each.whole_design[:, 0] for each in seen)
+        said = [
+            Said(each.response[:, 0] - (row * mean).sum(1), each.weight[:, 0], ())
+            for each, row in zip(seen, loadings, strict=True)
+        ]
+        weight = said[-1].weight
+        said[-1] = replace(said[-1], weight=pt.full((1,), np.inf, dtype=weight.dtype))
+        *_, own = CommonNoise(tuple(range(len(said))), loadings, likelihood.variance).removed(said)
+        return weight, own.response, pt.reciprocal(own.weight)
+
+
+def _evidence(likelihood: MarginalLikelihood, child: TensorVariable) -> Evidence:
+    return evidence_of([likelihood.layer], likelihood.seen_by(child))
 
 
 def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
@@ -154,12 +186,13 @@ def order_and_rate(seen: Scaled) -> tuple[TensorVariable, TensorVariable]:
     return order, rate
 
 
-def find_residual_scale(
+def find_residual_scales(
     likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
-) -> ResidualScale | None:
+) -> list[ResidualScale]:
     """The scale of a layer's noise, or else that of its response, drawn without the layer.
 
     Once one of them moves freely the other one does: a draw of both costs more than it gains.
+    Children with scales of their own have a draw each.
 
     Parameters
     ----------
@@ -171,10 +204,12 @@ def find_residual_scale(
     seen_by = [seen.child for seen in likelihood.fresh.observations]
     n_obs = shapes[likelihood.activations][likelihood.samples]
     if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
-        return None
+        return []
     found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
     scales = [scale for scale in found if scale is not None]
-    return max(scales, key=lambda scale: scale.of_activations != 0, default=None)
+    of_all = [scale for scale in scales if scale.child is None]
+    first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
+    return first + [scale for scale in scales if scale.child is not None]
 
 
 def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:
@@ -189,9 +224,12 @@ def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScal
         return None
     exponents = {seen.form.exponent for seen in seen_above}
     alike = len(seen_above) == len(children) and len(exponents) == 1
+    child = None
     if seen_above and not (alike and likelihood.sees_each_once):
-        return None
-    if not likelihood.has_one_output and varies(likelihood.rows.weight, [0]):
+        if own is not None or len(seen_above) > 1 or not _is_seen_by_vectors(likelihood):
+            return None
+        [child] = [seen.child for seen in seen_above]
+    elif not likelihood.has_one_output and varies(likelihood.rows.weight, [0]):
         return None
     elsewhere = tuple(scaled.values())
     if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
@@ -200,7 +238,14 @@ def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScal
         return None
     of_response = seen_above[0].form.exponent if seen_above else 0.0
     of_activations = 0.0 if own is None else own.form.exponent
-    return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,))
+    return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,), child)
+
+
+def _is_seen_by_vectors(likelihood: MarginalLikelihood) -> bool:
+    """Whether each child has one entry for each sample, in their order."""
+    children = [seen.child for seen in likelihood.fresh.observations]
+    designs = [_evidence(likelihood, child).design for child in children]
+    return likelihood.sees_in_order and not any(varies(design, [1]) for design in designs)
 
 
 def _depends_on(seen: Scaled, activations: TensorVariable) -> bool:

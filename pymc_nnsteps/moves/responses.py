@@ -26,7 +26,7 @@ from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.arrays import align
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
@@ -40,7 +40,7 @@ from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
-from pymc_nnsteps.moves.residual_scales import find_residual_scale
+from pymc_nnsteps.moves.residual_scales import find_residual_scales
 
 
 @proposes(priority=400)
@@ -59,8 +59,8 @@ def propose_responses(context: Context) -> Proposals:
         except NotConjugate:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
-        scale = find_residual_scale(likelihood, blocks, shapes)
-        draws = [draw for draw in (scale, effects) if draw is not None]
+        scales = find_residual_scales(likelihood, blocks, shapes)
+        draws = [*scales] if effects is None else [*scales, effects]
         if draws:
             before = () if a in context.layers else likelihood.before
             [own] = [
@@ -69,7 +69,7 @@ def propose_responses(context: Context) -> Proposals:
             given = tuple(
                 draw
                 for draw in context.sweep
-                if scale is not None and isinstance(draw, Scale) and draw.draws == scale.draws
+                if isinstance(draw, Scale) and any(draw.draws == s.draws for s in scales)
             )
             proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
     return Proposals(tuple(proposals))
@@ -146,8 +146,7 @@ def _common_noise(
 def _loadings(likelihood: MarginalLikelihood, seen: Seen) -> TensorVariable | None:
     """How rows see the activations, shape (n or 1, units); None if their axis is another one."""
     child = seen.child.child
-    [through] = [o for o in likelihood.fresh.observations if o.child is child]
-    assert isinstance(through, Observation)
+    through = likelihood.seen_by(child)
     if through.label_axes != [row_axis(child) if seen.output is None else 0]:
         return None
     return evidence_of([likelihood.layer], through).whole_design[:, seen.output or 0]

@@ -77,6 +77,22 @@ def logistic():
     pm.Bernoulli("y", p=pm.math.sigmoid(a @ v - 0.2), observed=[1, 0, 0, 1, 1])
 
 
+def children_of_one_mean():
+    """The scale of one child, beside others that see the same mean in other ways."""
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma", 1.3)
+    mean = layer() @ v
+    pm.Normal("y", 1.5 * mean, sigma * np.linspace(0.5, 2, N), observed=Y[:, 0])
+    pm.Normal("u", 0.3 - 2 * mean, 0.7, observed=Y[:, 1])
+    pm.Bernoulli("k", logit_p=mean, observed=[1, 0, 0, 1, 1])
+
+
+def children_of_two_means():
+    """All rows alike."""
+    sigma, a = pm.HalfNormal("sigma", 1.3), layer()
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS), sigma, observed=Y[:, 0])
+    pm.Normal("u", a @ pm.Normal("w", shape=UNITS), 0.7, observed=Y[:, 1])
+
+
 CASES = {
     "half-Normal": (half_normal, {}, "sigma"),
     "learnt": (learnt, {}, "noise_X2"),
@@ -91,6 +107,8 @@ CASES = {
     "unlike noise": (outputs_of_unlike_noise, {}, "sigma"),
     "of all noise": (of_all_noise, {}, "sigma"),
     "logistic": (logistic, {}, "eta"),
+    "one of three children": (children_of_one_mean, {}, "sigma"),
+    "one of two children": (children_of_two_means, {}, "sigma"),
 }
 
 
@@ -114,7 +132,8 @@ def scale_of(model):
     held = {}
     for before in likelihood.before:
         held |= before.held
-    return residual_scales.find_residual_scale(likelihood, conditionals, shapes_of(model)), held
+    found = residual_scales.find_residual_scales(likelihood, conditionals, shapes_of(model))
+    return next(iter(found), None), held
 
 
 def log_densities(model, scale, held, point):
@@ -173,7 +192,17 @@ def test_scale_of_responses_that_share_what_they_see_is_left(function):
 PLANTS = {
     "missing rows counted": ("picked", "pt.gt(weight, 0)", "pt.ones_like(weight)"),
     "no Jacobian": ("half-Normal", "prior + shifts +", "prior +"),
-    "noise of activations lost": ("learnt", "weight[0] * spread", "0 * spread"),
+    "noise of activations lost": ("learnt", "weight[0] * spread[0]", "0 * spread[0]"),
+    "other children lost": (
+        "one of two children",
+        "return weight, own.response",
+        "return weight, said[-1].response",
+    ),
+    "own noise counted twice": (
+        "one of three children",
+        "pt.full((1,), np.inf, dtype=weight.dtype)",
+        "weight",
+    ),
     "further children lost": (
         "of all noise",
         "total += said_by(seen, seen.form.exponent * shifts)",

@@ -59,13 +59,13 @@ def test_joint_distribution(function):
 @pytest.mark.slow
 def test_planted_error_is_seen(monkeypatch):
     """The noise of the activations taken for smaller than it is."""
-    right = residual_scales.find_residual_scale
+    right = residual_scales.find_residual_scales
 
     def smaller(likelihood, *others):
         layer = replace(likelihood.layer, precision=3 * likelihood.layer.precision)
         return right(replace(likelihood, layer=layer), *others)
 
-    monkeypatch.setattr("pymc_nnsteps.moves.responses.find_residual_scale", smaller)
+    monkeypatch.setattr("pymc_nnsteps.moves.responses.find_residual_scales", smaller)
     model = build(random_intercept)
     with pytest.raises(AssertionError, match="z-scores beyond"):
         assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)
