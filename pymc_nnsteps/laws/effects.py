@@ -314,7 +314,7 @@ def _prior_of_entries(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariab
 
 
 @recognises(
-    1200,
+    650,
     "Gaussian, given that its sum is zero",
     {ZeroSumNormalRV},
     OBSERVED,
