@@ -243,7 +243,8 @@ def no_determinants(monkeypatch):
         return made
 
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
-    weigh = planted("weigh", weigh_proposals=planted("weigh_proposals", math=without))
+    proposals = planted("weigh_proposals", math=without)
+    weigh = planted("weigh", weigh_weights=planted("weigh_weights", weigh_proposals=proposals))
     monkeypatch.setattr(kernels, "move_rows", of_arrays(planted("move_rows", weigh=weigh)))
 
 
