@@ -322,14 +322,20 @@ def keep(new: Unit, unit: Unit) -> None:
 
 
 @jit
+def read_units(layer: Rows, pre: Array, activation: Pieces) -> tuple[Array, Array, Array]:
+    """Slopes, intercepts and noise of the pre-activations."""
+    slope, intercept = np.empty_like(pre), np.empty_like(pre)
+    for a in range(len(pre)):
+        read_pieces(pre[a], activation, slope[a], intercept[a])
+    return slope, intercept, pre - np.dot(layer.rows, layer.inputs.T)
+
+
+@jit
 def read_layer(
     layer: Rows, pre: Array, activation: Pieces, above: Above
 ) -> tuple[Array, Array, Array, Array]:
     """Slopes, intercepts and noise of the pre-activations, and what is left of the response."""
-    slope, intercept = np.empty_like(pre), np.empty_like(pre)
-    for a in range(len(pre)):
-        read_pieces(pre[a], activation, slope[a], intercept[a])
-    noise = pre - np.dot(layer.rows, layer.inputs.T)
+    slope, intercept, noise = read_units(layer, pre, activation)
     residual = above.response.T - np.dot(above.design, slope * pre + intercept)
     return slope, intercept, noise, residual
 

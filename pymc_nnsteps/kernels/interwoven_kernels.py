@@ -17,7 +17,7 @@ from pymc_nnsteps.kernels.interweaving import (
     fill_level,
     keep,
     propose,
-    read_pieces,
+    read_units,
     weigh_weights,
 )
 from pymc_nnsteps.kernels.jit import inline, jit
@@ -135,10 +135,7 @@ def read_channels(
     layer: Rows, pre: Array, activation: Pieces, above: Above
 ) -> tuple[Array, Array, Array, Array]:
     """Slopes, intercepts and noise of the pre-activations, and what is left of the response."""
-    slope, intercept = np.empty_like(pre), np.empty_like(pre)
-    for a in range(len(pre)):
-        read_pieces(pre[a], activation, slope[a], intercept[a])
-    noise = pre - np.dot(layer.rows, layer.inputs.T)
+    slope, intercept, noise = read_units(layer, pre, activation)
     residual = above.response.T.copy()
     positions = above.design.shape[1] // len(pre)
     for a in range(len(pre)):
