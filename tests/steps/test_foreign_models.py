@@ -73,7 +73,13 @@ def test_pymc_assigns_steps(name):
 def test_pymc_samples(name):
     with FOREIGN[name]():
         idata = pm.sample(
-            3, tune=3, chains=1, cores=1, progressbar=False, compute_convergence_checks=False
+            3,
+            tune=3,
+            chains=1,
+            cores=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+            random_seed=1,
         )
     assert idata.posterior.sizes["draw"] == 3
 
