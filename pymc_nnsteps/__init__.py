@@ -36,6 +36,7 @@ from pymc_nnsteps.prediction import (
     log_likelihood,
     partial_dependence,
     predict,
+    stacking_weights,
     without_latents,
 )
 from pymc_nnsteps.rejection import rejection_sample
@@ -92,6 +93,7 @@ __all__ = [
     "sample_sharded",
     "score_statistic",
     "set_auto_assign",
+    "stacking_weights",
     "teacher_student",
     "thermalize",
     "trained_starts",

@@ -54,6 +54,7 @@ NAMES = {
     "sample_sharded",
     "score_statistic",
     "set_auto_assign",
+    "stacking_weights",
     "verify",
     "teacher_student",
     "thermalize",

@@ -14,7 +14,7 @@ from tests.pages import run, sections
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-SHORT = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
+SHORT = {"draws": 25, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
 
 LONG = ("docs/models", "docs/howto")
 SECTIONS = {

@@ -9,6 +9,7 @@ module              its subject
 ``new_inputs``      :func:`predict`, the room's door
 ``log_likelihood``  :func:`log_likelihood` of each observed row
 ``dependence``      :func:`partial_dependence` on one input or two
+``stacking``        :func:`stacking_weights` of chains that disagree
 ``latents``         :func:`without_latents`: what a chain must store for predictions
 ``forward``         the network's output as a function of its inputs, layers at their means
 ``noisy``           the law of the targets as a function of inputs and of the layers' noise
@@ -34,5 +35,12 @@ from pymc_nnsteps.prediction.dependence import partial_dependence
 from pymc_nnsteps.prediction.latents import without_latents
 from pymc_nnsteps.prediction.log_likelihood import log_likelihood
 from pymc_nnsteps.prediction.new_inputs import predict
+from pymc_nnsteps.prediction.stacking import stacking_weights
 
-__all__ = ["log_likelihood", "partial_dependence", "predict", "without_latents"]
+__all__ = [
+    "log_likelihood",
+    "partial_dependence",
+    "predict",
+    "stacking_weights",
+    "without_latents",
+]
