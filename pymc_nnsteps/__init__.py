@@ -22,6 +22,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.lab import plot_thermalization, score_statistic, teacher_student, thermalize
 from pymc_nnsteps.models import (
     Conv2D,
+    Model,
     Prior,
     Shrinkage,
     blocks,
@@ -60,6 +61,7 @@ __all__ = [
     "Conv2D",
     "GeneralizedInverseGaussian",
     "Gibbs",
+    "Model",
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",

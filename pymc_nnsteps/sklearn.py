@@ -13,7 +13,7 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.models import bow_tie, hierarchical_mlp, intermediate_noise_mlp
+from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
 
@@ -94,7 +94,7 @@ class _Network(BaseEstimator):
         self._sampling_seed, self._noise_seed = (
             int(seed) for seed in check_random_state(self.random_state).randint(2**31 - 1, size=2)
         )
-        with pm.Model(model=None) as self.model_:
+        with Model(model=None) as self.model_:
             BUILDERS[self.network](inputs, y, **options, **(self.options or {}))
             self.idata_ = pm.sample(
                 draws=self.draws,

@@ -21,6 +21,7 @@ NAMES = {
     "PCNL",
     "GeneralizedInverseGaussian",
     "Gibbs",
+    "Model",
     "NotConjugate",
     "PiecewiseLinear",
     "Prior",

@@ -22,7 +22,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.compiling import without_blas_notice, without_traces
+from pymc_nnsteps.kernels.compiling import without_blas_notice, without_bookkeeping
 
 
 class OfData:
@@ -85,7 +85,7 @@ class Compiled:
     function : pytensor function
     """
 
-    @without_traces()
+    @without_bookkeeping()
     def __init__(
         self,
         inputs: Sequence[Variable | pytensor.In],

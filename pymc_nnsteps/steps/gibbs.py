@@ -22,7 +22,7 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
-from pymc_nnsteps.kernels.compiling import c_by_default, of_laws, without_traces
+from pymc_nnsteps.kernels.compiling import c_by_default, of_laws, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.options import Choice, Options
@@ -158,7 +158,7 @@ class Gibbs(Step):
     _state_class = GibbsState
     adaptations: tuple[DualAveraging, ...]
 
-    @without_traces()
+    @without_bookkeeping()
     def __init__(
         self,
         vars: TensorVariable | str | Sequence[TensorVariable | str] | None = None,

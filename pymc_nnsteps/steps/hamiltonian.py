@@ -25,7 +25,7 @@ from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.kernels.compiling import (
     c_by_default,
     of_laws,
-    without_traces,
+    without_bookkeeping,
 )
 from pymc_nnsteps.kernels.native import announced
 from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, random_length
@@ -207,7 +207,7 @@ class HMC(Step):
     }
     momentum = np.empty(0)
 
-    @without_traces()
+    @without_bookkeeping()
     def __init__(
         self,
         vars: Vars = None,

@@ -16,7 +16,7 @@ from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.shapes import require_fitting_data
-from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
+from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.proposal import CompiledProposal, Place, Proposal
@@ -65,7 +65,7 @@ class MetropolisHastings(Step):
     _first_coordinate: ClassVar[float]
     adaptation: DualAveraging
 
-    @without_traces()
+    @without_bookkeeping()
     def __init__(
         self,
         model: pm.Model,

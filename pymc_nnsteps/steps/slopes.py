@@ -14,7 +14,7 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
+from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.steps.target import log_density
 
 OUTSIDE = (ParameterValueError, IndexError, LinAlgError)
@@ -27,7 +27,7 @@ Point = Mapping[str, Array]
 class Target:
     """The model's log density at points, with slopes."""
 
-    @without_traces()
+    @without_bookkeeping()
     def __init__(self, model: pm.Model) -> None:
         self.model = model
         values: list[Any] = model.value_vars

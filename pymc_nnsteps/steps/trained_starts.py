@@ -32,7 +32,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default, without_traces
+from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.row_blocks import ByRow, by_row
@@ -50,7 +50,6 @@ BIAS = 0.3
 Arrays = list[np.ndarray]
 
 
-@without_traces()
 def trained_starts(
     model: pm.Model | None = None,
     *,
@@ -171,6 +170,7 @@ def _misfit(model: pm.Model, rv: TensorVariable) -> TensorVariable:
     return -log_density(model, [rv])
 
 
+@without_bookkeeping()
 def _slopes(
     model: pm.Model, weights: Sequence[TensorVariable], found: ByRow
 ) -> Callable[..., Sequence[np.ndarray]]:

@@ -1,5 +1,6 @@
 """What the default mode makes of a graph."""
 
+import gc
 import time
 
 import numpy as np
@@ -15,7 +16,7 @@ from pymc_nnsteps.kernels.compiling import (
     c_by_default,
     numba_by_default,
     of_laws,
-    without_traces,
+    without_bookkeeping,
 )
 from pymc_nnsteps.random.truncated_normal import truncated_normal
 
@@ -113,13 +114,26 @@ def test_laws_are_compiled_without_a_search_for_special_matrices(mode):
     np.testing.assert_allclose(plain(np.array([2.0, 3.0])), np.diag([4.0, 9.0]))
 
 
-def test_traces_are_left_out_for_a_while():
+def test_bookkeeping_is_left_out_for_a_while():
+    """Traces or garbage collection that do not come back."""
     with pytensor.config.change_flags(traceback__limit=8):
-        with without_traces():
+        with without_bookkeeping():
+            assert not gc.isenabled()
             untraced = pt.vector("x") + 1
         traced = pt.vector("x") + 1
     assert not untraced.tag.trace
     assert traced.tag.trace
+    assert gc.isenabled()
+
+
+def test_garbage_collection_that_was_off_stays_off():
+    gc.disable()
+    try:
+        with without_bookkeeping():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_a_long_wait_is_announced_once(monkeypatch, caplog):

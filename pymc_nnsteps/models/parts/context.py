@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 
+from pymc_nnsteps.models.model import Model
+
 __all__ = [
     "Dim",
     "add_dims",
@@ -57,7 +59,7 @@ def layer_dims(
 
 def current_or_new_model() -> pm.Model:
     """Return the model whose context is open, or a new one."""
-    return pm.Model.get_context(error_if_none=False) or pm.Model()
+    return pm.Model.get_context(error_if_none=False) or Model()
 
 
 def check_names(model: pm.Model, variables: Iterable[str], dims: Iterable[str]) -> None:
