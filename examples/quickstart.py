@@ -53,7 +53,7 @@ def main() -> None:
     print(nns.explain(model), "\n")
     with model:
         idata = pm.sample(
-            400,
+            1200,
             tune=400,
             chains=2,
             cores=2,
