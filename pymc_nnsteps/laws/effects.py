@@ -210,12 +210,14 @@ def _mean_of(rng: Variable, member: Member) -> tuple[Variable, TensorVariable]:
 
 
 def row_axis(child: TensorVariable) -> int:
-    """The only axis of a child whose length is not one.
+    """The only axis of a child, or the only one whose length is not one.
 
     Raises
     ------
     NotConjugate
     """
+    if child.ndim == 1:
+        return 0
     axes = [axis for axis in range(child.ndim) if not child.type.broadcastable[axis]]
     if len(axes) != 1:
         raise NotConjugate(f"child {describe(child)} has not one axis of rows")

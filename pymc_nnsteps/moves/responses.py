@@ -17,6 +17,7 @@ of one output have draws of their own (:mod:`.outgoing_weights`), and so has a s
 bias alone is left to the draw that it has with v: to draw it without X as well gains nothing.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -102,13 +103,16 @@ def find_effects(
         and not given_any([likelihood.rows.design], [rv])
     ]
     effects = largest(model, [[rv] for rv in beside], shapes)
+    if effects is None:
+        return None
     seen_with_weights = {
         rv
         for drawn in conditionals
         if given_any([likelihood.rows.design], drawn.draws)
         for rv in drawn.draws
     }
-    if effects is None or seen_with_weights.issuperset(effects.draws):
+    are_numbers = all(math.prod(shapes[rv]) == 1 for rv in effects.draws)
+    if are_numbers and seen_with_weights.issuperset(effects.draws):
         return None
     if given_any([part.design for seen in effects.seen for part in seen.parts], [a]):
         return None

@@ -78,6 +78,21 @@ def picked_outputs():
     pm.Normal("u", mean[[1, 6, 3], 1], 1.7, observed=Y[:3])
 
 
+def drawn_with_the_weights():
+    """All rows see all entries, of effects about their mean and of coefficients."""
+    a, beta = pm.Normal("a", 0.3, 0.8, shape=3), pm.Normal("beta", shape=2)
+    v = pm.Normal("v", shape=UNITS)
+    mean = layer() @ v + (a - a.mean())[GROUPS] + X @ beta
+    pm.Normal("y", mean, 0.7, observed=Y)
+
+
+def one_row_in_a_child():
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
+    mean = layer() @ v + a[GROUPS]
+    pm.Normal("y", mean[[0, 4, 2, 5]], 0.7, observed=Y[:4])
+    pm.Normal("u", mean[[1]], 1.7, observed=Y[:1])
+
+
 CASES = {
     groups: ("a", "b", "c"),
     gaps: ("a", "d"),
@@ -85,6 +100,8 @@ CASES = {
     outputs: ("a", "s", "b"),
     children_of_one_mean: ("a", "d"),
     picked_outputs: ("a",),
+    drawn_with_the_weights: ("a", "beta"),
+    one_row_in_a_child: ("a",),
 }
 
 
@@ -161,13 +178,19 @@ def other_groups_in_another_child():
     pm.Normal("u", mean + a[OTHERS], 0.7, observed=Y)
 
 
+def bias():
+    c, v = pm.Normal("c"), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", layer() @ v + c, 0.7, observed=Y)
+
+
 def repeated():
     a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
     pm.Normal("y", (layer() @ v + a[GROUPS])[:, None], 0.7, observed=COLUMNS)
 
 
 @pytest.mark.parametrize(
-    "function", [seen_twice, multiplied_with_activations, other_groups_in_another_child, repeated]
+    "function",
+    [seen_twice, multiplied_with_activations, other_groups_in_another_child, bias, repeated],
 )
 def test_others_are_drawn_given_the_activations(function):
     assert Case(function).effects is None
