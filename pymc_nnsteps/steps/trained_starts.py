@@ -22,15 +22,16 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.model import modelcontext
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV, StudentTRV
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.search import parameters
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.steps.compiled import Compiled
@@ -57,7 +58,7 @@ def trained_starts(
     epochs: int = 100,
     batch: int = 256,
     rate: float = 0.01,
-    random_seed: int | None = None,
+    random_seed: int | np.random.Generator | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Initial values of a network's weights, trained anew for each chain.
 
@@ -76,7 +77,7 @@ def trained_starts(
         Rows of one step of the optimiser; all, if there are fewer.
     rate : float
         First length of these steps; it falls to zero along a cosine.
-    random_seed : int, optional
+    random_seed : int, Generator or None
 
     Returns
     -------
@@ -100,15 +101,14 @@ def trained_starts(
     >>> list(starts[0]), starts[0]["W_ih1"].shape
     (['W_ih1', 'bh1', 'W_h1o', 'bo'], (8, 2))
     """
-    model = modelcontext(model)
+    model = model_or_context(model)
     chains, epochs = positive_integer("chains", chains), positive_integer("epochs", epochs)
     batch, rate = positive_integer("batch", batch), positive_number("rate", rate)
     found = by_row(model, model.observed_RVs)
     weights = _trained(model, found)
     slopes, n_rows = _slopes(model, weights, found), _n_rows(found)
-    seeds = np.random.SeedSequence(random_seed).spawn(chains)
     starts = []
-    for rng in map(np.random.default_rng, seeds):
+    for rng in np.random.default_rng(random_seed).spawn(chains):
         batches = _batches(rng, n_rows, min(batch, n_rows), epochs)
         values = adam(slopes, _random(rng, model, weights), list(batches), rate)
         starts.append({str(rv.name): v for rv, v in zip(weights, values, strict=True)})
@@ -156,9 +156,26 @@ def _trained(model: pm.Model, found: ByRow) -> list[TensorVariable]:
     if not weights:
         raise ValueError(
             "trained_starts needs observed rows, each a function of its own row of pm.Data and of "
-            "a network's weights; this model has none."
+            f"a network's weights; {_why_untrained(model)}."
         )
     return weights
+
+
+def _why_untrained(model: pm.Model) -> str:
+    """Why no weights are trained, of the first observed variable."""
+    if not model.observed_RVs:
+        return "this model observes nothing"
+    [rv, *_] = model.observed_RVs
+    if not _has_data(model.rvs_to_values[rv]):
+        return f"those of {describe(rv)} are no pm.Data, or have gaps"
+    direct = ancestors(parameters(rv), blockers=model.free_RVs)
+    if noisy := [each for each in direct if each in model.free_RVs and _has_data(each)]:
+        return f"between them and {describe(rv)} is {describe(noisy[0])}, a layer with noise"
+    return f"those of {describe(rv)} also depend on other rows, or on what is no pm.Data"
+
+
+def _has_data(variable: Any) -> bool:
+    return any(isinstance(leaf, TensorSharedVariable) for leaf in ancestors([variable]))
 
 
 def _misfit(model: pm.Model, rv: TensorVariable) -> TensorVariable:

@@ -77,11 +77,45 @@ def test_classes_are_trained_by_their_probabilities():
     assert ((logits > 0) != labels).mean() < 0.1
 
 
-def test_what_cannot_be_trained_is_named():
+def targets_of_no_data():
+    w = pm.Normal("w", shape=2)
+    pm.Normal("y", pm.math.tanh(X @ w), observed=Y)
+
+
+def inputs_of_no_data():
+    w = pm.Normal("w", shape=2)
+    pm.Normal("y", pm.math.tanh(X @ w), observed=pm.Data("seen", Y))
+
+
+def noise_in_a_layer():
+    w = pm.Normal("w", shape=2)
+    z = pm.Normal("z", pm.Data("x", X) @ w, 0.1)
+    pm.Normal("y", pm.math.tanh(z), observed=pm.Data("seen", Y))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (targets_of_no_data, "those of y are no pm.Data"),
+        (inputs_of_no_data, "those of y also depend on other rows, or on what is no pm.Data"),
+        (noise_in_a_layer, "between them and y is z, a layer with noise"),
+    ],
+)
+def test_what_cannot_be_trained_is_named(function, reason):
     with pm.Model() as model:
-        w = pm.Normal("w", shape=2)
-        pm.Normal("y", pm.math.tanh(X @ w), observed=Y)
-    with pytest.raises(ValueError, match="observed rows, each a function of its own row of pm"):
+        function()
+    with pytest.raises(ValueError, match=reason):
         trained_starts(model)
+
+
+def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="epochs must be a positive"):
         trained_starts(network(), epochs=0)
+    with pytest.raises(ValueError, match=r"model must be a pm\.Model; got ndarray"):
+        trained_starts(X)
+
+
+def test_a_generator_is_a_seed_too():
+    seeds = 3, np.random.default_rng(3)
+    starts = [trained_starts(network(), chains=1, epochs=1, random_seed=seed) for seed in seeds]
+    np.testing.assert_array_equal(starts[0][0]["W_ih1"], starts[1][0]["W_ih1"])
