@@ -30,7 +30,8 @@ class Model(pm.Model):
     Notes
     -----
     This concerns functions that PyMC makes by ``model.compile_fn`` without a mode: those of
-    traces, ``compile_logp`` and ``compile_dlogp``, ``point_logps``. ``pm.sample`` compiles NUTS by
+    traces, of ``pm.sample_prior_predictive`` and ``pm.sample_posterior_predictive``,
+    ``compile_logp`` and ``compile_dlogp``, ``point_logps``. ``pm.sample`` compiles NUTS by
     ``backend=`` and ``compile_kwargs=`` as for any model. If PyTensor's ``mode`` or ``linker`` is
     configured, that is used.
 
