@@ -38,8 +38,8 @@ class Network:
     sampler : {"pymc", "nutpie"}
         As of ``pm.sample(nuts_sampler=)``: "pymc" leaves steps to the package.
     precision : {"float64", "float32"}
-    trained : bool
-        Whether chains begin at trained networks.
+    trained : mapping or None
+        Arguments of ``nns.trained_starts`` if chains begin there.
     """
 
     builder: str
@@ -49,7 +49,7 @@ class Network:
     chains: int = 2
     sampler: str = "pymc"
     precision: str = "float64"
-    trained: bool = False
+    trained: Mapping[str, Any] | None = None
 
     def __call__(self, data: Split, seed: int) -> tuple[Predicted | np.ndarray, dict[str, float]]:
         """Predictions, and how well chains agree on the function at test inputs."""
@@ -66,8 +66,10 @@ class Network:
             given: dict[str, Any] = {}
             if self.sampler != "pymc":
                 given["nuts_sampler"] = self.sampler
-            if self.trained:
-                given["initvals"] = nns.trained_starts(chains=self.chains, random_seed=seed)
+            if self.trained is not None:
+                given["initvals"] = nns.trained_starts(
+                    chains=self.chains, random_seed=seed, **self.trained
+                )
             idata = pm.sample(
                 self.draws,
                 tune=self.tune,
