@@ -8,7 +8,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import depends_on, operands
+from pymc_nnsteps.graphs.search import depends_on, operands, unwrapped
 
 
 def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable | None:
@@ -68,6 +68,7 @@ def about_mean_of_first(vector: TensorVariable, n: int) -> TensorVariable:
 
 def vector_about_mean(expression: TensorVariable) -> TensorVariable | None:
     """The vector, if the expression is :func:`about_mean_of_first` of it and all its entries."""
+    expression = unwrapped(expression)
     vector = _minuend(expression)
     if vector is None or vector.ndim != 1 or (n := vector.type.shape[0]) is None:
         return None

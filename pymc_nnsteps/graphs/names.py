@@ -2,7 +2,8 @@
 
 import pymc as pm
 from pymc.distributions.distribution import PartialObservedRV
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
@@ -16,6 +17,15 @@ def describe(variable: Variable) -> str:
         return str(variable)
     op = getattr(variable.owner.op, "core_op", variable.owner.op)
     return str(type(getattr(op, "scalar_op", op)).__name__)
+
+
+def describe_expression(variable: Variable) -> str:
+    """Name of a variable, or of those that it is an expression of."""
+    if variable.name or variable.owner is None:
+        return describe(variable)
+    inputs = (leaf for leaf in graph_inputs([variable]) if not isinstance(leaf, Constant))
+    names = sorted({str(leaf.name) for leaf in inputs if leaf.name})
+    return f"an expression of {', '.join(names)}" if names else describe(variable)
 
 
 def distribution(rv: TensorVariable) -> str:

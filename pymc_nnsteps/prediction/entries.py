@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.names import describe_expression
 from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.prediction.row_data import RowData, own_rows
 
@@ -58,8 +58,8 @@ def require_entries(
             first = new[strange].flat[0]
             last = "on" if length is None else f"to {length - 1}"
             raise ValueError(
-                f"{argument} picks entry {first:g} of {describe(picked.array)}, which has the "
-                f"entries from 0 {last}; pass rows whose groups the model knows, or with "
+                f"{argument} picks entry {first:g} of {describe_expression(picked.array)}, which "
+                f"has the entries from 0 {last}; pass rows whose groups the model knows, or with "
                 "sample_new_groups=True those of new groups, counted on."
             )
 

@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.centred import vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
 from pymc_nnsteps.graphs.lengths import length_of
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import parameters
@@ -135,8 +135,9 @@ def _effects(
         return with_rows(read, {}, stand_ins)[1]
     except MixesRows as reason:
         raise ValueError(
-            f"{argument} picks entries of {describe(array)} that are of new groups, which have "
-            f"no law of their own: {reason}; give the model effects with one law of all groups."
+            f"{argument} picks entries of {describe_expression(array)} that are of new groups, "
+            f"which have no law of their own: {reason}; give the model effects with one law of all "
+            "groups."
         ) from None
 
 

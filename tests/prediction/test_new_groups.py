@@ -62,7 +62,15 @@ def about_their_mean(x, group):
     return (a - a.mean())[group]
 
 
-@pytest.mark.parametrize("effects", [centred, not_centred, about_their_mean])
+def about_their_mean_by_name(x, group):
+    mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+    a = pm.Normal("a", mu, sd, dims="groups")
+    return pm.Deterministic("beyond", a - a.mean(), dims="groups")[group]
+
+
+@pytest.mark.parametrize(
+    "effects", [centred, not_centred, about_their_mean, about_their_mean_by_name]
+)
 @pytest.mark.parametrize("kind", ["function", "response"])
 def test_law_of_new_effects(effects, kind):
     """Given the hyperparameters of the same draw: not of another, nor the mean, nor a known one."""
@@ -75,7 +83,10 @@ def test_law_of_new_effects(effects, kind):
     known = EFFECTS[:, [2, 0]]
     if effects is not_centred:
         known = MU[:, None] + SD[:, None] * known
-    if effects is about_their_mean:  # that of the known groups, whatever new ones are drawn
+    if effects in (
+        about_their_mean,
+        about_their_mean_by_name,
+    ):  # that of the known groups, whatever new ones are drawn
         residuals = residuals + EFFECTS.mean(1, keepdims=True)
     noise = 0.0 if kind == "function" else 0.5
     errors = residuals[:, [0, 4]] - known
@@ -150,7 +161,10 @@ def centred_afterwards(x, group):
         (process, "a is MultivariateNormal, of which entries of new groups are not known to be"),
         (of_parents, "a has another law for each group, which new groups have none of"),
         (nested, "X_new picks entries of .* that are of new groups, which have no law of their"),
-        (explained, "of Add that are of new groups, .* pairs rows with entries of level"),
+        (
+            explained,
+            "of an expression of a, level that are of new .* pairs rows with entries of level",
+        ),
         (centred_afterwards, "a enters the output not only by the entry of each row's group"),
     ],
 )
