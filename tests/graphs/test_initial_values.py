@@ -13,7 +13,7 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.initial_values import at_support_points, begin_at
-from tests.cases import half
+from tests.cases import quick
 
 X = np.random.default_rng(0).normal(size=(6, 2))
 
@@ -101,7 +101,7 @@ BUILDERS = {
 }
 
 
-@pytest.mark.parametrize("name", half(BUILDERS))
+@pytest.mark.parametrize("name", quick(BUILDERS, {"probit", "hierarchical", "bow tie"}))
 def test_models_of_builders_can_be_transformed(name):
     """``pm.do``, ``pm.observe`` and ``pm.compute_log_likelihood``, with the starts as they were."""
     model = BUILDERS[name]()

@@ -8,7 +8,7 @@ import pytest
 import pymc_nnsteps as nns
 from pymc_nnsteps.lab import teacher
 from pymc_nnsteps.lab.thermalization import compiled
-from tests.cases import half
+from tests.cases import quick
 from tests.statistics import assert_moments
 
 RNG = np.random.default_rng(0)
@@ -79,7 +79,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", half(CASES))
+@pytest.mark.parametrize("name", quick(CASES, {"probit", "feed-forward", "wide"}))
 def test_networks(name):
     """Every start has a density, and the teacher computes what its informed start does."""
     build, targets = CASES[name]

@@ -11,7 +11,7 @@ from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.network.gates import logit_of
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, polya_gamma
-from tests.cases import half, quick
+from tests.cases import quick
 from tests.laws.graphs import (
     draw_graph,
     evaluate,
@@ -89,6 +89,7 @@ def gates_of_a_unit():
 MODELS = [regression, probability_by_sigmoid, several_outputs, random_intercepts,
           beside_a_normal_child, more_coefficients_than_rows, latent_scores,
           gates_of_a_unit]  # fmt: skip
+QUICK = {regression, several_outputs, beside_a_normal_child, latent_scores}
 
 
 def build(function):
@@ -96,7 +97,7 @@ def build(function):
         return model, function()
 
 
-@pytest.mark.parametrize("function", half(MODELS))
+@pytest.mark.parametrize("function", quick(MODELS, QUICK))
 def test_density_given_the_precisions(function):
     """A lost half, offset or child, a precision of another row, a tilt by another logit."""
     model, expected = build(function)

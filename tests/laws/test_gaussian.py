@@ -19,7 +19,7 @@ from pymc_nnsteps.gaussian import banded, windows
 from pymc_nnsteps.gaussian.forms import FORMS
 from pymc_nnsteps.laws import find_conditionals, match
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
-from tests.cases import half
+from tests.cases import quick
 from tests.laws.graphs import (
     FAST,
     assert_exact_gaussian,
@@ -593,7 +593,22 @@ def prepare(name):
     return form, model, found.popitem()[1], point
 
 
-@pytest.mark.parametrize("name", half(MODELS))
+QUICK = {
+    "one_number", "precisions_as_tau", "no_child", "slope_of_data", "biases_heteroscedastic",
+    "row_effects", "hierarchical_means", "group_slopes",
+    "groups_with_a_common_noise_and_outputs", "groups_seen_by_three_children", "linear_chain",
+    "scalar_in_many_places", "three_label_axes", "regression_with_intercept",
+    "three_parts_of_one_design", "layer_few_labels", "layer_other_orientation_and_order",
+    "layer_heteroscedastic_rows", "inputs_of_a_layer", "weights_in_two_layers",
+    "summed_over_two_axes", "design_over_two_axes_heteroscedastic", "three_dimensional_layer",
+    "sums_of_units", "random_walk_step", "gathered_and_summed", "part_of_a_matrix",
+    "prior_per_weight", "varying_slopes_of_data_with_a_population", "batched_matrices",
+    "missing_rows_of_a_second_child", "scalar_output_own_scales", "two_outputs_own_noise",
+    "more_features_than_rows", "mean_of_entries", "windows_that_overlap",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", quick(MODELS, QUICK))
 def test_claimed_law_is_the_models(name, drawn_forms):
     form, model, conditional, point = prepare(name)
     assert isinstance(conditional, Gaussian)

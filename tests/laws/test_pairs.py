@@ -10,7 +10,7 @@ from scipy import stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import match, multivariate, scales, shares, trials, wishart
 from pymc_nnsteps.laws.entries import summed
-from tests.cases import half
+from tests.cases import quick
 from tests.statistics import assert_chain_moments, assert_uniform
 from tests.steps.chains import chain
 
@@ -105,7 +105,11 @@ def build(function):
     return model
 
 
-@pytest.mark.parametrize("function", half(MODELS), ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    quick(MODELS, {vectors, probabilities, standard_deviations}),
+    ids=lambda f: f.__name__,
+)
 def test_laws_are_the_models(function):
     rows = nns.verify(build(function), random_seed=0).rows
     assert {name for name, _, _ in rows} >= set(MODELS[function])

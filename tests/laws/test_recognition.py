@@ -16,7 +16,7 @@ from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import needs_gibbs
-from tests.cases import half
+from tests.cases import quick
 from tests.laws.exact_piecewise import assert_exact_piecewise
 from tests.laws.graphs import assert_exact_gaussian, point_of
 
@@ -136,9 +136,10 @@ def two_outputs_and_unknown_noise():
 NETWORKS = [plain, fan_in_by_fan_out, tensordot_everywhere, deterministics_in_between,
             bias_as_a_column, dims_and_data, vector_readout, units_before_observations,
             two_outputs_and_unknown_noise]  # fmt: skip
+QUICK = {plain, tensordot_everywhere, bias_as_a_column, two_outputs_and_unknown_noise}
 
 
-@pytest.mark.parametrize("build", half(NETWORKS), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("build", quick(NETWORKS, QUICK), ids=lambda f: f.__name__)
 def test_a_network_however_it_is_written(build):
     with pm.Model() as model:
         build()

@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import match
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
-from tests.cases import half, slow
+from tests.cases import quick, slow
 from tests.laws.graphs import FAST, draw_graph, evaluate, logp_of, point_of
 
 RNG = np.random.default_rng(0)
@@ -289,7 +289,17 @@ def parameters_of_draw(model, conditional, point):
     return [np.broadcast_to(p, rv.eval().shape) for p in evaluate(node.op.dist_params(node), blind)]
 
 
-@pytest.mark.parametrize("name", half(MODELS))
+QUICK = {
+    "precision_of_observations", "variance", "precision_with_inverse_gamma_prior",
+    "without_a_transform", "per_source_unit", "per_case", "second_of_a_product",
+    "several_children", "groups", "one_entry_for_each_child", "rows_and_columns_of_a_matrix",
+    "mean_of_lower_precisions", "rate_of_lower_precisions", "exponential_prior_and_children",
+    "own_prior", "half_normal_standard_deviations_of_groups", "log_normals",
+    "joined_with_another_scale",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", quick(MODELS, QUICK))
 @pytest.mark.parametrize("seed", [0, slow(1)])
 def test_density_differences(name, seed):
     """A factor 2, a lost child, a sum over the wrong axis, the Jacobian of the transform."""
@@ -319,7 +329,7 @@ def test_density_differences(name, seed):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", half(MODELS))
+@pytest.mark.parametrize("name", quick(MODELS, QUICK))
 def test_draws_are_positive_and_fit(name):
     """Shapes, dtypes and the transform on the way back into the point."""
     model = build(name)

@@ -12,7 +12,7 @@ from pytensor.tensor.random.basic import StudentTRV
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import entries, gaussian, scales
 from pymc_nnsteps.laws.augmentation import BinaryObservation
-from tests.cases import half
+from tests.cases import quick
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(6, 3))
@@ -29,7 +29,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", half(NETWORKS))
+@pytest.mark.parametrize("name", quick(NETWORKS, {"ridge", "classes"}))
 def test_networks(name):
     """Every variable, those that are drawn after auxiliary ones included."""
     model = NETWORKS[name]()

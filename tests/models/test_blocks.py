@@ -10,7 +10,7 @@ import xarray as xr
 from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_nnsteps as nns
-from tests.cases import half
+from tests.cases import slow
 from tests.modes import AS_WRITTEN
 
 rng = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def of_builder(name):
     return model, own
 
 
-@pytest.mark.parametrize("name", half(["intermediate", "hierarchical", "bow tie", "wide"]))
+@pytest.mark.parametrize("name", ["intermediate", "bow tie", slow("hierarchical"), slow("wide")])
 def test_a_block_is_the_network_of_the_builder(name):
     model, own = of_builder(name)
     names = [rv.name for rv in model.free_RVs]

@@ -12,7 +12,7 @@ from pytensor.compile.mode import Mode
 from scipy import special, stats
 
 from pymc_nnsteps import Shrinkage, bow_tie
-from tests.cases import half, slow
+from tests.cases import quick, slow
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_uniform
 
@@ -412,7 +412,7 @@ def test_start_has_a_seed():
 
 
 @pytest.mark.parametrize("start", ["data", "prior"])
-@pytest.mark.parametrize("family", half(FAMILIES))
+@pytest.mark.parametrize("family", quick(FAMILIES, {"student_t", "normal_gamma", "gaussian"}))
 def test_starts_are_usable_also_after_set_data(family, start):
     model = bow_tie(X, TARGETS[1], hidden=(4,), shrinkage=family, start=start)
     density = model.compile_logp(mode=AS_WRITTEN)

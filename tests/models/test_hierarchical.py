@@ -16,7 +16,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.models.parts.groups import groups
-from tests.cases import half, quick, slow
+from tests.cases import quick, slow
 from tests.models.neal import (
     FUNCTIONS,
     INF,
@@ -415,7 +415,7 @@ def test_vectors_from_the_prior():
 
 
 @pytest.mark.parametrize("n_sources", [2, slow(20)])
-@pytest.mark.parametrize("prior", half(["x0.7", "x0.7::10", "x0.7:::10", "x0.7::3:10"]))
+@pytest.mark.parametrize("prior", ["x0.7", "x0.7:::10", slow("x0.7::10"), slow("x0.7::3:10")])
 def test_effect_of_all_units_together(n_sources, prior):
     """A scale that counts the wrong units, or ignores heavy tails.
 
@@ -663,7 +663,7 @@ def test_other_data_later(likelihood):
     np.testing.assert_allclose(logp_function(model)(point), logp_function(fresh)(point), rtol=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", half(LIKELIHOODS))
+@pytest.mark.parametrize("likelihood", quick(LIKELIHOODS, {"normal", "bernoulli"}))
 def test_float32(likelihood):
     """Numbers of priors that make variables float64."""
     y = LIKELIHOODS[likelihood]

@@ -131,25 +131,28 @@ def network(*hidden, **options):
     return build
 
 
-COLLAPSED = [
-    (network(3, y=Y[:, 0]), 1),
-    (network(2), 1),
-    (network(3, 2, y=Y[:, 0], shrinkage="student_t"), 1),
-    (network(2, 3), 2),
-    (network(1, 2, 2), 2),
-    (network(1), 1),
-    (network(1, 2, y=Y[:, 0]), 1),
-    (network(2, 1), 1),
-    (network(2, 1), 2),
-    (network(1, 1, y=Y[:, 0]), 2),
-    (no_biases, 1),
-    (variance_of_each_unit, 1),
-    (seen_twice, 1),
-    (weights_with_other_children, 1),
-    (closed_gates_above, 1),
-    (closed_gates_free, 1),
-    (vector_of_weights, 1),
-]
+COLLAPSED = {
+    f"{build.__name__}-layer{layer}": (build, layer)
+    for build, layer in [
+        (network(3, y=Y[:, 0]), 1),
+        (network(2), 1),
+        (network(3, 2, y=Y[:, 0], shrinkage="student_t"), 1),
+        (network(2, 3), 2),
+        (network(1, 2, 2), 2),
+        (network(1), 1),
+        (network(1, 2, y=Y[:, 0]), 1),
+        (network(2, 1), 1),
+        (network(2, 1), 2),
+        (network(1, 1, y=Y[:, 0]), 2),
+        (no_biases, 1),
+        (variance_of_each_unit, 1),
+        (seen_twice, 1),
+        (weights_with_other_children, 1),
+        (closed_gates_above, 1),
+        (closed_gates_free, 1),
+        (vector_of_weights, 1),
+    ]
+}
 """Layers whose activations can be integrated out: a model's statement, and the layer."""
 
 

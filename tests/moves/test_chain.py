@@ -16,7 +16,7 @@ from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.chain import match_chains
 from pymc_nnsteps.network.gates import logit_of
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
-from tests.cases import half
+from tests.cases import quick
 from tests.laws.graphs import (
     draw_graph,
     evaluate,
@@ -117,10 +117,12 @@ def network(*hidden, **options):
     return build
 
 
-CHAINS = [network(2, 2), network(1, 3, y=Y[:, 0]), network(3, 1), network(2, 3, 1),
+two_layers, three_layers = network(2, 2), network(2, 3, 1)
+CHAINS = [two_layers, network(1, 3, y=Y[:, 0]), network(3, 1), three_layers,
           network(1, 1, 1, y=Y[:, 0]), biases_apart, no_biases, constant_offset,
           noise_of_each_sample, heteroscedastic_without_gates, seen_several_times,
           a_part_of_the_layers]  # fmt: skip
+QUICK = {two_layers, three_layers, no_biases, noise_of_each_sample, seen_several_times}
 
 
 def built(build):
@@ -152,7 +154,7 @@ def held_omegas(model, found, rng):
     return {child: rng.gamma(2.0, size=shapes[child]) for child in logistic}
 
 
-@pytest.mark.parametrize("build", half(CHAINS), ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", quick(CHAINS, QUICK), ids=lambda build: build.__name__)
 def test_joint_law_given_the_precisions(build):
     """A layer's offset, gain or precision lost or of another layer; a step that is transposed."""
     model, expected = built(build)

@@ -29,7 +29,7 @@ from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates, match_interwoven_gates
 from pymc_nnsteps.steps.sweep import chain_draws
-from tests.cases import half
+from tests.cases import quick
 from tests.laws import graphs
 from tests.laws.graphs import FAST, integrand_of, random_nodes, shapes_of
 from tests.moves import gated_layers
@@ -39,18 +39,28 @@ from tests.moves.planted import PLANTS, planted
 PASSES = 2
 
 
-CASES = [
-    case for case in gated_layers.COLLAPSED if case[0].__name__ != "weights_with_other_children"
-]
-CASES += [
-    (gated_layers.signs_turned, 1),
-    (gated_layers.factors_of_each_entry, 1),
-    (gated_layers.gates_by_chance, 1),
-]
-CASES += [(network(2, y=Y[:, 0], shrinkage="gaussian", hidden_beta=1e-4), 1)]
-CASES += [(network(3, 1, y=Y[:, 0], shrinkage="laplace"), layer) for layer in (1, 2)]
-CASES += [(network(2, shrinkage="normal_gamma"), 1), (network(2, 2, shrinkage="nig"), 2)]
-ids = [f"{build.__name__}-layer{layer}" for build, layer in CASES]
+WITH_SHRINKAGE = {
+    "gaussian-layer1": (network(2, y=Y[:, 0], shrinkage="gaussian", hidden_beta=1e-4), 1),
+    "laplace-layer1": (network(3, 1, y=Y[:, 0], shrinkage="laplace"), 1),
+    "laplace-layer2": (network(3, 1, y=Y[:, 0], shrinkage="laplace"), 2),
+    "normal_gamma-layer1": (network(2, shrinkage="normal_gamma"), 1),
+    "nig-layer2": (network(2, 2, shrinkage="nig"), 2),
+}
+CASES = gated_layers.COLLAPSED | WITH_SHRINKAGE
+CASES |= {
+    build.__name__: (build, 1)
+    for build in (
+        gated_layers.signs_turned,
+        gated_layers.factors_of_each_entry,
+        gated_layers.gates_by_chance,
+    )
+}
+del CASES["weights_with_other_children-layer1"]
+QUICK = {
+    "bow_tie_3-layer1", "bow_tie_3_2-layer1", "bow_tie_1_2_2-layer2", "bow_tie_1_2-layer1",
+    "bow_tie_2_1-layer2", "no_biases-layer1", "seen_twice-layer1", "closed_gates_free-layer1",
+    "signs_turned", "gates_by_chance", "laplace-layer1", "normal_gamma-layer1",
+}  # fmt: skip
 
 
 class Layer(gated_layers.Layer):
@@ -156,9 +166,9 @@ def layer_of(build, index):
     return Layer(build, index)
 
 
-@pytest.fixture(params=half(CASES), ids=ids)
+@pytest.fixture(params=quick(CASES, QUICK))
 def layer(request):
-    return layer_of(*request.param)
+    return layer_of(*CASES[request.param])
 
 
 # --- the slow move --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.noisy import noisy_pass
-from tests.cases import half, slow
+from tests.cases import quick, slow
 from tests.graphs.foreign import Tempered
 
 RNG = np.random.default_rng(0)
@@ -187,12 +187,16 @@ NETWORKS = {
     "wide, by columns": lambda X, y: nns.wide_mlp(X, y, hidden=(2,)),
     "wide, mixed units": lambda X, y: nns.wide_mlp(X, y, hidden=(4,), activation=Normalize(2)),
 }
+QUICK = {
+    "hierarchical, normalize", "hierarchical, softmax", "hierarchical, softplus0",
+    "hierarchical, bernoulli", "wide, by rows", "wide, mixed units",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("build", half(NETWORKS.values()), ids=NETWORKS)
-def test_functions_of_builders(build):
+@pytest.mark.parametrize("name", quick(NETWORKS, QUICK))
+def test_functions_of_builders(name):
     """At the inputs of the model, the ``f`` that it stores; elsewhere, row by row."""
-    model = build(X, Y)
+    model = NETWORKS[name](X, Y)
     draws = drawn(model)
     f = nns.predict(draws, X, model=model)
     np.testing.assert_allclose(f[..., 0], draws["f"].values, rtol=1e-9)

@@ -10,7 +10,7 @@ from scipy import stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.rejection.envelope import envelope
-from tests.cases import half
+from tests.cases import quick
 from tests.graphs.foreign import Tempered
 from tests.laws.graphs import evaluate
 
@@ -326,7 +326,16 @@ def at_points(model, expressions, scales, seed=0):
     return evaluate(vectorize_graph(expressions, points))
 
 
-@pytest.mark.parametrize("name", half(MODELS))
+QUICK = {
+    "fixed_noise", "noise_of_each_case", "precision", "variance", "chi_squared_precisions",
+    "length_one", "two_levels", "two_levels_of_rates", "one_scale_at_two_levels",
+    "groups_of_two_levels", "single_entry_of_two_levels", "product_of_scales", "student_t",
+    "laplace_by_rate", "mv_normal_by_precision", "several_observed", "real_and_discrete",
+    "categorical", "binomial", "discrete_mixture", "observed_hyperparameter", "network",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", quick(MODELS, QUICK))
 def test_prior_times_likelihood_is_proposal_times_probability(name):
     """A power of the wrong sign or variable, a lost upper level or observation, another mode."""
     model = build(name)

@@ -12,7 +12,7 @@ from scipy import integrate, special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.rejection import pilot
 from pymc_nnsteps.rejection import sampling as rejection
-from tests.cases import half, slow
+from tests.cases import quick, slow
 from tests.laws.graphs import FAST
 from tests.statistics import assert_moments, assert_proportion, assert_uniform
 
@@ -21,7 +21,7 @@ DRAWS = 20_000
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
+def compiled_fast(monkeypatch):
     """Compile in a tenth of a second; a test that undoes this compiles as users do."""
     monkeypatch.setattr(rejection, "c_by_default", lambda: {"mode": FAST})
 
@@ -472,7 +472,18 @@ SLOWER = {
 """Models that are drawn one at a time, or looked at one at a time."""
 
 
-@pytest.mark.parametrize("name", half(LAWS))
+QUICK = {
+    "normal_mean", "precision", "laplace", "student_t_of_unknown_scale", "beta_bernoulli",
+    "dirichlet_categorical", "mixture", "correlation_matrix",
+    "custom_distribution_by_its_graph", "custom_distribution_by_its_function",
+    "observed_covariate", "observed_groups", "size_and_shape_and_dims", "missing_observations",
+    "potentials_and_observations", "impossible_probability", "impossible_covariance",
+    "impossible_parameters_of_a_free_variable", "partly_observed_vectors",
+    "partly_observed_counts",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", quick(LAWS, QUICK))
 def test_law(name):
     """Another law: a wrong bound, tilt, copy of a variable, or value of an observation."""
     with pm.Model() as model:

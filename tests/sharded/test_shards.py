@@ -19,7 +19,7 @@ from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.sharded.shards import Instructions, Shard, Shared
 from pymc_nnsteps.steps.sweep import Sweep
-from tests.cases import half
+from tests.cases import slow
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import LEVEL, joint_z_scores
 
@@ -81,7 +81,13 @@ def pool_of(model, shards, scan="sequential"):
 
 @pytest.mark.parametrize(
     ("case", "scan"),
-    half([*((case, "sequential") for case in CASES), ("two layers", "parallel")], of_several=True),
+    [
+        ("two layers", "sequential"),
+        ("two layers", "parallel"),
+        ("classes", "sequential"),
+        slow("probit", "sequential"),
+        slow("learnt scales", "sequential"),
+    ],
 )
 def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     build, y = CASES[case]

@@ -10,7 +10,7 @@ from pytensor import sparse
 from scipy.sparse import csr_matrix
 
 import pymc_nnsteps as nns
-from tests.cases import half, slow
+from tests.cases import slow
 from tests.steps.balance import assert_balance
 from tests.steps.gaussian import COV, MEAN, PRIORS, regression
 
@@ -240,11 +240,15 @@ MODELS = [
     empty,
     no_data,
 ]
+QUICK = {
+    total_size, imputed_in_the_block, truncated, mixture, potentials, gaussian_process,
+    sparse_design, labelled, empty,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("build", "kind"),
-    half([(build, nns.PCNL) for build in MODELS], of_several=True)
+    [(build, nns.PCNL) if build in QUICK else slow(build, nns.PCNL) for build in MODELS]
     + [(build, nns.MALA) for build in (imputed_in_the_block, bounded_by_the_block)]
     + [slow(build, nns.MALA) for build in (labelled, empty)]
     + [(build, nns.PCN) for build in (potentials, labelled)]

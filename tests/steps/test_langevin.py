@@ -9,7 +9,7 @@ from scipy import special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.langevin import mala_log_ratio, mala_move
 from pymc_nnsteps.steps.proposal import Place
-from tests.cases import half, slow
+from tests.cases import quick, slow
 from tests.statistics import assert_chain_moments
 from tests.steps.balance import assert_balance
 from tests.steps.chains import chain
@@ -54,7 +54,7 @@ PRECONDITIONERS = {
 }
 
 
-@pytest.mark.parametrize("name", half(PRECONDITIONERS))
+@pytest.mark.parametrize("name", quick(PRECONDITIONERS, {"none", "by variable"}))
 def test_balance_with_a_preconditioner(name):
     """A variance for a scale; the preconditioner of one variable applied to another."""
     given, diagonal = PRECONDITIONERS[name]

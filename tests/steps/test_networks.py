@@ -9,7 +9,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.networks import needs_gibbs
-from tests.cases import half
+from tests.cases import slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 2))
@@ -169,7 +169,9 @@ def test_an_ordinary_model_keeps_nuts(build):
     assert taken(model) == []
 
 
-@pytest.mark.parametrize("likelihood", half(["normal", "student_t", "bernoulli", "categorical"]))
+@pytest.mark.parametrize(
+    "likelihood", ["normal", "bernoulli", slow("student_t"), slow("categorical")]
+)
 def test_all_precisions_of_a_hierarchical_network(likelihood):
     """And its parameters are moved by HMC."""
     y = {"bernoulli": GROUPS > 0, "categorical": GROUPS}.get(likelihood, np.stack([Y, Y], 1))

@@ -13,7 +13,7 @@ from scipy import integrate, linalg
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import crank_nicolson
-from tests.cases import half
+from tests.cases import slow
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores, chain_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import COV, MEAN, PRIORS, Prior, covariance, design, one, regression
@@ -40,15 +40,15 @@ MANY = {
 }
 CASES = [
     (nns.PCN, {"beta": 1.0}, "batch, cov"),
-    (nns.PCN, {"beta": 0.7}, "normal"),
+    slow(nns.PCN, {"beta": 0.7}, "normal"),
     (nns.PCN, {"beta": 0.5}, "several"),
-    (nns.PCNL, {"delta": 2.0}, "normal"),
+    slow(nns.PCNL, {"delta": 2.0}, "normal"),
     (nns.PCNL, {"delta": 1.0}, "batch, tau"),
-    (nns.PCNL, {"delta": 0.5}, "several"),
+    slow(nns.PCNL, {"delta": 0.5}, "several"),
     (nns.PCNL, {"delta": 0.1}, "chol"),
-    (nns.MALA, {"step_size": 0.4}, "several"),
+    slow(nns.MALA, {"step_size": 0.4}, "several"),
     (nns.MALA, {"step_size": 0.35}, "batch, tau"),
-    (nns.MALA, {"step_size": 0.7, "preconditioner": {"theta": SCALES**2}}, "normal"),
+    slow(nns.MALA, {"step_size": 0.7, "preconditioner": {"theta": SCALES**2}}, "normal"),
 ]
 LONG_CASES = [
     (nns.PCN, {"beta": 0.2}, "normal"),
@@ -83,7 +83,7 @@ def run(kind, arguments, prior, draws, seed=0):
     return history, law, acceptance
 
 
-@pytest.mark.parametrize(("kind", "arguments", "name"), half(CASES, of_several=True), ids=case_name)
+@pytest.mark.parametrize(("kind", "arguments", "name"), CASES, ids=case_name)
 def test_law(kind, arguments, name):
     """Any error that the density's oracle and the step share; a wrong accept or reject."""
     history, law, _ = run(kind, arguments, MANY[name], SHORT)
@@ -177,7 +177,7 @@ def test_law_follows_the_data_of_the_prior(kind, arguments, new_chain):
     [
         (nns.PCN, {"beta": 0.8}, "batch, cov"),
         (nns.PCN, {"beta": 0.8}, "several"),
-        (nns.PCNL, {"delta": 0.5}, "several"),
+        slow(nns.PCNL, {"delta": 0.5}, "several"),
         (nns.PCNL, {"delta": 2.0}, "normal"),
     ],
     ids=case_name,

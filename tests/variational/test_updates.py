@@ -24,14 +24,14 @@ from pymc_nnsteps.variational.updates import (
     update_scales,
     update_weights,
 )
-from tests.cases import half, slow
+from tests.cases import quick, slow
 from tests.variational.networks import FAMILIES, small_model, some_sweeps
 
 DEPTHS = [(), (3,), (3, 2), (2, 3, 2)]
 
 
 @pytest.mark.parametrize("n_outputs", [slow(1), 2])
-@pytest.mark.parametrize("hidden", half(DEPTHS))
+@pytest.mark.parametrize("hidden", quick(DEPTHS, [(), (3, 2)]))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_update_lowers_the_evidence(family, hidden, n_outputs):
     """Each block of each of 30 sweeps from a start, and EM steps."""
