@@ -156,8 +156,10 @@ def _image(transform: Transform, rv: TensorVariable) -> Support:
 
 def _is_same(first: Bound, second: Bound) -> bool:
     """Whether two bounds are the same number or expression."""
+    if not isinstance(first, TensorVariable) and not isinstance(second, TensorVariable):
+        return first == second
     if first is None or second is None:
-        return first is second
+        return False
     one, other = pt.as_tensor(first), pt.as_tensor(second)
     values = constant_or_none(one), constant_or_none(other)
     if values[0] is None or values[1] is None:

@@ -23,6 +23,8 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.once import once_per_model
+
 
 def model_or_context(
     model: pm.Model | None, remedy: str = 'pass model=, or call it inside of "with model:"'
@@ -199,7 +201,11 @@ def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
     >>> children(model, a)
     (b,)
     """
-    random_variables = model.basic_RVs
-    return tuple(
-        child for child in random_variables if rv in stated_in(child.owner.inputs, random_variables)
-    )
+    return tuple(child for child, parents in _parents(model).items() if rv in parents)
+
+
+@once_per_model
+def _parents(model: pm.Model) -> dict[TensorVariable, set[TensorVariable]]:
+    """Random variables that appear directly in the parameters of each of them."""
+    rvs = model.basic_RVs
+    return {child: stated_in(child.owner.inputs, rvs) for child in rvs}

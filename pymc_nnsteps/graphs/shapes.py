@@ -43,13 +43,18 @@ def shapes_of(
     """
     point = model.initial_point() if initial_point is None else initial_point
     shapes = {rv: _natural_shape(model, rv, point) for rv in model.free_RVs}
-    observed = [
-        pt.as_tensor(model.rvs_to_values[rv], allow_xtensor_conversion=True).shape
-        for rv in model.observed_RVs
-    ]
-    evaluated = pytensor.function([], observed, mode="FAST_COMPILE")()
-    pairs = zip(model.observed_RVs, evaluated, strict=True)
-    return {**shapes, **{rv: tuple(int(n) for n in shape) for rv, shape in pairs}}
+    for rv in model.observed_RVs:
+        shapes[rv] = _shape_of_data(model.rvs_to_values[rv])
+    return shapes
+
+
+def _shape_of_data(value: Variable) -> tuple[int, ...]:
+    if isinstance(value, Constant):
+        return np.shape(value.data)
+    if isinstance(value, SharedVariable):
+        return np.shape(value.get_value(borrow=True))
+    data = pt.as_tensor(value, allow_xtensor_conversion=True)
+    return tuple(int(n) for n in data.shape.eval(mode="FAST_COMPILE"))
 
 
 def _natural_shape(

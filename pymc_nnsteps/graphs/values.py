@@ -68,6 +68,8 @@ def _dtype(variable: Variable) -> str | None:
 
 def constant_or_none(variable: TensorVariable) -> NDArray[Any] | None:
     """Value of an expression of constants."""
+    if isinstance(variable, Constant):
+        return np.asarray(variable.data)
     [folded] = constant_fold([variable], raise_not_constant=False)
     return np.asarray(folded) if isinstance(folded, np.ndarray) else None
 

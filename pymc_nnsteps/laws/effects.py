@@ -419,13 +419,13 @@ def largest(
 
     Those that enter several outputs are joined once effects of groups are found among them.
     """
-    effects, groups = None, list(groups)
-    for rvs in [*groups, *groups]:
-        drawn = () if effects is None else effects.draws
-        if set(rvs).issubset(drawn):
-            continue
-        try:
-            effects = match_effects(model, [*drawn, *rvs], shapes)
-        except NotConjugate:
-            continue
+    effects, drawn, left = None, (), list(groups)
+    for _ in range(2):
+        for rvs in left:
+            try:
+                effects = match_effects(model, [*drawn, *rvs], shapes)
+            except NotConjugate:
+                continue
+            drawn = effects.draws
+        left = [rvs for rvs in left if drawn and rvs[0] not in drawn]
     return effects

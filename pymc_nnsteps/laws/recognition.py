@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.laws.scales import is_scale
-from pymc_nnsteps.laws.table import Recogniser, laws_of
+from pymc_nnsteps.laws.table import laws_of
 
 
 def match(model: pm.Model, rv: TensorVariable) -> Conditional:
@@ -42,19 +42,14 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
         ...
     pymc_nnsteps.graphs.errors.NotConjugate: mu: child y is StudentT, not Normal
     """
-    with declined_as(describe(rv)):
-        return _first([law.recognise for law in laws_of(model, rv)], model, rv)
-
-
-def _first(recognisers: Sequence[Recogniser], model: pm.Model, rv: TensorVariable) -> Conditional:
-    """The conditional from the first recogniser that does not decline."""
     reasons: list[str] = []
-    for recogniser in recognisers:
+    for law in laws_of(model, rv):
         try:
-            return recogniser(model, rv)
+            return law.recognise(model, rv)
         except NotConjugate as reason:
             reasons.append(str(reason))
-    raise NotConjugate("; ".join(dict.fromkeys(reasons)) or _unknown(model, rv))
+    why = "; ".join(dict.fromkeys(reasons)) or _unknown(model, rv)
+    raise NotConjugate(f"{describe(rv)}: {why}")
 
 
 def _unknown(model: pm.Model, rv: TensorVariable) -> str:

@@ -13,6 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import kind_of
 from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws.conditional import Conditional
 
@@ -20,7 +21,7 @@ Recogniser = Callable[[pm.Model, TensorVariable], Conditional]
 Condition = Callable[[pm.Model, TensorVariable], bool]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Law:
     """Line of the table.
 
@@ -63,11 +64,23 @@ class Law:
         ------
         NotConjugate
         """
-        found = self.recogniser(model, rv)
-        for child in children(model, rv):
-            if kind_of(child) not in self.children:
-                raise NotConjugate(f"child {describe(child)} is {distribution(child)}")
+        found = _answer(model, self, rv)
+        if isinstance(found, str):
+            raise NotConjugate(found)
         return found
+
+
+@once_per_model
+def _answer(model: pm.Model, law: Law, rv: TensorVariable) -> Conditional | str:
+    """The conditional that a law gives for a variable, or why it gives none."""
+    try:
+        found = law.recogniser(model, rv)
+    except NotConjugate as reason:
+        return str(reason)
+    for child in children(model, rv):
+        if kind_of(child) not in law.children:
+            return f"child {describe(child)} is {distribution(child)}"
+    return found
 
 
 _TABLE: list[Law] = []

@@ -17,13 +17,14 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.network.wide import WIDE
 from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
-from pymc_nnsteps.steps.networks import needs_gibbs, networks_of, once_per_model
+from pymc_nnsteps.steps.networks import needs_gibbs, networks_of
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True

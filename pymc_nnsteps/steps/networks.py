@@ -13,17 +13,15 @@ These are the variables for which NUTS is wrong or poor:
 - of a wide network whose readout is whitened by the data, what the likelihood does not depend on.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
+from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.search import children, stated_in
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gates import Gates
@@ -53,23 +51,6 @@ class Networks:
     of_gibbs: frozenset[TensorVariable]
     functional: frozenset[TensorVariable]
     wide: frozenset[TensorVariable]
-
-
-def once_per_model[R](read: Callable[..., R]) -> Callable[..., R]:
-    """Read a model once for as long as no variable is added; further arguments are hashable."""
-    found: WeakKeyDictionary[pm.Model, tuple[tuple[int, ...], dict[Any, R]]] = WeakKeyDictionary()
-
-    @wraps(read)
-    def remembered(model: pm.Model, *given: Any) -> R:
-        size = (len(model.free_RVs), len(model.observed_RVs), len(model.potentials))
-        if model not in found or found[model][0] != size:
-            found[model] = size, {}
-        of_model = found[model][1]
-        if given not in of_model:
-            of_model[given] = read(model, *given)
-        return of_model[given]
-
-    return remembered
 
 
 @once_per_model
