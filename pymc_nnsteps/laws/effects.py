@@ -419,7 +419,9 @@ def largest(
 
     Those that enter several outputs are joined once effects of groups are found among them.
     """
-    effects, drawn, left = None, (), list(groups)
+    effects: Effects | None = None
+    drawn: tuple[TensorVariable, ...] = ()
+    left = list(groups)
     for _ in range(2):
         for rvs in left:
             try:

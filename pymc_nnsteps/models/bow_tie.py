@@ -18,7 +18,8 @@ the posterior can be sampled exactly, layer by layer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,12 +34,10 @@ from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     InverseGammaPrior,
-    bow_tie_layers,
     inverse_gamma,
     noise_scale,
 )
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
-from pymc_nnsteps.models.blocks.noise import noise_network as read_noise_network
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Observed
@@ -212,7 +211,7 @@ def bow_tie(
     inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     fit = _least_squares(inputs, targets)
-    network = bow_tie_layers(
+    network = BowTieLayers(
         stack,
         temperature=temperature,
         shrinkage=shrinkage,
@@ -239,7 +238,8 @@ def bow_tie(
     warn_of_scales(inputs, targets, usual_targets=USUAL_TARGETS)
     fitted: list[LayerDraws] = []
     if start == "variational":
-        gated = replace(network, marginalize_gates=False)
+        gated = copy(network)
+        gated.marginalize_gates = False
         fitted = draws_to_start_from(scaffolding.alone(lambda x, y: build(gated, x, y, {})))
 
     def starts(x: TensorVariable, observed: Observed) -> Starts:
@@ -297,7 +297,7 @@ def _output_noise(
     """Read the arguments of the outputs' noise."""
     if sigma == "network":
         begin: Start = "prior" if start == "prior" else "support_point"
-        return _OutputNoise(prior, None, read_noise_network(stack, noise_network, begin))
+        return _OutputNoise(prior, None, NoiseNetwork(stack, noise_network, begin))
     if noise_network is not None:
         raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
     known = None if sigma is None else floating(_standard_deviation(sigma, noise_beta))

@@ -34,8 +34,8 @@ from pymc_nnsteps.arguments import positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.hierarchical import (
     START,
+    HierarchicalLayers,
     common_precision,
-    hierarchical_layers,
     precision_of_units,
 )
 from pymc_nnsteps.models.parts import data
@@ -218,7 +218,7 @@ def hierarchical_mlp(
     require_choice("likelihood", likelihood, get_args(Likelihood))
     scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
-    network = hierarchical_layers(
+    network = HierarchicalLayers(
         stack,
         activation=activation,
         priors=_with_sigma(priors, sigma, likelihood),

@@ -23,8 +23,8 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.models.blocks.intermediate_noise import noisy_layers
-from pymc_nnsteps.models.blocks.noise import noise_network as read_noise_network
+from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
+from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
@@ -165,7 +165,7 @@ def intermediate_noise_mlp(
     require_choice("likelihood", likelihood, get_args(Likelihood))
     scaffolding = scaffold(X, y, READ_TARGETS[likelihood], hidden)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
-    network = noisy_layers(
+    network = NoisyLayers(
         scaffolding.stack,
         activation=activation,
         noise=noise,
@@ -184,7 +184,7 @@ def intermediate_noise_mlp(
                 f'noise cannot vary with likelihood="{likelihood}", which leaves the scale of '
                 'utilities open; "network" is for real targets.'
             )
-        varying = read_noise_network(scaffolding.stack, noise_network, start)
+        varying = NoiseNetwork(scaffolding.stack, noise_network, start)
     elif noise_network is not None:
         raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
     targets = scaffolding.targets

@@ -29,7 +29,7 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.models.blocks.wide import WideLayers, positive, wide_layers
+from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Observed
@@ -176,7 +176,7 @@ def wide_mlp(
         )
     scaffolding = scaffold(X, y, data.regression_targets, hidden)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
-    network = wide_layers(
+    network = WideLayers(
         activation=activation,
         weight_var=weight_var,
         bias_var=bias_var,

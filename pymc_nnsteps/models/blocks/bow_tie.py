@@ -4,7 +4,6 @@ The equations are in :mod:`~pymc_nnsteps.models.bow_tie`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -23,12 +22,11 @@ from pymc_nnsteps.models.parts.shrinkage import (
     AnyShrinkage,
     Initvals,
     PerLayer,
-    WeightPrior,
     weight_prior,
 )
 from pymc_nnsteps.models.parts.stack import Stack
 
-__all__ = ["BowTieLayers", "bow_tie", "bow_tie_layers", "inverse_gamma", "noise_scale"]
+__all__ = ["BowTieLayers", "bow_tie", "inverse_gamma", "noise_scale"]
 
 InverseGammaPrior = tuple[NDArray, NDArray]
 """Shape and scale."""
@@ -100,7 +98,7 @@ def bow_tie(
     """
     require_choice("start", start, get_args(Start))
     within = block(x, hidden, outputs, name, dims)
-    network = bow_tie_layers(
+    network = BowTieLayers(
         within.stack,
         temperature=temperature,
         shrinkage=shrinkage,
@@ -113,26 +111,43 @@ def bow_tie(
     return within.add(lambda x, stack: network.add(x, stack, lambda _: start_of(start)))
 
 
-@dataclass(frozen=True)
 class BowTieLayers:
     """A network up to its last linear map.
 
-    Attributes
+    Parameters
     ----------
-    temperature : float
-    weights : WeightPrior
-    bias_var : tuple of float
-        One per layer.
-    hidden_noise : tuple of ndarray
-        Shape and scale of the prior of the activations' variance.
-    marginalize_gates : bool
+    stack : Stack
+    temperature, shrinkage, bias_var, hidden_alpha, hidden_beta, marginalize_gates
+        As for :func:`bow_tie`.
+    weight_scale : float
+        Variance that the weights of a single layer have by default.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
     """
 
-    temperature: float
-    weights: WeightPrior
-    bias_var: tuple[float, ...]
-    hidden_noise: InverseGammaPrior
-    marginalize_gates: bool
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        temperature: float,
+        shrinkage: AnyShrinkage,
+        weight_scale: float,
+        bias_var: PerLayer,
+        hidden_alpha: float,
+        hidden_beta: float,
+        marginalize_gates: bool,
+    ) -> None:
+        if not isinstance(marginalize_gates, bool | np.bool_):
+            raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
+        n_hidden = stack.n_layers - 1
+        self.temperature = positive_number("temperature", temperature)
+        self.weights = weight_prior(shrinkage, weight_scale / max(n_hidden, 1), stack.units[:-1])
+        self.bias_var = layers.positive_per_layer("bias_var", bias_var, stack.n_layers)
+        self.hidden_noise = inverse_gamma("hidden", hidden_alpha, hidden_beta)
+        self.marginalize_gates = bool(marginalize_gates)
 
     def add(self, x: TensorVariable, stack: Stack, initvals: Initvals) -> TensorVariable:
         """Add the layers to the model, and return the last linear map."""
@@ -170,44 +185,6 @@ class BowTieLayers:
         scale = noise_scale(layer, self.hidden_noise, stack, initvals)
         a = pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
         return begin_at(a, initvals(name))
-
-
-def bow_tie_layers(
-    stack: Stack,
-    *,
-    temperature: float,
-    shrinkage: AnyShrinkage,
-    weight_scale: float,
-    bias_var: PerLayer,
-    hidden_alpha: float,
-    hidden_beta: float,
-    marginalize_gates: bool,
-) -> BowTieLayers:
-    """Read the arguments of a bow-tie network.
-
-    Parameters
-    ----------
-    stack : Stack
-    temperature, shrinkage, bias_var, hidden_alpha, hidden_beta, marginalize_gates
-        As for :func:`bow_tie`.
-    weight_scale : float
-        Variance that the weights of a single layer have by default.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
-    """
-    if not isinstance(marginalize_gates, bool | np.bool_):
-        raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
-    n_hidden = stack.n_layers - 1
-    return BowTieLayers(
-        positive_number("temperature", temperature),
-        weight_prior(shrinkage, weight_scale / max(n_hidden, 1), stack.units[:-1]),
-        layers.positive_per_layer("bias_var", bias_var, stack.n_layers),
-        inverse_gamma("hidden", hidden_alpha, hidden_beta),
-        bool(marginalize_gates),
-    )
 
 
 def noise_scale(

@@ -5,7 +5,6 @@ The equations are in :mod:`~pymc_nnsteps.models.hierarchical`.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, cast, get_args
@@ -38,7 +37,6 @@ __all__ = [
     "HierarchicalLayers",
     "common_precision",
     "hierarchical",
-    "hierarchical_layers",
     "precision_of_units",
 ]
 
@@ -121,7 +119,7 @@ def hierarchical(
     ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
     """
     within = block(x, hidden, outputs, name, dims)
-    network = hierarchical_layers(
+    network = HierarchicalLayers(
         within.stack,
         activation=activation,
         priors=priors,
@@ -132,22 +130,41 @@ def hierarchical(
     return within.add(lambda x, stack: network.add(x, stack)[0])
 
 
-@dataclass(frozen=True)
 class HierarchicalLayers:
     """A network up to its outputs.
 
-    Attributes
+    Parameters
     ----------
-    functions : list of callable
-        Activations of the hidden layers.
-    group : Groups
-        The priors.
-    start : {"support_point", "prior"}
+    stack : Stack
+    activation, priors, connections, start
+        As for :func:`hierarchical`.
+    likelihood : str or None
+        That of :func:`~pymc_nnsteps.hierarchical_mlp`; None: not known.
+    varying_noise : bool
+        Whether the noise varies with the inputs.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
     """
 
-    functions: list[Callable[[TensorVariable], TensorVariable]]
-    group: Groups
-    start: Start
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        activation: AnyActivation | Sequence[AnyActivation],
+        priors: Mapping[str, PriorLike] | None,
+        connections: Mapping[str, ArrayLike] | None,
+        likelihood: str | None,
+        start: Start,
+        varying_noise: bool = False,
+    ) -> None:
+        require_choice("start", start, get_args(Start))
+        self.functions = _activations(activation, stack.units[1:-1])
+        self.group = groups(priors, stack.units, likelihood, connections, varying_noise)
+        _require_precisions(self.group, stack.units)
+        self.start = start
 
     def add(self, x: TensorVariable, stack: Stack) -> list[TensorVariable]:
         """Add the parameters to the model, and return the outputs.
@@ -218,41 +235,6 @@ class HierarchicalLayers:
         if above_hidden == 2:
             return START["log_noise"]
         return START["output" if source > 0 and above_hidden == 1 else "hidden"]
-
-
-def hierarchical_layers(
-    stack: Stack,
-    *,
-    activation: AnyActivation | Sequence[AnyActivation],
-    priors: Mapping[str, PriorLike] | None,
-    connections: Mapping[str, ArrayLike] | None,
-    likelihood: str | None,
-    start: Start,
-    varying_noise: bool = False,
-) -> HierarchicalLayers:
-    """Read the arguments of a network with hierarchical priors.
-
-    Parameters
-    ----------
-    stack : Stack
-    activation, priors, connections, start
-        As for :func:`hierarchical`.
-    likelihood : str or None
-        That of :func:`~pymc_nnsteps.hierarchical_mlp`; None: not known.
-    varying_noise : bool
-        Whether the noise varies with the inputs.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
-    """
-    require_choice("start", start, get_args(Start))
-    sizes = stack.units[1:-1]
-    functions = _activations(activation, sizes)
-    group = groups(priors, stack.units, likelihood, connections, varying_noise)
-    _require_precisions(group, stack.units)
-    return HierarchicalLayers(functions, group, start)
 
 
 def gamma(

@@ -3,8 +3,7 @@
 The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from pytensor.tensor import TensorVariable
@@ -19,13 +18,12 @@ from pymc_nnsteps.models.parts.noise import (
     DEFAULT_NOISE,
     Noise,
     OneNoise,
-    Variances,
     noisy,
     variances,
 )
 from pymc_nnsteps.models.parts.stack import Stack
 
-__all__ = ["NoisyLayers", "intermediate_noise", "noisy_layers"]
+__all__ = ["NoisyLayers", "intermediate_noise"]
 
 
 def intermediate_noise(
@@ -105,7 +103,7 @@ def intermediate_noise(
     ['slope', 'f::W1', 'f::b1', 'f::Z2', 'f::X2', 'f::W2', 'f::b2']
     """
     within = block(x, hidden, outputs, name, dims)
-    network = noisy_layers(
+    network = NoisyLayers(
         within.stack,
         activation=activation,
         noise=noise,
@@ -126,25 +124,48 @@ def intermediate_noise(
     return within.add(with_output)
 
 
-@dataclass(frozen=True)
 class NoisyLayers:
     """A network up to the mean of its last pre-activations.
 
-    Attributes
+    Parameters
     ----------
-    function : callable
-        The activation.
-    delta : Variances
-    weight_precisions : tuple of float
-    bias_precisions : tuple of float or None
-    initval : str or None
+    stack : Stack
+    activation, noise, sigma, weight_precision, bias_precision, bias, start
+        As for :func:`intermediate_noise`.
+    observed : bool
+        Whether one number for all noise is that of the last pre-activations too, which is positive
+        then.
+    default : float, "learnt" or Prior
+        The noise where none is given.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
     """
 
-    function: Callable[[TensorVariable], TensorVariable]
-    delta: Variances
-    weight_precisions: tuple[float, ...]
-    bias_precisions: tuple[float | None, ...]
-    initval: str | None
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        activation: Activation,
+        noise: Noise | None,
+        sigma: Noise | None,
+        weight_precision: float | Sequence[float] | None,
+        bias_precision: float | Sequence[float] | None,
+        bias: bool,
+        start: Start,
+        observed: bool,
+        default: OneNoise = DEFAULT_NOISE,
+    ) -> None:
+        require_choice("start", start, get_args(Start))
+        fan_in = stack.units[:-1]
+        kinds = dict.fromkeys(("pre", "post"), (stack.n_layers - 1, "hidden layer"))
+        self.function = activation_function(activation)
+        self.delta = variances(noise, sigma, kinds, observed=observed, default=default)
+        self.weight_precisions = layers.precisions("weight_precision", weight_precision, fan_in)
+        self.bias_precisions = layers.bias_precisions(bias, bias_precision, fan_in)
+        self.initval = start_of(start)
 
     def __call__(self, x: TensorVariable, stack: Stack) -> TensorVariable:
         """Add the layers to the model, and return the last linear map."""
@@ -165,52 +186,3 @@ class NoisyLayers:
             bias_precision=self.bias_precisions[layer - 1],
             initval=self.initval,
         )
-
-
-def noisy_layers(
-    stack: Stack,
-    *,
-    activation: Activation,
-    noise: Noise | None,
-    sigma: Noise | None,
-    weight_precision: float | Sequence[float] | None,
-    bias_precision: float | Sequence[float] | None,
-    bias: bool,
-    start: Start,
-    observed: bool,
-    default: OneNoise = DEFAULT_NOISE,
-) -> NoisyLayers:
-    """Read the arguments of a network with noise on its layers.
-
-    Parameters
-    ----------
-    stack : Stack
-    activation, noise, sigma, weight_precision, bias_precision, bias, start
-        As for :func:`intermediate_noise`.
-    observed : bool
-        Whether one number for all noise is that of the last pre-activations too, which is positive
-        then.
-    default : float, "learnt" or Prior
-        The noise where none is given.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
-    """
-    require_choice("start", start, get_args(Start))
-    fan_in = stack.units[:-1]
-    of_hidden = (stack.n_layers - 1, "hidden layer")
-    return NoisyLayers(
-        activation_function(activation),
-        variances(
-            noise,
-            sigma,
-            {"pre": of_hidden, "post": of_hidden},
-            observed=observed,
-            default=default,
-        ),
-        layers.precisions("weight_precision", weight_precision, fan_in),
-        layers.bias_precisions(bias, bias_precision, fan_in),
-        start_of(start),
-    )

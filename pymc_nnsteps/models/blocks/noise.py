@@ -8,7 +8,6 @@ of the weights to the outputs of g.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pymc as pm
@@ -16,14 +15,14 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.models.blocks.hierarchical import HierarchicalLayers, hierarchical_layers
+from pymc_nnsteps.models.blocks.hierarchical import HierarchicalLayers
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.groups import DEFAULT_PRIORS, PriorLike
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.stack import Stack
 
-__all__ = ["NoiseNetwork", "noise_network"]
+__all__ = ["NoiseNetwork"]
 
 NAME = "log_noise"
 """Name that the variables of the network start with."""
@@ -35,18 +34,50 @@ PRIORS: dict[str, PriorLike] = {
 }
 
 
-@dataclass(frozen=True)
 class NoiseNetwork:
     """The logarithm of how noise varies.
 
-    Attributes
+    Parameters
     ----------
-    layers : HierarchicalLayers
     stack : Stack
+        That of the network of the mean.
+    given : mapping, optional
+        ``hidden``, ``activation`` and ``priors``, as for
+        :func:`~pymc_nnsteps.blocks.hierarchical`.
+    start : {"support_point", "prior"}
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
     """
 
-    layers: HierarchicalLayers
-    stack: Stack
+    def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: Start) -> None:
+        options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "priors": {}}
+        if not isinstance(given or {}, Mapping) or not set(given or {}) <= set(options):
+            raise ValueError(
+                "noise_network must be a mapping with any of the keys "
+                f"{', '.join(options)}; got {given!r}."
+            )
+        options |= given or {}
+        hidden, priors = layers.layer_sizes(options["hidden"]), options["priors"]
+        names = (f"{NAME}::hidden{layer}" for layer in range(1, len(hidden) + 1))
+        self.stack = Stack(
+            (stack.units[0], *hidden, stack.units[-1]),
+            (stack.unit_dims[0], *names, stack.unit_dims[-1]),
+            stack.row_dim,
+        )
+        defaults = {key: prior for key, prior in PRIORS.items() if hidden or key != "ho"}
+        if hidden:
+            del defaults["io"]
+        self.layers = HierarchicalLayers(
+            self.stack,
+            activation=options["activation"],
+            priors={**defaults, **priors} if isinstance(priors, Mapping) else priors,
+            connections=None,
+            likelihood=None,
+            start=start,
+        )
 
     @property
     def dims(self) -> dict[str, Dim]:
@@ -71,48 +102,3 @@ class NoiseNetwork:
         return pm.Deterministic(
             "sigma", level * pt.exp(g if len(dims) == 2 else g[:, 0]), dims=dims
         )
-
-
-def noise_network(stack: Stack, given: Mapping[str, Any] | None, start: Start) -> NoiseNetwork:
-    """Read the arguments of the network of the noise.
-
-    Parameters
-    ----------
-    stack : Stack
-        That of the network of the mean.
-    given : mapping, optional
-        ``hidden``, ``activation`` and ``priors``, as for
-        :func:`~pymc_nnsteps.blocks.hierarchical`.
-    start : {"support_point", "prior"}
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
-    """
-    options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "priors": {}}
-    if not isinstance(given or {}, Mapping) or not set(given or {}) <= set(options):
-        raise ValueError(
-            "noise_network must be a mapping with any of the keys "
-            f"{', '.join(options)}; got {given!r}."
-        )
-    options |= given or {}
-    hidden, priors = layers.layer_sizes(options["hidden"]), options["priors"]
-    names = (f"{NAME}::hidden{layer}" for layer in range(1, len(hidden) + 1))
-    own = Stack(
-        (stack.units[0], *hidden, stack.units[-1]),
-        (stack.unit_dims[0], *names, stack.unit_dims[-1]),
-        stack.row_dim,
-    )
-    defaults = {key: prior for key, prior in PRIORS.items() if hidden or key != "ho"}
-    if hidden:
-        del defaults["io"]
-    network = hierarchical_layers(
-        own,
-        activation=options["activation"],
-        priors={**defaults, **priors} if isinstance(priors, Mapping) else priors,
-        connections=None,
-        likelihood=None,
-        start=start,
-    )
-    return NoiseNetwork(network, own)

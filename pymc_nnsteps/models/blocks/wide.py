@@ -3,8 +3,7 @@
 The equations are in :mod:`~pymc_nnsteps.models.wide`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import pymc as pm
@@ -24,7 +23,7 @@ from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.stack import Stack
 
-__all__ = ["WideLayers", "positive", "wide", "wide_layers"]
+__all__ = ["WideLayers", "positive", "wide"]
 
 
 def wide(
@@ -86,7 +85,7 @@ def wide(
     ['f::W1', 'f::b1', 'f::W2', 'f::b2']
     """
     within = block(x, hidden, outputs, name, dims)
-    network = wide_layers(
+    network = WideLayers(
         activation=activation,
         weight_var=weight_var,
         bias_var=bias_var,
@@ -101,23 +100,36 @@ def wide(
     return within.add(with_readout)
 
 
-@dataclass(frozen=True)
 class WideLayers:
     """Layers of a wide network.
 
-    Attributes
+    Parameters
     ----------
-    function : callable
-        The activation.
-    weight_var, bias_var, readout_var : float
-    start : {"support_point", "prior"}
+    activation, weight_var, bias_var, readout_var, start
+        As for :func:`wide`.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
     """
 
-    function: Callable[[TensorVariable], TensorVariable]
-    weight_var: float
-    bias_var: float
-    readout_var: float
-    start: Start
+    def __init__(
+        self,
+        *,
+        activation: AnyActivation,
+        weight_var: float,
+        bias_var: float,
+        readout_var: float,
+        start: Start,
+    ) -> None:
+        require_choice("start", start, get_args(Start))
+        named = ACTIVATIONS | SMOOTH_ACTIVATIONS
+        self.function = activation_function(activation, named, functions=True)
+        self.weight_var = positive("weight_var", weight_var)
+        self.bias_var = _bias_variance(bias_var)
+        self.readout_var = positive("readout_var", readout_var)
+        self.start = start
 
     @property
     def has_bias(self) -> bool:
@@ -152,31 +164,6 @@ class WideLayers:
         """The linear map of a layer."""
         outputs = inputs @ weights.T
         return outputs if bias is None else outputs + standard_deviation(self.bias_var) * bias
-
-
-def wide_layers(
-    *,
-    activation: AnyActivation,
-    weight_var: float,
-    bias_var: float,
-    readout_var: float,
-    start: Start,
-) -> WideLayers:
-    """Read the arguments of a wide network.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
-    """
-    require_choice("start", start, get_args(Start))
-    return WideLayers(
-        activation_function(activation, ACTIVATIONS | SMOOTH_ACTIVATIONS, functions=True),
-        positive("weight_var", weight_var),
-        _bias_variance(bias_var),
-        positive("readout_var", readout_var),
-        start,
-    )
 
 
 def positive(name: str, value: float, meaning: str = "") -> float:
