@@ -223,17 +223,14 @@ def match_interweaving(
         With the reason why there is no such move.
     """
     gaussian = [c for c in conditionals if isinstance(c, Gaussian)]
-    fresh, activation = activations_behind(model, z, gaussian)
-    likelihood = marginal_likelihood(fresh)
-    a = likelihood.activations
-    if z.type.broadcastable != a.type.broadcastable:
-        raise NotConjugate(f"{describe(a)} has other axes")
+    likelihood, activation = layer_above(model, z, gaussian)
     for block in [c for c in gaussian if only_child(c) is z]:
         inputs = _inputs(model, block, likelihood)
         if inputs is not None:
             break
     else:
         raise NotConjugate("no weights are seen by it alone, with a row for each of its units")
+    a = likelihood.activations
     if likelihood.depends_on([*block.draws, z]):
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return Interweaving(
@@ -249,10 +246,14 @@ def match_interweaving(
     )
 
 
-def activations_behind(
-    model: pm.Model, z: TensorVariable, conditionals: Sequence[Gaussian]
-) -> tuple[Gaussian, PiecewiseForm]:
-    """The draw of the activations that alone see pre-activations, and their mean.
+def layer_above(
+    model: pm.Model,
+    z: TensorVariable,
+    conditionals: Sequence[Gaussian],
+    *,
+    of_positions: bool = False,
+) -> tuple[MarginalLikelihood, PiecewiseForm]:
+    """What is seen of the activations that alone see pre-activations, and their mean.
 
     Raises
     ------
@@ -270,7 +271,10 @@ def activations_behind(
     activation.require_plain()
     if not any(activation.function.slopes):
         raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
-    return drawn[a], activation
+    likelihood = marginal_likelihood(drawn[a], of_positions=of_positions)
+    if z.type.broadcastable != a.type.broadcastable:
+        raise NotConjugate(f"{describe(a)} has other axes")
+    return likelihood, activation
 
 
 def only_child(weights: Gaussian) -> TensorVariable | None:
@@ -286,9 +290,13 @@ def _inputs(
     [seen] = weights.observations
     one_unit = known_shape(model, seen.child)[likelihood.units] == 1
     units = [] if one_unit and not weights.members[0].labels else [likelihood.units]
-    if not isinstance(seen, Observation) or seen.label_axes != units:
-        return None
-    if seen.varying_axes != [likelihood.samples]:
+    return design_of_all(weights, units) if seen.varying_axes == [likelihood.samples] else None
+
+
+def design_of_all(weights: Gaussian, labels: Sequence[int]) -> TensorVariable | None:
+    """The design, shape (rows, d), by which a child sees all weights with these labels alike."""
+    [seen] = weights.observations
+    if not isinstance(seen, Observation) or seen.label_axes != labels:
         return None
     evidence = evidence_of(weights.members, seen)
     design = evidence.whole_design

@@ -49,8 +49,12 @@ from pymc_nnsteps.graphs.values import array_constant, typed_like
 from pymc_nnsteps.kernels.ops import move_kernels
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.interweaving import Interweaving, activations_behind, only_child
-from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from pymc_nnsteps.moves.interweaving import (
+    Interweaving,
+    design_of_all,
+    layer_above,
+    only_child,
+)
 
 
 @dataclass(frozen=True)
@@ -125,16 +129,13 @@ def match_kernels(
         With the reason why there is no such move.
     """
     gaussian = [c for c in conditionals if isinstance(c, Gaussian)]
-    fresh, activation = activations_behind(model, z, gaussian)
-    likelihood = marginal_likelihood(fresh, of_positions=True)
+    likelihood, activation = layer_above(model, z, gaussian, of_positions=True)
     a, layer = likelihood.activations, likelihood.layer
     if (layer.labels, layer.dense) != ((0,), tuple(range(1, a.ndim))):
         raise NotConjugate(f"axes of {describe(a)} are not samples, channels and positions")
     above = [seen.child for seen in likelihood.fresh.observations]
     if mapped := [child for child in above if child.ndim > 2]:
         raise NotConjugate(f"{describe(mapped[0])} sees its positions by outputs of their own")
-    if z.type.broadcastable != a.type.broadcastable:
-        raise NotConjugate(f"{describe(a)} has other axes")
     found = [(c, _pooling(model, c, z)) for c in gaussian if only_child(c) is z]
     unpooled, pooling = next(((c, A) for c, A in found if A is not None), (None, None))
     first = z if unpooled is None else unpooled.draws[0]
@@ -213,12 +214,6 @@ def _patches(model: pm.Model, weights: Gaussian) -> TensorVariable | None:
     [seen] = weights.observations
     shape = known_shape(model, seen.child)
     channels = [] if shape[1] == 1 and not weights.members[0].labels else [1]
-    if not isinstance(seen, Observation) or seen.label_axes != channels:
-        return None
     if any(axis not in (1, *seen.varying_axes) and n != 1 for axis, n in enumerate(shape)):
         return None
-    evidence = evidence_of(weights.members, seen)
-    design = evidence.whole_design
-    if evidence.indexed or varies(design, range(evidence.n_label_axes)):
-        return None
-    return design.dimshuffle(design.ndim - 2, design.ndim - 1)
+    return design_of_all(weights, channels)

@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Rows, rows_of
+from pymc_nnsteps.gaussian.evidence import Evidence, Rows, rows_of
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align, expand, varies
@@ -30,6 +30,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import constant_or_none
 from pymc_nnsteps.kernels.collapse import Above
+from pymc_nnsteps.kernels.outgoing_weights import AboveOne
 from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
@@ -135,6 +136,15 @@ class MarginalLikelihood:
             if not all(axis in looked_at or one[axis] for axis in range(seen.child.ndim)):
                 return False
         return True
+
+    def above_one(self, n_obs: TensorVariable) -> AboveOne[TensorVariable]:
+        """What kernels are told where one output sees the layer."""
+        response = expand(self.response(None), {0: n_obs})[:, 0]
+        return AboveOne(self.weight[:, 0], response, self.variance)
+
+    def evidence_by(self, child: TensorVariable) -> Evidence:
+        """What one of the children says of the activations, by a design."""
+        return evidence_of([self.layer], self.seen_by(child))
 
     def seen_by(self, child: TensorVariable) -> Observation:
         """What one of the children says of the activations."""

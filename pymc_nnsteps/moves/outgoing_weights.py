@@ -44,7 +44,7 @@ from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
 from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
 from pymc_nnsteps.kernels.ops import draw_outgoing
-from pymc_nnsteps.kernels.outgoing_weights import AboveOne, Outgoing
+from pymc_nnsteps.kernels.outgoing_weights import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import Interweaving
@@ -96,11 +96,7 @@ class OutgoingWeights(Conditional):
             self.rows.pieces(),
             expand(offset.astype("float64"), {0: pre.shape[0]}),
             weights,
-            AboveOne(
-                likelihood.weight[:, 0],
-                expand(likelihood.response(None), {0: pre.shape[1]})[:, 0],
-                likelihood.variance,
-            ),
+            likelihood.above_one(pre.shape[1]),
             noise,
             normal,
         )
@@ -121,7 +117,7 @@ def find_outgoing(
         Among them that of the outgoing weights.
     """
     likelihood = rows.likelihood
-    if not likelihood.rows.design.type.broadcastable[0]:
+    if not likelihood.has_one_output:
         return None
     v, a = _entries_of(model, likelihood.rows.design), likelihood.activations
     drawn = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]

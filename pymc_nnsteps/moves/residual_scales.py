@@ -41,9 +41,7 @@ from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.groups import Said
-from pymc_nnsteps.gaussian.observation import evidence_of
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import typed_like
@@ -152,7 +150,7 @@ class ResidualScale(Conditional):
             spread = pt.dot(pt.sqr(rows.design), likelihood.variance)
             return rows.weight[:, 0], likelihood.residual[:, 0], spread
         others = [o.child for o in likelihood.fresh.observations if o.child is not self.child]
-        seen = [_evidence(likelihood, child) for child in (*others, self.child)]
+        seen = [likelihood.evidence_by(child) for child in (*others, self.child)]
         mean = likelihood.by_sample(likelihood.layer.mean)
         loadings = tuple(each.whole_design[:, 0] for each in seen)
         said = [
@@ -163,10 +161,6 @@ class ResidualScale(Conditional):
         said[-1] = replace(said[-1], weight=pt.full((1,), np.inf, dtype=weight.dtype))
         *_, own = CommonNoise(tuple(range(len(said))), loadings, likelihood.variance).removed(said)
         return weight, own.response, pt.reciprocal(own.weight)
-
-
-def _evidence(likelihood: MarginalLikelihood, child: TensorVariable) -> Evidence:
-    return evidence_of([likelihood.layer], likelihood.seen_by(child))
 
 
 def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
@@ -244,7 +238,7 @@ def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScal
 def _is_seen_by_vectors(likelihood: MarginalLikelihood) -> bool:
     """Whether each child has one entry for each sample, in their order."""
     children = [seen.child for seen in likelihood.fresh.observations]
-    designs = [_evidence(likelihood, child).design for child in children]
+    designs = [likelihood.evidence_by(child).design for child in children]
     return likelihood.sees_in_order and not any(varies(design, [1]) for design in designs)
 
 

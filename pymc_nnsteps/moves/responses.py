@@ -27,7 +27,7 @@ from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.observation import Child, evidence_of
+from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.arrays import align
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
@@ -153,7 +153,7 @@ def _loadings(likelihood: MarginalLikelihood, seen: Seen) -> TensorVariable | No
     through = likelihood.seen_by(child)
     if through.label_axes != [row_axis(child) if seen.output is None else 0]:
         return None
-    return evidence_of([likelihood.layer], through).whole_design[:, seen.output or 0]
+    return likelihood.evidence_by(child).whole_design[:, seen.output or 0]
 
 
 def _indexed_alike(seen: Sequence[Seen]) -> bool:

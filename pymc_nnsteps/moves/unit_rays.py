@@ -50,10 +50,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.arrays import varies
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
-from pymc_nnsteps.kernels.outgoing_weights import AboveOne
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights
@@ -95,17 +94,14 @@ class UnitRays(Conditional):
         slopes = rows.activation.function.slopes
         rng, level = uniform(rng, (pre.shape[0] + 1, 3))
         level = level.astype("float64")
-        weight = likelihood.weight[:1, 0]
+        above = likelihood.above_one(pre.shape[1])
+        above = above._replace(weight=above.weight[:1])
         moved_rows, moved, outgoing, after = move_units(
             rows.weights_by_unit(),
             pre,
             pt.constant([slopes[0], slopes[-1]], dtype="float64"),
             self.outgoing.weights_by_unit(),
-            AboveOne(
-                weight,
-                expand(likelihood.response(None), {0: pre.shape[1]})[:, 0],
-                likelihood.variance,
-            ),
+            above,
             pt.constant([float(self.scale is not None)], dtype="float64"),
             level,
         )
@@ -116,7 +112,7 @@ class UnitRays(Conditional):
         if self.scale is None:
             return Draw(rng, values)
         [s] = self.scale.draws
-        shift = pt.log(after * weight)[0] / (2 * self.scale.of_response)
+        shift = pt.log(after * above.weight)[0] / (2 * self.scale.of_response)
         accepted = pt.le(pt.log(level[-1, 1]), self.log_ratio(shift))
         values[s] = typed_like(s, s * pt.exp(shift))
         return Draw(rng, {rv: pt.switch(accepted, new, rv) for rv, new in values.items()})
