@@ -236,3 +236,29 @@ def rhos_of(layer):
 def noises_of(layer, seed):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(PASSES, layer.units, layer.d)), rng.random((PASSES, layer.units))
+
+
+def check_acceptance(layer, draw):
+    """A row is moved just below the probability of its acceptance, and no other is."""
+    rho = rhos_of(layer)
+    for unit in range(layer.units):
+        normal, _ = noises_of(layer, unit)
+        new, probability = layer.propose(layer.point, unit, rho[unit], normal[0, unit])
+        assert probability > 0
+        uniform = np.ones((PASSES, layer.units))
+        uniform[0, unit] = probability * (1 - 1e-8)
+        drawn, _ = draw(layer.point, rho, normal, uniform)
+        assert_same_point(drawn, new)
+        uniform[0, unit] = min(1.0, probability * (1 + 1e-8))
+        drawn, _ = draw(layer.point, rho, normal, uniform)
+        assert_same_point(drawn, layer.point, 0.0)
+
+
+def check_turns(layer, draw, accept):
+    """Rows are moved one after another, all of them or as their probabilities say."""
+    normal, uniform = noises_of(layer, 3)
+    uniform = 0 * uniform if accept == "all" else uniform
+    drawn, acceptance = draw(layer.point, rhos_of(layer), normal, uniform)
+    expected, probabilities = layer.all_moves(rhos_of(layer), normal, uniform)
+    assert_same_point(drawn, expected)
+    np.testing.assert_allclose(acceptance, probabilities, rtol=1e-9, atol=1e-12)

@@ -30,6 +30,8 @@ from tests.moves.interwoven_layers import (
     PASSES,
     Layer,
     assert_same_point,
+    check_acceptance,
+    check_turns,
     compiled,
     matched,
     noises_of,
@@ -314,20 +316,7 @@ def test_a_row_is_accepted_at_its_probability(case):
 
     All other proposals meet a level of one, which none passes.
     """
-    layer, draw = case
-    rho = rhos_of(layer)
-    for unit in range(layer.units):
-        normal, _ = noises_of(layer, unit)
-        new, probability = layer.propose(layer.point, unit, rho[unit], normal[0, unit])
-        assert probability > 0
-        uniform = np.ones((PASSES, layer.units))
-        uniform[0, unit] = probability * (1 - 1e-8)
-        drawn, _ = draw(layer.point, rho, normal, uniform)
-        assert_same_point(drawn, new)
-        uniform[0, unit] = min(1.0, probability * (1 + 1e-8))
-        drawn, _ = draw(layer.point, rho, normal, uniform)
-        for name, value in layer.point.items():
-            np.testing.assert_array_equal(drawn[name], value)
+    check_acceptance(*case)
 
 
 @pytest.mark.parametrize("accept", ["all", "some"])
@@ -336,13 +325,7 @@ def test_rows_are_moved_in_turn(case, accept):
 
     The reported acceptance is the mean over the passes, whatever was accepted.
     """
-    layer, draw = case
-    normal, uniform = noises_of(layer, 3)
-    uniform = 0 * uniform if accept == "all" else uniform
-    drawn, acceptance = draw(layer.point, rhos_of(layer), normal, uniform)
-    expected, probabilities = layer.all_moves(rhos_of(layer), normal, uniform)
-    assert_same_point(drawn, expected)
-    np.testing.assert_allclose(acceptance, probabilities, rtol=1e-9, atol=1e-12)
+    check_turns(*case, accept)
 
 
 @pytest.mark.slow

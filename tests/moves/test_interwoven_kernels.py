@@ -20,9 +20,9 @@ from tests.cases import quick
 from tests.laws.graphs import FAST
 from tests.moves.densities import built
 from tests.moves.interwoven_layers import (
-    PASSES,
     Layer,
-    assert_same_point,
+    check_acceptance,
+    check_turns,
     compiled,
     matched,
     noises_of,
@@ -109,31 +109,13 @@ def test_a_kernel_is_accepted_at_its_probability(case):
 
     Kernels or pre-activations that stay or go alone. All other proposals meet a level of one.
     """
-    layer, draw = case
-    rho = rhos_of(layer)
-    for unit in range(layer.units):
-        normal, _ = noises_of(layer, unit)
-        new, probability = layer.propose(layer.point, unit, rho[unit], normal[0, unit])
-        assert probability > 0
-        uniform = np.ones((PASSES, layer.units))
-        uniform[0, unit] = probability * (1 - 1e-8)
-        drawn, _ = draw(layer.point, rho, normal, uniform)
-        assert_same_point(drawn, new)
-        uniform[0, unit] = min(1.0, probability * (1 + 1e-8))
-        drawn, _ = draw(layer.point, rho, normal, uniform)
-        assert_same_point(drawn, layer.point, 0.0)
+    check_acceptance(*case)
 
 
 @pytest.mark.parametrize("accept", ["all", "some"])
 def test_kernels_are_moved_in_turn(case, accept):
     """Designs, precisions or residuals of the kernel before, or of the pass before."""
-    layer, draw = case
-    normal, uniform = noises_of(layer, 3)
-    uniform = 0 * uniform if accept == "all" else uniform
-    drawn, acceptance = draw(layer.point, rhos_of(layer), normal, uniform)
-    expected, probabilities = layer.all_moves(rhos_of(layer), normal, uniform)
-    assert_same_point(drawn, expected)
-    np.testing.assert_allclose(acceptance, probabilities, rtol=1e-9, atol=1e-12)
+    check_turns(*case, accept)
 
 
 def test_cases_have_kernels_that_are_not_always_accepted():
