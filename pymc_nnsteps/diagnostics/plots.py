@@ -225,7 +225,10 @@ def plot_predictions(
     column = find_column("feature", model, container, feature)
     position, label = column.position, column.name
     points = evenly_spread(X[:, position], GRID)
-    grid = {data: _repeated(_medians(values), len(points)) for data, values in sampled.items()}
+    grid = {
+        data: np.repeat(_medians(values)[None], len(points), axis=0)
+        for data, values in sampled.items()
+    }
     grid[container][:, position] = points
     named, number = (output, 0) if isinstance(output, str) else (None, output)
     f = function_values("inputs", idata, grid, model, container.name, output=named)
@@ -289,10 +292,6 @@ def _medians(X: NDArray[Any]) -> NDArray[Any]:
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
     return lower if whole.all() else np.where(whole, lower, np.median(X, axis=0))
-
-
-def _repeated(row: NDArray[Any], n: int) -> NDArray[Any]:
-    return np.repeat(np.asarray(row)[None], n, axis=0)
 
 
 def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:

@@ -15,7 +15,8 @@ State = tuple[Any, ...]
 def once_per_model[R](read: Callable[..., R]) -> Callable[..., R]:
     """Read a model once for as long as it stays as it is; further arguments are hashable.
 
-    A variable that is added changes a model, and so does another length of a dimension.
+    Other variables, potentials, transforms, data containers and lengths of dimensions change a
+    model. Other values in a container do not.
     """
     found: WeakKeyDictionary[pm.Model, tuple[State, dict[Any, R]]] = WeakKeyDictionary()
 
@@ -33,6 +34,11 @@ def once_per_model[R](read: Callable[..., R]) -> Callable[..., R]:
 
 
 def _state_of(model: pm.Model) -> State:
-    counts = len(model.free_RVs), len(model.observed_RVs), len(model.potentials)
     lengths = (n for n in model.dim_lengths.values() if isinstance(n, SharedVariable))
-    return *counts, config.floatX, *(int(n.get_value()) for n in lengths)
+    return (
+        config.floatX,
+        *model.rvs_to_values.items(),
+        *model.rvs_to_transforms.values(),
+        *model.potentials,
+        *(int(n.get_value()) for n in lengths),
+    )

@@ -39,10 +39,19 @@ def shapes_of(
     ----------
     model : pm.Model
     initial_point : mapping from name to array, optional
-        Values of the free variables; by default the model's initial point.
+        Values of the free variables; by default the model's initial point, if shapes do not follow
+        from its data alone.
     """
-    point = model.initial_point() if initial_point is None else initial_point
-    shapes = {rv: _natural_shape(model, rv, point) for rv in model.free_RVs}
+    shapes: dict[TensorVariable, tuple[int, ...]] = {}
+    if initial_point is None:
+        stated = [pt.as_tensor(rv, allow_xtensor_conversion=True).shape for rv in model.free_RVs]
+        for rv, found in zip(model.free_RVs, _evaluated(stated), strict=True):
+            known = [n for n in found if n is not None]
+            if len(known) < len(found):
+                return shapes_of(model, model.initial_point())
+            shapes[rv] = tuple(known)
+    else:
+        shapes = {rv: _natural_shape(model, rv, initial_point) for rv in model.free_RVs}
     for rv in model.observed_RVs:
         shapes[rv] = _shape_of_data(model.rvs_to_values[rv])
     return shapes

@@ -101,7 +101,7 @@ class Claim:
             for node, value in zip(chain.auxiliary, held, strict=True)
         }
         stated = [
-            chain.compiled(graph_replace(_stated(node), known, strict=False))
+            chain.compiled(graph_replace(node.op.dist_params(node), known, strict=False))
             for node in chain.auxiliary
         ]
 
@@ -169,7 +169,8 @@ class _Chain:
     def sizes(self, point: Point) -> list[tuple[int, ...]]:
         """Shapes of the arrays that are drawn last."""
         drawn = [node.outputs[1] for node in self.final]
-        return [part.shape for part in self.compiled(drawn, self.rng)(point, _generator())]
+        draw = self.compiled(drawn, self.rng)
+        return [part.shape for part in draw(point, np.random.default_rng(0))]
 
     def hold(self, point: Point, rng: np.random.Generator) -> list[Array]:
         """Draw the auxiliary variables."""
@@ -177,15 +178,6 @@ class _Chain:
             return []
         drawn = [node.outputs[1] for node in self.auxiliary]
         return self.compiled(drawn, self.rng)(point, rng)
-
-
-def _generator() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-def _stated(node: Apply) -> list[Any]:
-    """Parameters of a random node."""
-    return list(node.op.dist_params(node))
 
 
 def _placing(
@@ -228,7 +220,7 @@ def _final(
     [node] = chain.final
     if isinstance(node.op, UniformRV):
         return _coins(chain, node, blind, known)
-    stated = graph_replace(_stated(node), dict(known), strict=False)
+    stated = graph_replace(node.op.dist_params(node), dict(known), strict=False)
     seen = point if isinstance(node.op, ArgmaxUtilitiesRV) else blind
     parameters = tuple(chain.compiled(stated)(seen))
     _require_numbers(parameters)

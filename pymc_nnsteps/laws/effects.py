@@ -50,7 +50,7 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
-from pymc_nnsteps.laws.gaussian import OBSERVED, Gaussian, decides_nothing, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, decides_nothing, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -264,7 +264,9 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     ------
     NotConjugate
     """
-    priors = {rv: _prior_of_entries(model, rv) for rv in rvs}
+    priors = {
+        rv: zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv) for rv in rvs
+    }
     direct = children(model, rvs[0])
     if not direct or any(children(model, rv) != direct for rv in rvs):
         raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
@@ -303,16 +305,6 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         centred=tuple(centred),
         zero_sum=tuple(filter(is_zero_sum, rvs)),
     )
-
-
-def _prior_of_entries(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Mean and precision of independent entries, before a sum is given.
-
-    Raises
-    ------
-    NotConjugate
-    """
-    return zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv)
 
 
 @recognises(
@@ -374,42 +366,6 @@ def _eliminated(
         for rv in grouped
         if grouped[rv] == grouped[most] and equal_computations(picked_by(rv), picked_by(most))
     ]
-
-
-def join_effects(
-    model: pm.Model, blocks: Sequence[Conditional], shapes: Shapes
-) -> list[tuple[Effects, list[Gaussian | Effects]]]:
-    """Join effects of groups with all other linear terms of their children.
-
-    Variables that other draws integrate out are not joined.
-
-    Returns
-    -------
-    list of (Effects, list of Gaussian or Effects)
-        Each joint conditional with the blocks that it replaces.
-    """
-    found: list[tuple[Effects, list[Gaussian | Effects]]] = []
-    latent = {rv for block in blocks for rv in block.integrates_out}
-    left = [
-        block
-        for block in blocks
-        if (
-            (isinstance(block, Gaussian) and block.observations)
-            or (isinstance(block, Effects) and not block.integrates_out)
-        )
-        and latent.isdisjoint(block.draws)
-    ]
-    while left:
-        seen_by = children(model, left[0].draws[0])
-        alike = [block for block in left if children(model, block.draws[0]) == seen_by]
-        effects = largest(model, [block.draws for block in alike], shapes)
-        taken = alike[:1]
-        if effects is not None:
-            taken = [block for block in alike if block.draws[0] in effects.draws]
-            if len(taken) > 1 or effects.centred:
-                found.append((effects, taken))
-        left = [block for block in left if block not in taken]
-    return found
 
 
 def largest(

@@ -33,9 +33,10 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, value_of
+from pymc_nnsteps.laws.gaussian import decides_nothing
 from pymc_nnsteps.laws.piecewise import entries_like
 from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.network.activations import Threshold, decides, read_decision
+from pymc_nnsteps.network.activations import Threshold, read_decision
 from pymc_nnsteps.random import argmax_utilities, truncated_normal
 
 
@@ -93,16 +94,12 @@ class LargestUtility(Conditional):
         return Draw(rng, {z: typed_like(z, value.reshape(z.shape))})
 
 
-def _decides_something(model: pm.Model, z: TensorVariable) -> bool:
-    return any(decides(child) for child in children(model, z))
-
-
 @recognises(
     700,
     "truncated normal, behind a threshold or an argmax",
     {NormalRV},
     {BernoulliRV, CategoricalRV},
-    when=_decides_something,
+    when=lambda model, z: not decides_nothing(model, z),
 )
 def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
     """Recognise ``z`` as utilities behind a hard decision.

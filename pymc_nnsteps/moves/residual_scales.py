@@ -228,8 +228,9 @@ def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScal
     elsewhere = tuple(scaled.values())
     if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
         return None
-    if any(seen.role.mixing is not None or _depends_on(seen, a) for seen in elsewhere):
-        return None
+    for seen in elsewhere:
+        if seen.role.mixing is not None or given_any([seen.value, *parameters(seen.child)], [a]):
+            return None
     of_response = seen_above[0].form.exponent if seen_above else 0.0
     of_activations = 0.0 if own is None else own.form.exponent
     return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,), child)
@@ -240,7 +241,3 @@ def _is_seen_by_vectors(likelihood: MarginalLikelihood) -> bool:
     children = [seen.child for seen in likelihood.fresh.observations]
     designs = [likelihood.evidence_by(child).design for child in children]
     return likelihood.sees_in_order and not any(varies(design, [1]) for design in designs)
-
-
-def _depends_on(seen: Scaled, activations: TensorVariable) -> bool:
-    return given_any([seen.value, *parameters(seen.child)], [activations])

@@ -3,6 +3,7 @@ import weakref
 
 import pymc as pm
 import pytensor
+from pymc.distributions.transforms import log
 
 from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.search import children
@@ -21,7 +22,7 @@ def count():
 
 
 def test_a_model_is_read_again_once_it_has_changed():
-    """What was read of fewer variables, other lengths or other numbers, or for another argument."""
+    """What was read of other variables, transforms, lengths or numbers, or for another argument."""
     names, calls = count()
     with pm.Model(coords={"unit": range(2)}) as model:
         a = pm.Normal("a", dims="unit")
@@ -36,7 +37,9 @@ def test_a_model_is_read_again_once_it_has_changed():
         names(model, "!")
         with pytensor.config.change_flags(floatX="float32"):
             names(model, "!")
-    assert calls == ["!", "?", "!", "!", "!"]
+        model.rvs_to_transforms[a] = log
+        names(model, "!")
+    assert calls == ["!", "?", "!", "!", "!", "!"]
 
 
 def test_what_is_remembered_keeps_no_model():

@@ -12,6 +12,9 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals
+from pymc_nnsteps.moves import joined_effects
+from pymc_nnsteps.moves.contract import Context
+from pymc_nnsteps.moves.options import Options
 from tests.laws.graphs import (
     assert_exact_gaussian,
     gaussian_law,
@@ -121,12 +124,20 @@ CASES = {
 }
 
 
+def joined_in(model, blocks):
+    """The draw that joins effects and all else that is linear."""
+    context = Context(model, Options(), shapes_of(model), blocks, blocks)
+    [replacement] = joined_effects.propose_joined_effects(context).replacements
+    [found] = replacement.puts
+    return found
+
+
 def joined(function):
     """The model, and the draw of what is linear in it."""
     with pm.Model() as model:
         function()
     blocks = find_conditionals(model, [rv for rv in model.free_RVs if rv.name != "sigma"])
-    [(found, _)] = effects.join_effects(model, blocks, shapes_of(model))
+    found = joined_in(model, blocks)
     return model, found
 
 
@@ -142,7 +153,7 @@ def test_law_of_logistic_children():
         a, beta = pm.Normal("a", 0.2, 0.7, shape=5), pm.Normal("beta", shape=3)
         pm.Bernoulli("y", logit_p=a[SCHOOL] + X @ beta, observed=Y > 0)
     blocks = find_conditionals(model, model.free_RVs)
-    [(found, _)] = effects.join_effects(model, blocks, shapes_of(model))
+    found = joined_in(model, blocks)
     point, omega = point_of(model, RNG), RNG.gamma(2.0, size=N)
     density = integrand_of(model, {model["y"]: omega})
     # the draw of the Polya-Gamma variables is given the logit: the law given these is not
@@ -210,7 +221,8 @@ def test_planted_errors_are_seen(plant, monkeypatch):
     assert source.count(right) == 1
     namespace = dict(vars(inspect.getmodule(planted)))
     exec(source.replace(right, wrong), namespace)
-    monkeypatch.setattr(effects, name, namespace[name])
+    for module in (effects, joined_effects):
+        monkeypatch.setattr(module, name, namespace[name], raising=False)
     model, found = joined(function)
     with pytest.raises(AssertionError, match="log density differs"):
         assert_exact_gaussian(model, found, point_of(model, RNG))
@@ -252,7 +264,7 @@ def test_little_noise_loses_no_digits():
         y = RNG.normal(size=5)[SCHOOL] + 1e-7 * Y
         pm.Normal("y", a[SCHOOL] + c, 1e-7, observed=y)
     blocks = find_conditionals(model, model.free_RVs)
-    [(found, _)] = effects.join_effects(model, blocks, shapes_of(model))
+    found = joined_in(model, blocks)
     law = gaussian_law(model, found, point_of(model, RNG))
     # four groups have rows: their sums, as if without noise, tell of c by sums of independent a
     sums = np.array([y[group == SCHOOL % 5].mean() for group in (0, 1, 3, 4)])

@@ -139,4 +139,4 @@ def test_single_precision(monkeypatch):
         assert all(found < 0.1 for *_, found in nns.verify(model, random_seed=0).rows)
         _degree_of_freedom_lost(monkeypatch)
         with pytest.raises(AssertionError, match=r"^tau"):
-            nns.verify(model, random_seed=0)
+            nns.verify(several_children(), random_seed=0)
