@@ -225,10 +225,7 @@ def plot_predictions(
     column = find_column("feature", model, container, feature)
     position, label = column.position, column.name
     points = evenly_spread(X[:, position], GRID)
-    grid = {
-        data: np.repeat(_medians(values)[None], len(points), axis=0)
-        for data, values in sampled.items()
-    }
+    grid = {each: np.repeat(_medians(x)[None], len(points), axis=0) for each, x in sampled.items()}
     grid[container][:, position] = points
     named, number = (output, 0) if isinstance(output, str) else (None, output)
     f = function_values("inputs", idata, grid, model, container.name, output=named)

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import constant_fold
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
@@ -44,7 +44,11 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
         if not new.keys().isdisjoint(node.inputs):
             inputs = [new.get(variable, variable) for variable in node.inputs]
             same = [_dtype(old) == _dtype(i) for old, i in zip(node.inputs, inputs, strict=True)]
-            rebuilt = node.clone_with_new_inputs(inputs, strict=all(same))
+            if isinstance(node.op, Alloc) and all(same):
+                # To infer its type anew would rewrite all that the lengths depend on.
+                rebuilt = Apply(node.op, inputs, [output.clone() for output in node.outputs])
+            else:
+                rebuilt = node.clone_with_new_inputs(inputs, strict=all(same))
             new.update(zip(node.outputs, rebuilt.outputs, strict=True))
     return [new.get(expression, expression) for expression in wanted]
 
