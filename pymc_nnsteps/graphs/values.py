@@ -5,15 +5,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import constant_fold
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.traversal import io_toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -70,7 +67,7 @@ def _dtype(variable: Variable) -> str | None:
     return getattr(variable.type, "dtype", None)
 
 
-def constant_or_none(variable: TensorVariable) -> NDArray[Any] | None:
+def constant_or_none(variable: Any) -> NDArray[Any] | None:
     """Value of an expression of constants."""
     if isinstance(variable, Constant):
         return np.asarray(variable.data)
@@ -112,12 +109,4 @@ def array_constant(expression: Variable) -> NDArray[Any] | None:
             return None
         if not isinstance(node.op, Shape | Shape_i):
             pending.extend(node.inputs)
-    graph = FunctionGraph(outputs=[expression], clone=True)
-    rewrite_graph(graph, include=("ShapeOpt", "canonicalize"))
-    [folded] = graph.outputs
-    if not all(isinstance(leaf, Constant) for leaf in graph_inputs([folded])):
-        return None
-    if any(draws_at_random(variable) for variable in ancestors([folded])):
-        return None
-    value: NDArray[Any] = pytensor.function([], folded, mode="FAST_COMPILE")()
-    return value
+    return constant_or_none(expression)

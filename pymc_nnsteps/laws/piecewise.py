@@ -113,11 +113,7 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     NotConjugate
     """
     normal_prior(model, z)
-    direct = children(model, z)
-    if len(direct) != 1:
-        names = ", ".join(map(describe, direct)) or "none"
-        raise NotConjugate(f"a pre-activation has one child; its children are {names}")
-    [x] = direct
+    [x] = children(model, z)
     if not is_a(x, NormalRV):
         raise NotConjugate(f"child {describe(x)} is {distribution(x)}, not Normal")
     _, sigma = parameters(x)

@@ -33,8 +33,6 @@ class DenseLayer:
         ``x``: activations of the layer below, or data.
     weights : TensorVariable, shape (units, fan_in)
     bias : TensorVariable, shape (units,)
-    pre_activation : TensorVariable, shape (n_obs, units)
-        ``z``.
     gates : TensorVariable or None, shape (n_obs, units)
         ``gamma``.
     temperature : TensorVariable or None
@@ -48,7 +46,6 @@ class DenseLayer:
     inputs: TensorVariable
     weights: TensorVariable
     bias: TensorVariable
-    pre_activation: TensorVariable
     gates: TensorVariable | None
     temperature: TensorVariable | None
     post_activation: TensorVariable
@@ -80,7 +77,7 @@ def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:
     layers: list[DenseLayer] = []
     while True:
         x, W, b = _linear_map(model, z)
-        layers.append(DenseLayer(x, W, b, z, gamma, temperature, a, sd))
+        layers.append(DenseLayer(x, W, b, gamma, temperature, a, sd))
         if x not in model.free_RVs:
             return tuple(reversed(layers))
         a = x
