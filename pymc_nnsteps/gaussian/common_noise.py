@@ -12,7 +12,7 @@ with diagonal :math:`\Sigma`. The outputs of a row have the covariance
 :math:`T_n` is lower triangular with ones in its diagonal. So the entries of
 :math:`T_n^{-1} y_n`, of which each is an output less its regression on those before it, are
 independent with the variances :math:`v_n` around :math:`T_n^{-1} m_n`, which is linear in the same
-variables. Of one output nothing changes but the variance.
+variables. Where there is one output, only the variance changes.
 """
 
 from collections.abc import Sequence

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 LIMIT = 4.0
 """Standard errors beyond which two means differ.
 
-Of windows of two chains in equilibrium 0.3 % do if they are 25 autocorrelation times long, 1 % if
-they are 10, and 3 % if they are 5, since errors are themselves estimated from a window.
+In equilibrium, the means of two chains differ in 0.3 % of windows of 25 autocorrelation times, in
+1 % of those of 10, and in 3 % of those of 5, since errors are themselves estimated from a window.
 """
 
 FEWEST_RECORDS = 16

@@ -58,7 +58,7 @@ def score_statistic(
         {\partial v_i},
 
     whose mean under the posterior is zero. A chain that has not arrived, or a sampler of another
-    distribution, has another mean, but not each of them: it is nearly zero too in one of several
+    distribution, has another mean in general. But the mean is nearly zero too in one of several
     modes, and for draws about the mean of a Gaussian that scatter too much or too little.
 
     Where the model transforms a variable, :math:`v` is the transformed, unbounded value that NUTS

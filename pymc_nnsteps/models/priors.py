@@ -34,7 +34,7 @@ class Prior:
         infinite one (the default) fixes it.
     alpha_unit : float
         Shape of the precisions of the units that the weights come from, about the common one.
-        On inputs this is automatic relevance determination. Of the noise: of the outputs.
+        On inputs this is automatic relevance determination. The units of noise are outputs.
     alpha_weight : float
         Degrees of freedom of single weights (of the noise: of single cases); infinite (the
         default) means normal.

@@ -9,8 +9,8 @@ the one before, with whatever else is seen of each of them:
     y_l \mid a_l \sim N(C_l a_l, \text{diag}(w_l)^{-1})
 
 Posterior: a Gaussian chain, whose backward recursion is eq. (19) of Sheinkman and Wade with every
-expectation replaced by the present value (:func:`.kernels.chain.draw_chain`). Of a bow-tie
-network :math:`T_l` are the weights, :math:`g_l` the gates, and the gates of the layer above, by
+expectation replaced by the present value (:func:`.kernels.chain.draw_chain`). In a bow-tie
+network :math:`T_l` are the weights and :math:`g_l` the gates. The gates of the layer above are, by
 augmentation, another observation of the pre-activations.
 """
 

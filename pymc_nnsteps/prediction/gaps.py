@@ -1,8 +1,8 @@
 """Targets with missing entries, read as one observed variable.
 
-Of a variable with missing entries PyMC makes two, of the entries that are observed and of the
-others, and a ``pm.Deterministic`` that joins them. What a network says of a row is said by the law
-of all its entries: here the two are put together again, and observed as NaN where they are missing.
+PyMC makes two variables of one with missing entries: the observed entries and the others. A
+``pm.Deterministic`` joins them. What a network says of a row is said by the law of all its entries.
+So the two are put together again here, and observed as NaN where entries are missing.
 """
 
 from contextlib import suppress

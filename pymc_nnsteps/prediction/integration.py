@@ -21,10 +21,10 @@ in shares :math:`\alpha` and :math:`1 - \alpha`, each draw weighted by
     {\alpha + (1 - \alpha)\, N(y \mid m_0 + G e, C) / N(y \mid m_0, S)}.
 
 The estimate :math:`\bar w` is unbiased; w is bounded by :math:`p(y \mid e) / \alpha`, and nearly
-constant where the noise is small beside the kinks of the activation. Of a threshold y is a
-utility, drawn from its truncated law under the linear model. For all other laws noise is drawn
-from its prior; gates are drawn from theirs. The logarithm of the estimate has the standard error of
-:math:`\bar w` divided by its mean, and minus half the square of that as bias.
+constant where the noise is small beside the kinks of the activation. Behind a threshold, y is a
+utility that is drawn from its truncated law under the linear model. For all other laws noise is
+drawn from its prior. Gates are drawn from theirs. The logarithm of the estimate has the standard
+error of :math:`\bar w` divided by its mean, and minus half the square of that as bias.
 
 References
 ----------

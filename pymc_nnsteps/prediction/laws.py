@@ -1,14 +1,14 @@
 r"""Log probabilities of decisions on normal utilities.
 
-Of a threshold, :math:`P(z > t) = \Phi((\mu - t) / \sigma)`. Of the largest of several,
+A threshold has :math:`P(z > t) = \Phi((\mu - t) / \sigma)`. The largest of several has
 
 .. math::
 
     P(a = \operatorname{argmax} z) = \int \phi(t)
     \prod_{b \ne a} \Phi\Big(\frac{\mu_a + \sigma_a t - \mu_b}{\sigma_b}\Big) dt,
 
-whose integrand is log-concave: its mode is found by Newton's method, which approaches it from one
-side, and the integral by the trapezoidal rule about it, which converges exponentially fast.
+whose integrand is log-concave. Newton's method finds its mode, which it approaches from one side.
+The trapezoidal rule about the mode gives the integral, and converges exponentially fast.
 """
 
 import numpy as np

@@ -11,8 +11,9 @@ With :math:`K(s) = \log E e^{s F}` of the sum F, analytic in all of the plane,
 The path goes through the saddle point, where the integrand is real and largest, so that nothing
 cancels however far in a tail y is; the trapezoidal rule on it converges exponentially, since normal
 noise makes the integrand fall like :math:`e^{-C t^2 / 2}`. It takes the law to repeat itself after
-a period, and no result counts that half of the period does not confirm. Of a unit that is with
-weight w :math:`\alpha + \beta e`, e standard normal between a and b,
+a period, and no result counts that half of the period does not confirm. A unit that is
+:math:`\alpha_k + \beta_k e` with weight :math:`w_k`, e standard normal between :math:`a_k` and
+:math:`b_k`, has
 
 .. math::
 

@@ -148,8 +148,8 @@ def resume(
 ) -> DataTree:
     """Go on with a run that was interrupted or killed, from the last checkpoints of its chains.
 
-    Draws are the same, bit by bit, as if it had not been. Of a run that is finished this returns
-    the result.
+    Draws are the same, bit by bit, as if it had not been. If the run is finished, this returns its
+    result.
 
     Parameters
     ----------

@@ -81,9 +81,9 @@ class Gibbs(Step):
         (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
         all units, at a cost that grows with the cube of the layer's number of weights. "auto"
         does so up to 1500 weights where they are not moved row by row, which mixes as well for
-        less (``interweave``). Unless False, the learnt scale of a layer's noise, or else
-        of its response, is drawn so as well in place of its draw given the activations, and
-        effects of groups beside the layer are, besides theirs. All choices leave the posterior
+        less (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its
+        response, is drawn so as well, in place of its draw given the activations. Effects of
+        groups beside the layer are drawn both so and given them. All choices leave the posterior
         invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with

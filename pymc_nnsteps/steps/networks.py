@@ -2,15 +2,14 @@
 
 These are the variables for which NUTS is wrong or poor:
 
-- of a network with latent layers (pre-activations under a kinked activation or behind a decision,
-  or binary gates, the activations that see them, and what pooling is a mean of): these layers, the
-  variables whose children they are, and the variables that share a child with an activation or are
-  one;
+- latent layers of a network: pre-activations under a kinked activation or behind a decision, binary
+  gates, the activations that see them, and what pooling is a mean of. With them go the variables
+  whose children they are, and the variables that share a child with an activation or are one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
-  inputs: precisions of weights, biases and observations, and what controls them, at every level
-  (half-Normal ones of a latent network too, as of effects beside it, which rays move with these);
-- beside such scales, the missing targets of the network;
-- of a wide network whose readout is whitened by the data, what the likelihood does not depend on.
+  inputs. These are precisions of weights, biases and observations, and what controls them, at every
+  level. A latent network adds half-Normal scales, as of effects beside it, which rays move;
+- the missing targets of a network with such scales;
+- what the likelihood does not depend on in a wide network whose readout is whitened by the data.
 """
 
 from collections.abc import Collection

@@ -99,9 +99,10 @@ def verify(
     Returns
     -------
     Verification
-        Prints as a table. Of laws: variables, their law, and the largest difference found, in units
-        of what rounding may amount to. Of sweeps: variables, identities, and the largest z-score of
-        their entries and of the mean of these, with errors from the means of 50 batches.
+        Prints as a table. A law has a row with its variables, its name, and the largest difference
+        found, in units of what rounding may amount to. A sweep has rows with variables, an
+        identity, and the largest z-score of their entries and of the mean of these, with errors
+        from the means of 50 batches.
 
     Raises
     ------
