@@ -224,14 +224,14 @@ def bow_tie(
     if start == "variational":
         _require_fittable(scaffolding.targets, sigma)
     prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
-    noise = _output_noise(prior, sigma, noise_beta, noise_network, stack, start)
+    noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
 
     def build(network: BowTieLayers, x: TensorVariable, observed: Observed, starts: Starts) -> None:
         def initvals(name: str) -> InitialValue:
             return starts.get(name, start_of(start))
 
         z = network.add(x, stack, initvals)
-        scale = noise.scale(x, stack, initvals, row_dims)
+        scale = noise.scale(x, initvals, row_dims)
         mean = z if observed.ndim == 2 else z[:, 0]
         pm.Normal("y", mean, scale, observed=observed, dims=row_dims)
 
@@ -251,23 +251,28 @@ def bow_tie(
     return scaffolding.add(lambda x, y: build(network, x, y, starts(x, y)), noise.dims)
 
 
-@dataclass(frozen=True)
 class _OutputNoise:
-    """Noise of the outputs.
+    """Noise of the outputs: learnt, known, or varying with the inputs by a network."""
 
-    Attributes
-    ----------
-    prior : tuple of ndarray
-        Shape and scale of the prior of its variances.
-    known : ndarray, optional
-        Its standard deviation, if that is not learnt.
-    varying : NoiseNetwork, optional
-        The network by which it varies with the inputs.
-    """
-
-    prior: InverseGammaPrior
-    known: NDArray | None
-    varying: NoiseNetwork | None
+    def __init__(
+        self,
+        prior: InverseGammaPrior,
+        sigma: float | str | None,
+        noise_beta: float | None,
+        noise_network: Mapping[str, Any] | None,
+        stack: Stack,
+        start: BowTieStart,
+    ) -> None:
+        self.prior, self.stack = prior, stack
+        self.known: NDArray | None = None
+        self.varying: NoiseNetwork | None = None
+        if sigma == "network":
+            begin: Start = "prior" if start == "prior" else "support_point"
+            self.varying = NoiseNetwork(stack, noise_network, begin)
+        elif noise_network is not None:
+            raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
+        elif sigma is not None:
+            self.known = floating(_standard_deviation(sigma, noise_beta))
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -275,33 +280,13 @@ class _OutputNoise:
         return {} if self.varying is None else self.varying.dims
 
     def scale(
-        self, x: TensorVariable, stack: Stack, initvals: Initvals, dims: tuple[str, ...]
+        self, x: TensorVariable, initvals: Initvals, dims: tuple[str, ...]
     ) -> TensorVariable | NDArray:
         """Add what is not known of it to the model, and return the standard deviation."""
-        level: TensorVariable | NDArray
-        if self.known is None:
-            level = noise_scale(stack.n_layers, self.prior, stack, initvals)
-        else:
-            level = self.known
+        if self.known is not None:
+            return self.known
+        level = noise_scale(self.stack.n_layers, self.prior, self.stack, initvals)
         return level if self.varying is None else self.varying.vary(x, level, dims)
-
-
-def _output_noise(
-    prior: InverseGammaPrior,
-    sigma: float | str | None,
-    noise_beta: float | None,
-    noise_network: Mapping[str, Any] | None,
-    stack: Stack,
-    start: BowTieStart,
-) -> _OutputNoise:
-    """Read the arguments of the outputs' noise."""
-    if sigma == "network":
-        begin: Start = "prior" if start == "prior" else "support_point"
-        return _OutputNoise(prior, None, NoiseNetwork(stack, noise_network, begin))
-    if noise_network is not None:
-        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
-    known = None if sigma is None else floating(_standard_deviation(sigma, noise_beta))
-    return _OutputNoise(prior, known, None)
 
 
 def _require_fittable(targets: data.Targets, sigma: float | str | None) -> None:
