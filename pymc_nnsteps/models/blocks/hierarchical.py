@@ -72,16 +72,10 @@ def hierarchical(
 
     Parameters
     ----------
-    x : tensor_like, shape (n_obs, n_features)
-        Inputs: data, another variable, or any expression of them.
+    x, outputs, name, dims
+        As for :func:`~pymc_nnsteps.blocks.bow_tie`.
     hidden, activation, priors, connections
         As for :func:`~pymc_nnsteps.hierarchical_mlp`; there is no ``"noise"`` among the priors.
-    outputs : int, optional
-        Number of outputs. None is one output, of shape (n_obs,).
-    name : str
-        Name of the output, with which the names of the variables start.
-    dims : str or sequence of str, optional
-        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
     start : {"support_point", "prior"}
         Where chains begin: at zero parameters and moderate scales, or each at a draw from the
         prior.

@@ -45,16 +45,10 @@ def intermediate_noise(
 
     Parameters
     ----------
-    x : tensor_like, shape (n_obs, n_features)
-        Inputs: data, another variable, or any expression of them.
+    x, outputs, name, dims, start
+        As for :func:`~pymc_nnsteps.blocks.bow_tie`.
     hidden : sequence of int
         Widths of the hidden layers.
-    outputs : int, optional
-        Number of outputs. None is one output, of shape (n_obs,).
-    name : str
-        Name of the output, with which the names of the variables start.
-    dims : str or sequence of str, optional
-        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
     activation : str or PiecewiseLinear
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
     noise : float, "learnt", Prior or dict
@@ -67,8 +61,6 @@ def intermediate_noise(
         Standard deviations in place of variances.
     weight_precision, bias_precision, bias
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
-    start : {"support_point", "prior"}
-        Where chains begin: at zero weights, or each at a draw from the prior.
 
     Returns
     -------

@@ -43,18 +43,10 @@ def wide(
 
     Parameters
     ----------
-    x : tensor_like, shape (n_obs, n_features)
-        Inputs: data, another variable, or any expression of them.
+    x, outputs, name, dims, start
+        As for :func:`~pymc_nnsteps.blocks.bow_tie`.
     hidden, activation, weight_var, bias_var, readout_var
         As for :func:`~pymc_nnsteps.wide_mlp`.
-    outputs : int, optional
-        Number of outputs. None is one output, of shape (n_obs,).
-    name : str
-        Name of the output, with which the names of the variables start.
-    dims : str or sequence of str, optional
-        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
-    start : {"support_point", "prior"}
-        Where chains begin: at zero weights, or each at a draw from the prior.
 
     Returns
     -------
