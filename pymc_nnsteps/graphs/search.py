@@ -167,13 +167,17 @@ def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set
 
 def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:
     """Whether values of any of ``rvs`` enter expressions other than through random variables."""
-    random = {
+    return not stated_in(expressions, random_in(expressions)).isdisjoint(rvs)
+
+
+def random_in(expressions: Iterable[Variable]) -> set[Variable]:
+    """Random variables that expressions are made of."""
+    return {
         variable
         for variable in ancestors(expressions)
         if variable.owner is not None
         and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
     }
-    return not stated_in(expressions, random).isdisjoint(rvs)
 
 
 def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:

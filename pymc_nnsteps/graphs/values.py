@@ -1,6 +1,6 @@
 """Values in a graph: constants, data, and variables replaced by others."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import draws_at_random
+from pymc_nnsteps.graphs.search import draws_at_random, random_in
 
 
 def observed_values(model: pm.Model) -> dict[Any, Any]:
@@ -48,6 +48,17 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
                 rebuilt = node.clone_with_new_inputs(inputs, strict=all(same))
             new.update(zip(node.outputs, rebuilt.outputs, strict=True))
     return [new.get(expression, expression) for expression in wanted]
+
+
+def substitute_given(
+    expressions: Sequence[Variable], replacements: Mapping[Any, Variable]
+) -> list[Any]:
+    """Replace variables in expressions of a model's random variables, all others of which stay.
+
+    An observed variable in an expression is its data, whatever its parameters depend on.
+    """
+    given: dict[Any, Variable] = {variable: variable for variable in random_in(expressions)}
+    return substitute(expressions, given | dict(replacements))
 
 
 def natural_values(model: pm.Model) -> dict[Variable, Variable]:

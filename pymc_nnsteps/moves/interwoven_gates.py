@@ -61,7 +61,7 @@ from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
-from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.kernels.rows import Rows
@@ -128,7 +128,9 @@ class InterwovenGates(Conditional):
 
         by_gates = through.get(gates)
         logit_factor = pt.zeros((units, n_obs)) if by_gates is None else factor_of(by_gates)
-        [level_factor] = substitute([factor_of(seen_by_activations)], {gates: pt.ones_like(gates)})
+        [level_factor] = substitute_given(
+            [factor_of(seen_by_activations)], {gates: pt.ones_like(gates)}
+        )
         [behind_gates] = self.layer.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
         precision = expand(with_labels(prior.precision, prior), {0: units})

@@ -45,7 +45,7 @@ from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import parameters
-from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scaled
@@ -140,7 +140,7 @@ class Ray(Conditional):
         }
         [mean, *_] = parameters(child.child)
         predictor = child.logit if isinstance(child, BinaryObservation) else mean
-        [rest] = substitute([predictor], at_means)
+        [rest] = substitute_given([predictor], at_means)
         fit = predictor - rest + pt.zeros_like(observation.value)
         weighted = observation.precision * fit
         return (weighted * (observation.value - rest)).sum(), (weighted * fit).sum()

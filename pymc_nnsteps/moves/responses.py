@@ -32,7 +32,7 @@ from pymc_nnsteps.graphs.arrays import align
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.search import children, given_any
-from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
@@ -178,5 +178,5 @@ def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:
     if child.offset is None:
         return child
     mean = pt.broadcast_to(align(likelihood.layer.mean, a.ndim), lengths(a))
-    [offset] = substitute([child.offset], {a: typed_like(a, mean)})
+    [offset] = substitute_given([child.offset], {a: typed_like(a, mean)})
     return replace(child, offset=offset)

@@ -188,7 +188,8 @@ def follow(
         draw = conditional.draw(before, shapes)
         new = {**draw.values, **draw.auxiliary}
         reported = [] if draw.acceptance is None else [draw.acceptance]
-        given.append(stated_in([*new.values(), *reported], rvs))
+        stated = stated_in([*new.values(), *reported], current)
+        given.append(stated.intersection(rvs))
         symbolic = [draw.rng, *new.values(), *reported]
         rng, *results = substitute(symbolic, {before: rng, **current})
         acceptances.extend(results[len(new) :])

@@ -73,6 +73,14 @@ def local():
     pm.Normal("y", X @ v, 0.4, observed=Y)
 
 
+def mediated():
+    """What one response is observed to be is a part of the mean of another."""
+    s = pm.HalfNormal("s", 0.8)
+    a = pm.Normal("a", 0, s, shape=3)
+    y = pm.Normal("y", a[GROUPS], 0.7, observed=Y)
+    pm.Normal("u", a[GROUPS] + 2 * y, 0.5, observed=Y[::-1])
+
+
 CASES = {
     "intercepts": (intercepts, ("tau", "a")),
     "crossed": (crossed_with_slopes, ("s", "a", "d")),
@@ -82,6 +90,7 @@ CASES = {
     "a level": (levels, ("top", "middle")),
     "local": (local, ("tau", "psi")),
     "beside local": (local, ("tau", "v")),
+    "mediated": (mediated, ("s", "a")),
 }
 
 

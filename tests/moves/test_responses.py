@@ -15,6 +15,7 @@ from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import responses
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from pymc_nnsteps.steps.sweep import chain_draws
 from tests.laws.graphs import gaussian_law, put, shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 
@@ -93,6 +94,14 @@ def one_row_in_a_child():
     pm.Normal("u", mean[[1]], 1.7, observed=Y[:1])
 
 
+def mediated():
+    """What one child is observed to be is a part of the mean of another."""
+    a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
+    mean = layer() @ v + a[GROUPS]
+    y = pm.Normal("y", mean, 0.7, observed=Y)
+    pm.Normal("u", 2 * y - mean, 1.1, observed=Y[::-1])
+
+
 CASES = {
     groups: ("a", "b", "c"),
     gaps: ("a", "d"),
@@ -102,6 +111,7 @@ CASES = {
     picked_outputs: ("a",),
     drawn_with_the_weights: ("a", "beta"),
     one_row_in_a_child: ("a",),
+    mediated: ("a",),
 }
 
 
@@ -201,3 +211,9 @@ def test_order_of_a_sweep():
     drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(built(groups))]
     assert drawn[drawn.index(("X2",)) - 1] == ("a", "b", "c")
     assert ("a", "b", "c", "v") in [tuple(sorted(names)) for names in drawn]
+
+
+def test_an_observed_child_in_the_mean_of_another_is_its_data():
+    """A sweep was refused, as if the activations behind the child were given."""
+    model = built(mediated)
+    chain_draws(model, sweep_of(model), pt.random.rng("rng"), shapes_of(model))
