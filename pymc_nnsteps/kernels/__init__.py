@@ -21,7 +21,7 @@ module               its subject
 ``interweaving``     rows of weights with their pre-activations, by Metropolis-Hastings
 ``interwoven_gates`` rows of weights with their gates
 ``interwoven_kernels`` kernels of convolutions with their pre-activations
-``outgoing_weights`` weights of an output with the activations integrated out
+``outgoing_weights`` weights of outputs with the activations integrated out
 ``unit_rays``        units of a layer along rays with their outgoing weights
 ``lattice``          the choice of a point of a lattice
 ``ops``              kernels as PyTensor Ops

@@ -1,4 +1,4 @@
-"""Outgoing weights of a layer with its activations integrated out, one at a time.
+r"""Outgoing weights of a layer with its activations integrated out, one unit at a time.
 
 :mod:`pymc_nnsteps.moves.outgoing_weights` derives the draw.
 """
@@ -8,40 +8,106 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import Pieces, read_pieces
-from pymc_nnsteps.kernels.jit import jit
-from pymc_nnsteps.kernels.linear_algebra import Array, copy
+from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.linear_algebra import (
+    Array,
+    copy,
+    factorise,
+    solve,
+    solve_rows_transposed,
+    solve_transposed,
+)
 
 
-class Outgoing[Of](NamedTuple):
-    """Weights of one output, and their prior: arrays of shape (units,).
-
-    Parameters
-    ----------
-    outgoing, prior, prior_linear : array
-        ``v_a``, the precision of its prior, and precision times mean.
-    """
-
-    outgoing: Of
-    prior: Of
-    prior_linear: Of
-
-
-class AboveOne[Of](NamedTuple):
-    """What one output says of a layer's activations.
+class Prior[Of](NamedTuple):
+    """Prior of the weights that outputs see a layer through: arrays of shape (m, units).
 
     Parameters
     ----------
-    weight : array, shape (n_obs,) or (1,)
-        Precision of the response given the activations.
-    response : array, shape (n_obs,)
-    variance : array, shape (units,)
-        Of the activations' noise.
+    precision, linear : array
+        Its precision, and precision times mean.
     """
 
-    weight: Of
-    response: Of
-    variance: Of
+    precision: Of
+    linear: Of
+
+
+class Told(NamedTuple):
+    """What samples that share ``V`` tell of a unit's outgoing weights.
+
+    Parameters
+    ----------
+    known : array, shape (m, m)
+        ``V^{-1}``.
+    square : array, shape (1,)
+        ``sum of X^2``.
+    seen : array, shape (m,)
+        ``sum of X r``.
+    """
+
+    known: Array
+    square: Array
+    seen: Array
+
+
+@inline
+def noise_of_others(design: Array, variance: Array, unit: int, spread: Array) -> None:
+    """Fill ``sum of tau_b v_b v_b^T`` over the other units."""
+    spread[:] = 0.0
+    for b in range(len(variance)):
+        if b != unit:
+            for i in range(len(spread)):
+                for j in range(len(spread)):
+                    spread[i, j] += variance[b] * design[i, b] * design[j, b]
+
+
+@inline
+def know(spread: Array, above: Above, sample: int, factor: Array, told: Told) -> None:
+    """Fill ``V^{-1}`` with the noise of other units and of the response; no sample tells yet."""
+    m = len(spread)
+    told.square[0] = 0.0
+    for i in range(m):
+        told.seen[i] = 0.0
+        for j in range(m):
+            factor[i, j] = spread[i, j]
+            told.known[i, j] = 0.0
+        factor[i, i] += 1.0 / above.weight[sample, i]
+        told.known[i, i] = 1.0
+    if factorise(factor):
+        solve_rows_transposed(factor, told.known)
+        # The product of a lower triangle's transpose and itself, from its first rows on.
+        for i in range(m):
+            for j in range(i, m):
+                total = 0.0
+                for k in range(j, m):
+                    total += told.known[k, i] * told.known[k, j]
+                told.known[i, j] = total
+                told.known[j, i] = total
+    else:
+        told.known[:] = np.nan
+
+
+@inline
+def add_told(told: Told, precision: Array, linear: Array) -> None:
+    """Add what samples tell to the precision and the linear part of a unit's weights."""
+    for i in range(len(linear)):
+        for j in range(len(linear)):
+            precision[i, j] += told.square[0] * told.known[i, j]
+            linear[i] += told.known[i, j] * told.seen[j]
+
+
+@inline
+def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> None:
+    """Fill new weights of a unit; precision and linear part are overwritten."""
+    if factorise(precision):
+        solve_transposed(precision, linear)
+        for i in range(len(new)):
+            new[i] = linear[i] + normal[i]
+        solve(precision, new)
+    else:
+        new[:] = np.nan
 
 
 @jit
@@ -49,15 +115,15 @@ def draw_outgoing(
     pre: Array,
     activation: Pieces,
     offset: Array,
-    weights: Outgoing,
-    above: AboveOne,
+    prior: Prior,
+    above: Above,
     noise: Array,
     normal: Array,
 ) -> Array:
-    r"""Draw the weights that one output sees a layer through in turn.
+    r"""Draw the weights that outputs see a layer through, unit by unit.
 
-    Each is drawn given activations of its unit that are drawn for it, and with those of the other
-    units integrated out (:mod:`pymc_nnsteps.moves.outgoing_weights`).
+    Those of a unit are drawn given activations of the unit that are drawn for them, and with those
+    of the other units integrated out (:mod:`pymc_nnsteps.moves.outgoing_weights`).
 
     Parameters
     ----------
@@ -66,39 +132,57 @@ def draw_outgoing(
     activation : Pieces
     offset : array, shape (units, n_obs) or (units, 1)
         Of the activations' mean.
-    weights : Outgoing
-    above : AboveOne
+    prior : Prior
+    above : Above
+        Its design is the present weights.
     noise : array, shape (units, n_obs)
-    normal : array, shape (units,)
+    normal : array, shape (units, m)
         Standard normals.
     """
     units, n_obs = pre.shape
-    outgoing, variance, weight = weights.outgoing.copy(), above.variance, above.weight
+    design, variance, m = above.design.copy(), above.variance, len(above.design)
+    spread, factor, precision = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
+    told = Told(np.empty((m, m)), np.empty(1), np.empty(m))
+    before, linear, gain, new = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     # Means of the activations, and the response without all units' part.
     slope, intercept = np.empty(n_obs), np.empty(n_obs)
     levels = np.empty((units, n_obs))
-    residual = above.response.copy()
     for a in range(units):
         read_pieces(pre[a], activation, slope, intercept)
         copy(slope * pre[a] + intercept + offset[a], levels[a])
-        residual -= outgoing[a] * levels[a]
+    residual = above.response - np.dot(levels.T, design.T)
     for a in range(units):
-        # Variance of the response by the noise of the other units.
-        others = 0.0
-        for b in range(units):
-            if b != a:
-                others += outgoing[b] * outgoing[b] * variance[b]
-        # Draw the unit's activations, and sum what they tell of its weight.
-        v, level = outgoing[a], levels[a]
-        precision, linear = weights.prior[a], weights.prior_linear[a]
+        level, root = levels[a], 0.0
+        noise_of_others(design, variance, a, spread)
+        precision[:], told.square[0] = 0.0, 0.0
+        for i in range(m):
+            before[i], linear[i] = design[i, a], prior.linear[i, a]
+            precision[i, i] = prior.precision[i, a]
         for n in range(n_obs):
-            known = 1.0 / (1.0 / weight[n if len(weight) > 1 else 0] + others)
-            sharpness = 1.0 / variance[a] + v * v * known
-            shift = v * known * residual[n] / sharpness + noise[a, n] / math.sqrt(sharpness)
-            activation_n = level[n] + shift
-            precision += known * activation_n * activation_n
-            linear += known * activation_n * (residual[n] + v * level[n])
-        outgoing[a] = linear / precision + normal[a] / math.sqrt(precision)
-        for n in range(n_obs):
-            residual[n] -= (outgoing[a] - v) * level[n]
-    return outgoing
+            # The response's precision, and what it tells of the unit's activations.
+            if n == 0 or len(above.weight) > 1:
+                if n > 0:
+                    add_told(told, precision, linear)
+                know(spread, above, n, factor, told)
+                sharpness = 1.0 / variance[a]
+                for i in range(m):
+                    gain[i] = 0.0
+                    for j in range(m):
+                        gain[i] += told.known[i, j] * before[j]
+                    sharpness += before[i] * gain[i]
+                root = 1.0 / math.sqrt(sharpness)
+            # Draw one of these, and sum what they tell of the unit's weights.
+            shift = 0.0
+            for i in range(m):
+                shift += gain[i] * residual[n, i]
+            activation_n = level[n] + root * (root * shift + noise[a, n])
+            told.square[0] += activation_n * activation_n
+            for i in range(m):
+                told.seen[i] += activation_n * (residual[n, i] + before[i] * level[n])
+        add_told(told, precision, linear)
+        draw_unit(precision, linear, normal[a], new)
+        for i in range(m):
+            design[i, a] = new[i]
+            for n in range(n_obs):
+                residual[n, i] -= (new[i] - before[i]) * level[n]
+    return design

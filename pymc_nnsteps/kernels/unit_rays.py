@@ -11,12 +11,42 @@ import numpy as np
 from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.kernels.lattice import choose_point
 from pymc_nnsteps.kernels.linear_algebra import Array
-from pymc_nnsteps.kernels.outgoing_weights import AboveOne, Outgoing
 from pymc_nnsteps.kernels.rows import Rows
 
 POINTS = 128
 WIDEST = 0.3
 """Largest spacing of the lattice, in units of the logarithm of a unit's scale."""
+
+
+class Outgoing[Of](NamedTuple):
+    """Weights of one output, and their prior: arrays of shape (units,).
+
+    Parameters
+    ----------
+    outgoing, prior, prior_linear : array
+        ``v_a``, the precision of its prior, and precision times mean.
+    """
+
+    outgoing: Of
+    prior: Of
+    prior_linear: Of
+
+
+class AboveOne[Of](NamedTuple):
+    """What one output says of a layer's activations.
+
+    Parameters
+    ----------
+    weight : array, shape (1,)
+        Precision of the response given the activations.
+    response : array, shape (n_obs,)
+    variance : array, shape (units,)
+        Of the activations' noise.
+    """
+
+    weight: Of
+    response: Of
+    variance: Of
 
 
 @jit
@@ -183,7 +213,7 @@ def move_units(
         Of the activation below and above zero.
     seen : Outgoing
     above : AboveOne
-        With the same weight ``1 / D`` of all samples.
+        Its weight is ``1 / D``.
     keeps : array, shape (1,)
         1 if ``D`` makes up for what a unit's noise adds to the response, 0 if it stays.
     level : array, shape (units + 1, 3)

@@ -30,7 +30,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import constant_or_none
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.outgoing_weights import AboveOne
+from pymc_nnsteps.kernels.unit_rays import AboveOne
 from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian

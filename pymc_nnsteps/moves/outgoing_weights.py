@@ -1,28 +1,34 @@
-r"""Weights through which one output sees a layer, with the layer's activations integrated out.
+r"""Weights through which outputs see a layer, with the layer's activations integrated out.
 
 Given its activations a layer's outgoing weights are known as if these had been seen without noise,
-and the activations of all units share among them what the output leaves open: a unit of small
-weight that should have another one changes it by small steps. Here each of these weights is drawn
+and the activations of all units share among them what the outputs leave open: a unit of small
+weights that should have others changes them by small steps. Here the weights of each unit are drawn
 with the activations of all *other* units integrated out. Model, with activations
-:math:`X_{na}` around :math:`u_{na}`, the activation of :math:`z_{na}` and any offset:
+:math:`X_{na}` around :math:`u_{na}`, the activation of :math:`z_{na}` and any offset, and weights
+:math:`v_a` of a unit, one for each output:
 
 .. math::
 
-    X_{na} \sim N(u_{na}, \tau_a), \qquad v_a \sim N(\nu_a, \kappa_a^{-1}), \qquad
-    y_n \sim N(\textstyle\sum_a v_a X_{na}, 1 / w_n).
+    X_{na} \sim N(u_{na}, \tau_a), \qquad v_a \sim N(\nu_a, \Lambda_a^{-1}), \qquad
+    y_n \sim N(\textstyle\sum_a v_a X_{na}, \text{diag}(w_n)^{-1}).
 
 Without the activations of the other units the residual
 :math:`r_n = y_n - \sum_{j \ne a} v_j u_{nj}` is :math:`N(v_a X_{na}, V_n)` with
-:math:`V_n = 1 / w_n + \sum_{j \ne a} v_j^2 \tau_j`, in which there is no :math:`v_a`: both laws of
+:math:`V_n = \text{diag}(w_n)^{-1} + \sum_{j \ne a} \tau_j v_j v_j^T`, in which there is no
+:math:`v_a`: both laws of
 
 .. math::
 
-    X_{na} \mid v_a &\sim N\bigl(u_{na} + v_a (r_n - v_a u_{na}) / (V_n S_n),\ S_n^{-1}\bigr),
-    \qquad S_n = 1 / \tau_a + v_a^2 / V_n, \\
-    v_a \mid X_a &\sim N\bigl(A^{-1} (\kappa_a \nu_a + \textstyle\sum_n X_{na} r_n / V_n),
-    A^{-1}\bigr), \qquad A = \kappa_a + \textstyle\sum_n X_{na}^2 / V_n,
+    X_{na} \mid v_a &\sim N\bigl(u_{na} + v_a^T V_n^{-1} (r_n - v_a u_{na}) / S_n,\ S_n^{-1}\bigr),
+    \qquad S_n = 1 / \tau_a + v_a^T V_n^{-1} v_a, \\
+    v_a \mid X_a &\sim N\bigl(A^{-1} (\Lambda_a \nu_a
+    + \textstyle\sum_n X_{na} V_n^{-1} r_n), A^{-1}\bigr), \qquad
+    A = \Lambda_a + \textstyle\sum_n X_{na}^2 V_n^{-1},
 
-are exact, and are drawn from in this order for one unit after another.
+are exact, and are drawn from in this order for one unit after another. Where all samples have the
+same w, one matrix :math:`V` of outputs by outputs is inverted for each unit. Several outputs that
+are latent themselves, such as the next layer's pre-activations, have no such draw: it gains nothing
+there.
 
 X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
 """
@@ -35,25 +41,29 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
-from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
 from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
+from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.ops import draw_outgoing
-from pymc_nnsteps.kernels.outgoing_weights import Outgoing
+from pymc_nnsteps.kernels.outgoing_weights import Prior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import Interweaving
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.random.standard_normal import standard_normal
+
+MOST_OUTPUTS = 4
+"""Number of outputs up to which ``V`` is inverted for each unit and sample, where it varies."""
 
 
 @dataclass(frozen=True)
 class OutgoingWeights(Conditional):
-    """Weights through which one output sees a layer, its activations integrated out.
+    """Weights through which outputs see a layer, its activations integrated out.
 
     Attributes
     ----------
@@ -61,52 +71,63 @@ class OutgoingWeights(Conditional):
         The move of the layer's own weights, which knows what is seen of the activations.
     outgoing : Member
         The weights.
+    places : TensorVariable, shape (m, units)
+        Which of their entries each output sees each unit through, counted along all axes.
     """
 
     draws: tuple[TensorVariable, ...]
     rows: Interweaving
     outgoing: Member
+    places: TensorVariable
     integrates_out: tuple[TensorVariable, ...]
 
     @property
     @override
     def name(self) -> str:
-        return "Gaussian, one by one"
+        return "Gaussian, unit by unit"
 
-    def weights_by_unit(self) -> Outgoing[TensorVariable]:
-        """The weights and their prior."""
-        v = self.outgoing
+    def weights(self) -> TensorVariable:
+        """The weights, shape (m, units)."""
+        return self._by_output(self.outgoing.rv)
 
-        def by_unit(array: TensorVariable) -> TensorVariable:
-            return pt.broadcast_to(array, v.rv.shape).flatten()
+    def prior(self) -> Prior[TensorVariable]:
+        """Their prior."""
+        precision = self._by_output(self.outgoing.precision)
+        return Prior(precision, precision * self._by_output(self.outgoing.mean))
 
-        precision = by_unit(v.precision)
-        return Outgoing(v.rv.flatten(), precision, precision * by_unit(v.mean))
+    def _by_output(self, array: TensorVariable) -> TensorVariable:
+        return pt.broadcast_to(array, self.outgoing.rv.shape).flatten()[self.places]
+
+    def values_of(self, weights: TensorVariable) -> dict[TensorVariable, TensorVariable]:
+        """Value of the variable that weights of shape (m, units) are."""
+        v = self.outgoing.rv
+        value = pt.zeros(v.size, weights.dtype)[self.places].set(weights)
+        return {v: typed_like(v, value.reshape(v.shape))}
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        likelihood, v, weights = self.rows.likelihood, self.outgoing, self.weights_by_unit()
-        pre = self.rows.pre_activations_by_unit()
-        behind = self.rows.activation.offset
+        likelihood, rows = self.rows.likelihood, self.rows
+        pre, behind = rows.pre_activations_by_unit(), rows.activation.offset
         offset = pt.zeros((1, 1)) if behind is None else likelihood.by_sample(behind).T
+        response = expand(likelihood.response(None), {0: pre.shape[1]})
         rng, noise = standard_normal(rng, pre.shape, "float64")
-        rng, normal = standard_normal(rng, weights.outgoing.shape, "float64")
+        rng, normal = standard_normal(rng, self.places.T.shape, "float64")
         value = draw_outgoing(
             pre,
-            self.rows.pieces(),
+            rows.pieces(),
             expand(offset.astype("float64"), {0: pre.shape[0]}),
-            weights,
-            likelihood.above_one(pre.shape[1]),
+            self.prior(),
+            Above(self.weights(), likelihood.weight, response, likelihood.variance),
             noise,
             normal,
         )
-        return Draw(rng, {v.rv: typed_like(v.rv, value.reshape(v.rv.shape))})
+        return Draw(rng, self.values_of(value))
 
 
 def find_outgoing(
     model: pm.Model, rows: Interweaving, conditionals: Sequence[Conditional]
 ) -> OutgoingWeights | None:
-    """The draw of the weights through which one output sees a layer; None if it does not so.
+    """The draw of the weights through which outputs of a child see a layer; None if there is none.
 
     Parameters
     ----------
@@ -117,35 +138,43 @@ def find_outgoing(
         Among them that of the outgoing weights.
     """
     likelihood = rows.likelihood
-    if not likelihood.has_one_output:
-        return None
-    v, a = _entries_of(model, likelihood.rows.design), likelihood.activations
+    v, places = _entries_of(model, likelihood.rows.design)
+    a = likelihood.activations
     drawn = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
     if not drawn or len(children(model, a)) != 1 or children(model, v) != children(model, a):
         return None
     if given_any([likelihood.rows.weight, likelihood.rows.score], [v]):
         return None
+    if len(places) > 1 and not _pays(model, likelihood, len(places)):
+        return None
     [member] = [member for member in drawn[0].members if member.rv is v]
-    return OutgoingWeights((v,), rows, member, (a,))
+    return OutgoingWeights((v,), rows, member, pt.constant(places), (a,))
 
 
-def _entries_of(model: pm.Model, design: TensorVariable) -> Any:
-    """The variable whose entries, in their order, a design of one row is; None if it is not so.
+def _pays(model: pm.Model, likelihood: MarginalLikelihood, n_outputs: int) -> bool:
+    """Whether chains gain by the draw where there are several outputs."""
+    [child] = children(model, likelihood.activations)
+    every_sample = varies(likelihood.rows.weight, [0])
+    return child in model.observed_RVs and not (every_sample and n_outputs > MOST_OUTPUTS)
+
+
+def _entries_of(model: pm.Model, design: TensorVariable) -> tuple[Any, Any]:
+    """The variable whose entries a design consists of, and their places; None if it does not.
 
     The design is linear in it, so that numbers at random tell.
     """
-    variable: Any = design
-    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
-        [variable] = variable.owner.inputs
-    if variable in model.free_RVs:
-        return variable
     found = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
     if len(found) != 1:
-        return None
+        return None, None
     shape = [n for n in known_shape(model, found[0]) if n is not None]
     if len(shape) < found[0].ndim:
-        return None
+        return None, None
     values = np.random.default_rng(0).normal(size=shape).astype(design.dtype)
     numbers = array_constant(substitute([design], {found[0]: pt.constant(values)})[0])
-    same = numbers is not None and np.array_equal(numbers.ravel(), values.ravel())
-    return found[0] if same else None
+    if numbers is None or numbers.size != values.size:
+        return None, None
+    order = np.argsort(values, axis=None)
+    places = order[np.argsort(np.argsort(numbers, axis=None)).reshape(numbers.shape)]
+    if not np.array_equal(values.ravel()[places], numbers):
+        return None, None
+    return found[0], places

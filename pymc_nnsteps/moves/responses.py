@@ -12,9 +12,9 @@ enter them linearly:
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
 and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
-of one output have draws of their own (:mod:`.outgoing_weights`), and so has a scale
-(:mod:`.residual_scales`). All of them stand just before the draw of the activations. The
-bias alone is left to the draw that it has with v: to draw it without X as well gains nothing.
+have draws of their own (:mod:`.outgoing_weights`), and so has a scale (:mod:`.residual_scales`).
+All of them stand just before the draw of the activations. The bias alone is left to the draw that
+it has with v: to draw it without X as well gains nothing.
 """
 
 import math

@@ -53,6 +53,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.arrays import varies
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
+from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights
@@ -89,25 +90,25 @@ class UnitRays(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        rows, v = self.outgoing.rows, self.outgoing.outgoing
+        rows, prior = self.outgoing.rows, self.outgoing.prior()
         likelihood, pre = rows.likelihood, rows.pre_activations_by_unit()
         slopes = rows.activation.function.slopes
         rng, level = uniform(rng, (pre.shape[0] + 1, 3))
         level = level.astype("float64")
         above = likelihood.above_one(pre.shape[1])
         above = above._replace(weight=above.weight[:1])
-        moved_rows, moved, outgoing, after = move_units(
+        moved_rows, moved, weights, after = move_units(
             rows.weights_by_unit(),
             pre,
             pt.constant([slopes[0], slopes[-1]], dtype="float64"),
-            self.outgoing.weights_by_unit(),
+            Outgoing(self.outgoing.weights()[0], prior.precision[0], prior.linear[0]),
             above,
             pt.constant([float(self.scale is not None)], dtype="float64"),
             level,
         )
         values = {
             **rows.values_of(moved_rows, moved),
-            v.rv: typed_like(v.rv, outgoing.reshape(v.rv.shape)),
+            **self.outgoing.values_of(weights[None, :]),
         }
         if self.scale is None:
             return Draw(rng, values)
@@ -139,6 +140,8 @@ def find_unit_rays(
     """
     rows, activation = outgoing.rows, outgoing.rows.activation
     function = activation.function
+    if not rows.likelihood.has_one_output:
+        return None
     if activation.offset is not None or any(function.knots) or any(function.intercepts):
         return None
     if varies(rows.likelihood.rows.weight, [0]):

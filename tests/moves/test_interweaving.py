@@ -745,7 +745,7 @@ TWO = [
     "W3 b3",
 ]
 LOGISTIC = ["W1 b1", "Polya-Gamma", "W1 b1 Z2", "w2", "X2", "Z2", "w2"]
-BY_SAMPLE = ["W1", "W1 Z2", "X2", "Z2", "W2", "W2 Z3", "X3", "Z3", "W3"]
+BY_SAMPLE = ["W1", "W1 Z2", "X2", "Z2", "W2", "W2 Z3", "W3", "X3", "Z3", "W3"]
 
 
 @pytest.mark.parametrize(
@@ -777,7 +777,7 @@ BY_SAMPLE = ["W1", "W1 Z2", "X2", "Z2", "W2", "W2 Z3", "X3", "Z3", "W3"]
         (
             lambda: built(skip_connection),
             BY_SAMPLE,
-            ["W1 Z2", "X2", "W2 Z3", "X3", "W1", "W2", "W3", "Z2", "Z3"],
+            ["W1 Z2", "X2", "W2 Z3", "W3", "X3", "W1", "W2", "W3", "Z2", "Z3"],
         ),
     ],
     ids=["one", "two", "logistic", "skip_connection"],

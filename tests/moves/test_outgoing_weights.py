@@ -1,10 +1,10 @@
-"""Draws of the weights that one output sees a layer through, against the model's own density.
+"""Draws of the weights that outputs see a layer through, against the model's own density.
 
 The oracle is the gradient of the model's log density. Given the precisions of logits above, it is
-affine in all activations at fixed outgoing weights, and in one outgoing weight and the activations
-of all other units at fixed activations of its own: so its differences are the precision matrices
-of the two Gaussians that a unit's activations and its outgoing weight are drawn from. Activations
-themselves are NaN in the draw.
+affine in all activations at fixed outgoing weights, and in the outgoing weights of a unit and the
+activations of all other units at fixed activations of its own: so its differences are the precision
+matrices of the two Gaussians that a unit's activations and its outgoing weights are drawn from.
+Activations themselves are NaN in the draw.
 """
 
 import inspect
@@ -19,13 +19,14 @@ from pytensor.graph.replace import graph_replace
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import outgoing_weights as kernels
-from pymc_nnsteps.kernels.jit import of_arrays
+from pymc_nnsteps.kernels.jit import Kernel, of_arrays
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import match_interweaving
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
 from tests.laws.graphs import FAST, random_nodes, shapes_of
 from tests.moves.densities import built, density_of, random_point
 
+HERE = kernels.__name__
 RNG = np.random.default_rng(11)
 N, UNITS = 4, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 3))
@@ -56,26 +57,59 @@ def offsets_and_means():
     pm.Normal("y", a @ v + 0.7, SPREAD, observed=Y[:, :1])
 
 
+def several_outputs():
+    """In rows of unlike factors, with an offset and a prior of each weight, noise of each entry."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", abs(z) - 0.4, [0.5, 0.9, 0.4])
+    v = pm.Normal("v", [[0.4, -0.3], [-0.2, 1], [0.9, 0]], [[0.3], [1.2], [0.8]])
+    pm.Normal("y", SPREAD * (a @ v) + 0.7, SPREAD * [0.8, 1.3], observed=Y[:, :2])
+
+
+def rows_of_weights():
+    """Weights by output, and outputs in another order."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a, v = pm.Normal("X2", relu(z), 0.5), pm.Normal("v", 0.1, [0.3, 0.6, 0.9], shape=(3, UNITS))
+    pm.Normal("y", a @ v.T[:, [2, 0, 1]], 0.7, observed=Y)
+
+
+def turned_weights():
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a, v = pm.Normal("X2", relu(z), 0.5), pm.Normal("v", [0.1, 0.2, 0.3], shape=UNITS)
+    pm.Normal("y", a @ v[::-1], 0.7, observed=Y[:, 0])
+
+
+BY_UNIT, BY_OUTPUT = (
+    np.arange(UNITS)[:, None],
+    UNITS * np.array([[2, 0, 1]]) + np.arange(3)[:, None],
+)
+"""Where the weights of each unit stand, shape (units, outputs)."""
+
 CASES = {
-    "relu": (network, {}),
-    "abs": (network, {"activation": "abs"}),
-    "no bias": (network, {"bias": False}),
-    "precisions": (network, {"weight_precision": [0.6, 1.7]}),
-    "probit": (network, {"y": [1, 0, 0, 1], "likelihood": "probit"}),
-    "logistic": (logistic, {}),
-    "offsets": (offsets_and_means, {}),
+    "relu": (network, {}, BY_UNIT),
+    "abs": (network, {"activation": "abs"}, BY_UNIT),
+    "no bias": (network, {"bias": False}, BY_UNIT),
+    "precisions": (network, {"weight_precision": [0.6, 1.7]}, BY_UNIT),
+    "probit": (network, {"y": [1, 0, 0, 1], "likelihood": "probit"}, BY_UNIT),
+    "logistic": (logistic, {}, BY_UNIT),
+    "offsets": (offsets_and_means, {}, BY_UNIT),
+    "turned weights": (turned_weights, {}, BY_UNIT[::-1]),
+    "two outputs": (network, {"y": Y[:, :2]}, np.arange(2 * UNITS).reshape(2, UNITS).T),
+    "outputs of each row": (several_outputs, {}, np.arange(2 * UNITS).reshape(UNITS, 2)),
+    "rows of weights": (rows_of_weights, {}, BY_OUTPUT),
 }
+"""Model, its options, and where the weights of each unit stand, shape (units, outputs)."""
 
 
 def build(case):
-    function, options = CASES[case]
+    function, options, _ = CASES[case]
     return built(function, **options)
 
 
 class Layer:
     """A layer at a random point: the draw of its outgoing weights, and as it should be."""
 
-    def __init__(self, model, seed=0):
+    def __init__(self, case, seed=0):
+        model, self.places = build(case), CASES[case][2]
         rng, shapes = np.random.default_rng(seed + 1), shapes_of(model)
         conditionals = find_conditionals(model, model.free_RVs)
         self.rows = match_interweaving(model, model["Z2"], conditionals, 1)
@@ -88,9 +122,9 @@ class Layer:
         omegas = {omega: rng.gamma(2.0, size=shapes[c.child]) for omega, c in held.items()}
         children = {child.child: omegas[omega] for omega, child in held.items()}
         self._density = density_of(model, [v, a], children)
-        self.units, self.n_obs = self.point[self.v].size, self.point[self.a].shape[0]
+        self.n_obs, self.units = self.point[self.a].shape
         self.noise = rng.normal(size=(self.units, self.n_obs))
-        self.normal = rng.normal(size=self.units)
+        self.normal = rng.normal(size=self.places.shape)
         self._draw = self._compiled(model, omegas)
 
     def _compiled(self, model, omegas):
@@ -116,7 +150,7 @@ class Layer:
 
         def gradient(shift):
             at = start + shift
-            values = {self.v: at[: self.units], self.a: at[self.units :]}
+            values = {self.v: at[: len(weights)], self.a: at[len(weights) :]}
             new = {name: x.reshape(self.point[name].shape) for name, x in values.items()}
             return self._density(self.point | new)[1][chosen]
 
@@ -125,55 +159,63 @@ class Layer:
         return covariance @ zero, covariance
 
     def expected(self):
-        """One unit after another: its activations, and then its weight."""
+        """One unit after another: its activations, and then its weights."""
         weights, n, units = self.point[self.v].ravel().copy(), self.n_obs, self.units
-        place = np.arange(n)[:, None] * units + np.arange(units)
-        for unit in range(units):
+        place = len(weights) + np.arange(n)[:, None] * units + np.arange(units)
+        for unit, own in enumerate(self.places):
             activations = np.zeros((n, units))
-            everywhere = np.arange(units, units + n * units)
-            mean, covariance = self._law(weights, activations, everywhere)
-            own = place[:, unit]
-            spread = np.sqrt(np.diag(covariance)[own])
-            activations[:, unit] = mean[own] + spread * self.noise[unit]
-            chosen = np.r_[unit, units + np.delete(place, unit, axis=1).ravel()]
+            mean, covariance = self._law(weights, activations, place.ravel())
+            spread = np.sqrt(np.diag(covariance).reshape(n, units)[:, unit])
+            activations[:, unit] = mean.reshape(n, units)[:, unit] + spread * self.noise[unit]
+            chosen = np.r_[own, np.delete(place, unit, axis=1).ravel()]
             mean, covariance = self._law(weights, activations, chosen)
-            weights[unit] = mean[0] + np.sqrt(covariance[0, 0]) * self.normal[unit]
+            m = len(own)
+            root = np.linalg.cholesky(np.linalg.inv(covariance[:m, :m]))
+            weights[own] = mean[:m] + np.linalg.solve(root.T, self.normal[unit])
         return weights
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_drawn_as_the_model_says(case):
     """A lost prior mean or offset, a variance for a precision, units in another order."""
-    layer = Layer(build(case))
+    layer = Layer(case)
     np.testing.assert_allclose(layer.drawn(), layer.expected(), rtol=1e-8)
 
 
 PLANTS = {
-    "own noise not left out": ("if b != a:", "if True:"),
-    "activations at their mean": ("noise[a, n] / math.sqrt(sharpness)", "0.0"),
-    "activations not told of the output": ("v * known * residual[n] / sharpness", "0.0"),
-    "residual not kept": ("residual[n] -= (outgoing[a] - v) * level[n]", "pass"),
-    "own part not removed": ("(residual[n] + v * level[n])", "residual[n]"),
+    "own noise not left out": ("if b != unit:", "if True:"),
+    "outputs' noise apart": ("design[i, b] * design[j, b]", "design[i, b] ** 2 * (i == j)"),
+    "activations at their mean": ("noise[a, n])", "0.0)"),
+    "activations not told of the outputs": ("root * (root * shift", "root * (0.0"),
+    "residual not kept": ("residual[n, i] -= (new[i] - before[i]) * level[n]", "pass"),
+    "own part not removed": ("(residual[n, i] + before[i] * level[n])", "residual[n, i]"),
+    "what the first samples tell lost": ("if n > 0:", "if n > 1:"),
+    "what outputs tell apart": (
+        "told.known[i, j] * told.seen[j]",
+        "told.known[i, i] * told.seen[j]",
+    ),
+    "root turned": ("solve(precision, new)", "solve_transposed(precision, new)"),
 }
 """Code of the kernel, and what it is exchanged for."""
 
 
+def planted(plant):
+    """The kernel, not compiled, with an error in it."""
+    namespace = dict(vars(kernels))
+    own = [k for k in namespace.values() if isinstance(k, Kernel) and k.__module__ == HERE]
+    source = "".join(inspect.getsource(kernel.__wrapped__) for kernel in own)
+    source = source.replace("@jit", "").replace("@inline", "")
+    right, wrong = PLANTS[plant]
+    assert source.count(right) == 1
+    exec(source.replace(right, wrong), namespace)
+    return of_arrays(namespace["draw_outgoing"])
+
+
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_errors_are_seen(plant, monkeypatch):
-    right, wrong = PLANTS[plant]
-    source = inspect.getsource(kernels.draw_outgoing.__wrapped__).replace("@jit", "")
-    assert source.count(right) == 1
-    namespace = dict(vars(kernels))
-    exec(source.replace(right, wrong), namespace)
-    monkeypatch.setattr(kernels, "draw_outgoing", of_arrays(namespace["draw_outgoing"]))
-    layer = Layer(build("offsets"))
+    monkeypatch.setattr(kernels, "draw_outgoing", planted(plant))
+    layer = Layer("outputs of each row")
     assert not np.allclose(layer.drawn(), layer.expected(), rtol=1e-3)
-
-
-def several_outputs():
-    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
-    a = pm.Normal("X2", relu(z), 0.5)
-    pm.Normal("y", a @ pm.Normal("v", shape=(UNITS, 2)), 0.7, observed=Y[:, :2])
 
 
 def another_child_of_activations():
@@ -202,10 +244,24 @@ def scaled_weights():
     pm.Normal("y", a @ (2 * v), 0.7, observed=Y[:, 0])
 
 
-def turned_weights():
+def repeated_weights():
     z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
     a, v = pm.Normal("X2", relu(z), 0.5), pm.Normal("v", shape=UNITS)
-    pm.Normal("y", a @ v[::-1], 0.7, observed=Y[:, 0])
+    pm.Normal("y", a @ pt.stack([v, v], 1), 0.7, observed=Y[:, :2])
+
+
+def many_outputs_of_each_sample():
+    """As many matrices are inverted as there are units and samples."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a, v = pm.Normal("X2", relu(z), 0.5), pm.Normal("v", shape=(UNITS, 5))
+    pm.Normal("y", a @ v, SPREAD, observed=RNG.normal(size=(N, 5)))
+
+
+def latent_outputs():
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", relu(z), 0.5)
+    y = pm.Normal("y", a @ pm.Normal("v", shape=(UNITS, 2)), 0.7)
+    pm.Normal("u", y, 0.7, observed=Y[:, :2])
 
 
 def fixed_weights():
@@ -217,12 +273,13 @@ def fixed_weights():
 @pytest.mark.parametrize(
     "build_model",
     [
-        several_outputs,
         another_child_of_activations,
         another_child_of_weights,
         weights_seen_twice,
         scaled_weights,
-        turned_weights,
+        repeated_weights,
+        many_outputs_of_each_sample,
+        latent_outputs,
         fixed_weights,
     ],
 )
