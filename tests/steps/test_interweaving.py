@@ -254,9 +254,10 @@ def moves_after_the_fresh_draw(monkeypatch):
 
     def order(*args):
         ordered = exact(*args)
-        for i, conditional in enumerate(ordered[:-1]):
-            if isinstance(conditional, Interweaving):
-                ordered[i : i + 2] = [ordered[i + 1], conditional]
+        for move in [c for c in ordered if isinstance(c, Interweaving)]:
+            i = ordered.index(move)
+            [fresh, *_] = [j for j in range(i, len(ordered)) if not ordered[j].integrates_out]
+            ordered[i : fresh + 1] = [*ordered[i + 1 : fresh + 1], move]
         return ordered
 
     monkeypatch.setattr(plan, "order_scan", order)
