@@ -84,7 +84,7 @@ def require_finite(
         )
 
 
-def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def require_choice(name: str, value: object, choices: Sequence[str], advice: str = "") -> None:
     """Check that an argument is one of the words it may be.
 
     Parameters
@@ -93,6 +93,8 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
         The argument's name, for messages.
     value : object
     choices : sequence of str
+    advice : str
+        What to do if none of them will do, for the message.
 
     Raises
     ------
@@ -101,7 +103,8 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(f'"{choice}"' for choice in choices)
-        raise ValueError(f"{name} must be one of {known}; got {value!r}.")
+        end = f"; {advice}." if advice else "."
+        raise ValueError(f"{name} must be one of {known}; got {value!r}{end}")
 
 
 def require_bool(name: str, value: object) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
@@ -85,6 +85,8 @@ class _Network(BaseEstimator):
 
     def _sample(self, X: NDArray[np.float64], y: object, **options: Any) -> Self:
         """Sample a network of standardised inputs and these targets."""
+        for name in ("draws", "chains"):
+            positive_integer(name, getattr(self, name))
         rows = self._named(X)
         output = "pandas" if isinstance(rows, pd.DataFrame) else "default"
         self.input_scaler_ = StandardScaler().set_output(transform=output).fit(rows)

@@ -122,9 +122,11 @@ def test_probabilities_are_in_the_order_of_the_labels(network, labels):
     [
         (NetworkRegressor("deep"), 'network must be one of "hierarchical", "bow_tie"'),
         (NetworkClassifier("bow_tie"), 'network must be one of "hierarchical", "intermediate'),
+        (NetworkRegressor(draws=0), "draws must be a positive integer; got 0"),
+        (NetworkClassifier(chains="2"), "chains must be a positive integer; got '2'"),
     ],
 )
-def test_unknown_networks(estimator, message):
+def test_wrong_arguments(estimator, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit([[0.0], [1.0], [2.0]], [0, 1, 0])
 

@@ -235,7 +235,7 @@ def bow_tie(
         mean = z if observed.ndim == 2 else z[:, 0]
         pm.Normal("y", mean, scale, observed=observed, dims=row_dims)
 
-    warn_of_scales(inputs, targets, usual_targets=USUAL_TARGETS)
+    warn_of_scales(scaffolding.inputs, targets, usual_targets=USUAL_TARGETS)
     fitted: list[LayerDraws] = []
     if start == "variational":
         gated = copy(network)

@@ -34,7 +34,7 @@ from pymc_nnsteps.models.parts.convolutions import (
     convolution,
     sized,
 )
-from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, READ_TARGETS, Likelihood, Start
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
 from pymc_nnsteps.models.parts.scaffold import observed_targets
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -134,7 +134,7 @@ def intermediate_noise_cnn(
     >>> model["P2"].type.shape
     (None, 2, 3, 3)
     """
-    require_choice("likelihood", likelihood, get_args(Likelihood))
+    require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
     require_choice("start", start, get_args(Start))
     images = data.images(X).values
     targets = READ_TARGETS[likelihood](y, len(images))
@@ -161,7 +161,8 @@ def intermediate_noise_cnn(
     rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     row_dims = ("obs", "output")[: targets.values.ndim]
     real = targets.filled if likelihood == "normal" else None
-    warn_of_scales(np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0]), real)
+    pixels = np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0])
+    warn_of_scales(data.Inputs(pixels, None), real)
 
     def build() -> None:
         inputs = pm.Data("inputs", images, dims=rows)

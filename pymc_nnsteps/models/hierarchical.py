@@ -42,7 +42,7 @@ from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, Start
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
@@ -215,7 +215,7 @@ def hierarchical_mlp(
     >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
-    require_choice("likelihood", likelihood, get_args(Likelihood))
+    require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
     scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     network = HierarchicalLayers(
@@ -243,7 +243,7 @@ def hierarchical_mlp(
                 _observe(f, outputs[1:], noise, observed, row_dims)
 
     real = scaffolding.targets.filled if likelihood in REAL else None
-    warn_of_scales(scaffolding.inputs.values, real, usual=(0.1, 10.0))
+    warn_of_scales(scaffolding.inputs, real, usual=(0.1, 10.0))
     return scaffolding.add(build)
 
 

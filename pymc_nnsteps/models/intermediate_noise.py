@@ -27,7 +27,7 @@ from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.data import Observed
-from pymc_nnsteps.models.parts.likelihoods import READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, READ_TARGETS, Likelihood, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -162,7 +162,7 @@ def intermediate_noise_mlp(
     >>> [variable.name for variable in varying.free_RVs[-3:]]
     ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
-    require_choice("likelihood", likelihood, get_args(Likelihood))
+    require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
     scaffolding = scaffold(X, y, READ_TARGETS[likelihood], hidden)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
     network = NoisyLayers(
@@ -201,5 +201,5 @@ def intermediate_noise_mlp(
             None if varying is None else partial(varying.vary, x),
         )
 
-    warn_of_scales(scaffolding.inputs.values, targets.filled if likelihood == "normal" else None)
+    warn_of_scales(scaffolding.inputs, targets.filled if likelihood == "normal" else None)
     return scaffolding.add(build, {} if varying is None else varying.dims)

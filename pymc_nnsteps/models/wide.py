@@ -211,7 +211,7 @@ def wide_mlp(
             sd = pm.Deterministic("sigma", sd if observed.ndim == 2 else sd[:, 0], dims=row_dims)
         pm.Normal("y", f, sd, observed=observed, dims=row_dims)
 
-    warn_of_scales(scaffolding.inputs.values, scaffolding.targets.filled)
+    warn_of_scales(scaffolding.inputs, scaffolding.targets.filled)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
 
 

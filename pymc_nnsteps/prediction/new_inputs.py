@@ -14,7 +14,12 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
+from pymc_nnsteps.arguments import (
+    positive_integer,
+    require_bool,
+    require_choice,
+    require_finite,
+)
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
@@ -262,6 +267,7 @@ def _at[P: (ForwardPass, NoisyPass)](
     sample_new_groups: bool = False,
 ) -> tuple[Table, list[np.ndarray], P, Lengths]:
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
+    require_bool("sample_new_groups", sample_new_groups)
     table, values, others = _read(argument, X, model, container)
     lengths: Lengths = {}
     network = read(values.dtype, lengths)

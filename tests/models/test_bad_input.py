@@ -146,7 +146,8 @@ CASES = {
     "activation": ({"activation": "tanh"}, "activation must be one of \"relu\", .* got 'tanh'"),
     "likelihood": (
         {"likelihood": "logit"},
-        'likelihood must be one of "normal", "probit", "multinomial_probit"; got \'logit\'',
+        'likelihood must be one of "normal", "probit", "multinomial_probit"; got '
+        "'logit'; for counts, durations and other laws put a network of nns.blocks",
     ),
     "start": ({"start": "zero"}, 'start must be one of "support_point", "prior"; got \'zero\''),
     "bias text": ({"bias": "yes"}, "bias must be True or False; got 'yes'"),

@@ -176,5 +176,7 @@ def test_what_is_not_known_of_new_groups(effects, message):
     with pytest.raises(ValueError, match=message):
         nns.predict(draws, NEW, model=model, sample_new_groups=True)
     nns.predict(draws, X, model=model, sample_new_groups=True)
+    with pytest.raises(ValueError, match="sample_new_groups must be True or False; got 'yes'"):
+        nns.predict(draws, X, model=model, sample_new_groups="yes")
     with pytest.raises(ValueError, match=r"X_new picks entry 4 of .* sample_new_groups=True"):
         nns.predict(draws, NEW, model=model)

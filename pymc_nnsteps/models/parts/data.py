@@ -159,7 +159,9 @@ def regression_targets(
     require_finite("y", np.nan_to_num(values, posinf=np.inf, neginf=-np.inf))
     empty = np.isnan(values).all(axis=0)
     if empty.any():
-        where = "" if values.ndim == 1 else f" in column {empty.argmax()}"
+        first = int(empty.argmax())
+        name = first if table.columns is None else table.columns[first]
+        where = "" if values.ndim == 1 else f" in column {name}"
         raise ValueError(f"y has no value{where} but missing ones; there is nothing to learn from.")
     if values.ndim == 1:
         return Targets(values, 1, None)

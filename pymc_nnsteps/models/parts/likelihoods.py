@@ -24,6 +24,7 @@ from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
 from pymc_nnsteps.models.priors import Prior
 
 __all__ = [
+    "OTHER_LAWS",
     "READ_TARGETS",
     "Likelihood",
     "Start",
@@ -44,6 +45,9 @@ READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
     "multinomial_probit": data.class_targets,
 }
 """What reads the targets of each likelihood."""
+
+OTHER_LAWS = "for counts, durations and other laws put a network of nns.blocks into a model of PyMC"
+"""What users may do who miss a likelihood."""
 
 
 def observe(

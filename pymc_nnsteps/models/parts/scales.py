@@ -1,16 +1,19 @@
 """Warnings of data that are not on the scale that default priors are made for."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_nnsteps.models.parts.data import Inputs
+
 __all__ = ["warn_of_scales"]
 
 
 def warn_of_scales(
-    inputs: NDArray[np.floating],
+    inputs: Inputs,
     targets: NDArray[Any] | None,
     *,
     usual: tuple[float, float] = (0.01, 100.0),
@@ -22,8 +25,8 @@ def warn_of_scales(
 
     Parameters
     ----------
-    inputs : ndarray, shape (n_obs, n_features)
-        Constant columns, as of an intercept, are no reason for a warning unless all are; nor are
+    inputs : Inputs
+        Of shape (n_obs, n_features). Constant columns, as of an intercept, are no reason for a warning unless all are; nor are
         small ones in which half of the rows or more share a value, as of rare indicators.
     targets : ndarray, shape (n_obs,) or (n_obs, n_outputs), or None
         Real targets; None for those that are classes.
@@ -36,34 +39,40 @@ def warn_of_scales(
     -----
     UserWarning
     """
-    found = [_problem("X", inputs, usual, all_constant=True)]
+    found = [_problem("X", inputs.values, usual, inputs.features, all_constant=True)]
     if targets is not None:
         columns = targets.reshape(len(targets), -1)
-        found.append(_problem("y", columns, usual_targets or usual, all_constant=False))
+        found.append(_problem("y", columns, usual_targets or usual, None, all_constant=False))
     for problem in filter(None, found):
         warnings.warn(problem, UserWarning, stacklevel=3)
 
 
 def _problem(
-    name: str, values: NDArray[Any], usual: tuple[float, float], *, all_constant: bool
+    name: str,
+    values: NDArray[Any],
+    usual: tuple[float, float],
+    columns: Sequence[object] | None,
+    *,
+    all_constant: bool,
 ) -> str | None:
     least, largest = usual
+    columns = range(values.shape[1]) if columns is None else columns
     constant = (values == values[0]).all(axis=0)
     if len(values) > 1 and (constant.all() if all_constant else constant.any()):
+        first = int(constant.argmax())
         return (
             f"{name} is constant in {constant.sum()} of {len(constant)} columns (column "
-            f"{constant.argmax()}: {values[0, constant.argmax()]:.3g}); there is nothing to learn "
-            "from that."
+            f"{columns[first]}: {values[0, first]:.3g}); there is nothing to learn from that."
         )
     spread, typical, mean, shared = np.transpose([_moments(column) for column in values.T])
     far = np.flatnonzero(~constant & ((spread < least) & (shared < 0.5) | (typical > largest)))
     if not len(far):
         return None
-    first = far[0]
+    first = int(far[0])
     return (
-        f"{name} has a scale far from 1 in {len(far)} of {len(spread)} columns (column {first}: "
-        f"standard deviation {spread[first]:.3g}, mean {mean[first]:.3g}); the default "
-        "priors are for standardised data."
+        f"{name} has a scale far from 1 in {len(far)} of {len(spread)} columns (column "
+        f"{columns[first]}: standard deviation {spread[first]:.3g}, mean {mean[first]:.3g}); "
+        "the default priors are for standardised data."
     )
 
 

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 
@@ -23,6 +24,11 @@ STRANGE = {
         r"^X has .* 1 of 3 columns \(column 1: .* mean 1e\+12",
     ),
     "X tiny": (X * [1, 1, 1e-12], Y, r"^X has .* 1 of 3 columns \(column 2"),
+    "X named": (
+        pd.DataFrame(X * [1, 1e12, 1], columns=["age", "cost", "size"]),
+        Y,
+        r"^X has .* 1 of 3 columns \(column cost",
+    ),
     "X constant": (np.ones((40, 2)), Y, r"^X is constant in 2 of 2 columns \(column 0: 1\)"),
     "y huge": (X, Y * 1e12, r"^y has a scale far from 1 in 1 of 1 columns"),
     "y tiny": (X, Y * 1e-12, r"^y has a scale far from 1 in 1 of 1 columns"),
