@@ -26,8 +26,9 @@ def warn_of_scales(
     Parameters
     ----------
     inputs : Inputs
-        Of shape (n_obs, n_features). Constant columns, as of an intercept, are no reason for a warning unless all are; nor are
-        small ones in which half of the rows or more share a value, as of rare indicators.
+        Of shape (n_obs, n_features). Constant columns, as of an intercept, are no reason for a
+        warning unless all are; nor are small ones in which half of the rows or more share a value,
+        as of rare indicators.
     targets : ndarray, shape (n_obs,) or (n_obs, n_outputs), or None
         Real targets; None for those that are classes.
     usual : tuple of float
