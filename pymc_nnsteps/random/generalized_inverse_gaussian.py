@@ -249,9 +249,13 @@ class GeneralizedInverseGaussianRV(RandomVariable):
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel, which sees each parameter whole or, if constant, as one element."""
         *params, size = params_and_size
-        shape = np.broadcast_shapes(*(p.shape for p in params)) if size is None else tuple(size)
+        shapes = {p.shape for p in params} if size is None else {tuple(size)}
+        shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
         params = [np.asarray(param, np.float64) for param in params]
-        flat = [p.reshape(1) if p.size == 1 else np.broadcast_to(p, shape).ravel() for p in params]
+        flat = [
+            p.ravel() if p.size == 1 or p.shape == shape else np.broadcast_to(p, shape).ravel()
+            for p in params
+        ]
         out = np.empty(shape, self.dtype)
         generalized_inverse_gaussian_kernel(rng, *flat, out.reshape(-1))
         return out

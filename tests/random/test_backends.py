@@ -17,6 +17,7 @@ from pymc_nnsteps.random import (
     truncated_normal,
 )
 from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random.uniform import uniform
 from tests.cases import slow
 from tests.random.oracles import ACTIVATIONS
 
@@ -40,8 +41,10 @@ def draw_all(mode, dtype, sigma_ndim, seed=0):
     next_rng, omega = polya_gamma(next_rng, 10 * x)
     next_rng, two_pieces = piecewise_normal(next_rng, mu, sigma, x, 0.5, *ACTIVATIONS["relu"])
     next_rng, normal = standard_normal(next_rng, mu.shape, dtype)
+    next_rng, level = uniform(next_rng, mu.shape)
     inputs = [In(rng, mutable=True), mu, x, sigma, labels]
     outputs = [next_rng, truncated, piecewise, utilities, gig, omega, two_pieces, normal]
+    outputs.append(level.astype(dtype))
     compiled = function(inputs, outputs, mode=mode)
 
     data = np.random.default_rng(1)

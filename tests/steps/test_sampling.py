@@ -115,9 +115,8 @@ def test_processes_draw_the_same_bits(start_method, model, reference):
     )
 
 
-@pytest.mark.parametrize("backend", ["c", pytest.param("numba", marks=SLOW)])
-def test_backend(backend, model, reference):
-    idata = pm.sample(model=model, backend=backend, **FEW)
+def test_backend(model, reference):
+    idata = pm.sample(model=model, backend="c", **FEW)
     assert set(idata["sample_stats"].data_vars) == STATS
     for name, values in reference["posterior"].data_vars.items():
         np.testing.assert_allclose(idata["posterior"][name], values, rtol=1e-8, atol=1e-8)
