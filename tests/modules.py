@@ -14,8 +14,8 @@ TESTED_IN = {
         *("gaussian/windows", "graphs/arrays"),
     ],
     "gaussian/test_lost_digits": [
-        *("gaussian/batched", "gaussian/diagonal", "gaussian/labels", "gaussian/observations"),
-        *("gaussian/shared", "kernels/reflections"),
+        *("gaussian/batched", "gaussian/diagonal", "gaussian/few_rows", "gaussian/labels"),
+        *("gaussian/observations", "gaussian/shared", "kernels/reflections"),
     ],
     "laws/test_effects": ["gaussian/groups", "gaussian/zero_sums", "graphs/centred"],
     "moves/test_responses": ["gaussian/common_noise"],

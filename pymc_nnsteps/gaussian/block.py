@@ -73,12 +73,22 @@ class Block:
         """Likelihood of the children through designs that labels share, if there are such."""
         return rows_of(self.evidence)
 
+    @cached_property
+    def rows_in_part(self) -> Rows | None:
+        """The same with children that see some of the labels: the others have weight zero."""
+        return rows_of(self.evidence, in_part=True)
+
     @property
     def only(self) -> Evidence | None:
         """Likelihood of the only child, if there is one and all labels share its information."""
         if len(self.evidence) == 1 and self.prior.shared and self.evidence[0].shared:
             return self.evidence[0]
         return None
+
+    @property
+    def shares_precision(self) -> bool:
+        """Whether neither the prior nor the information varies with the label."""
+        return self.prior.shared and self.total is not None and self.total.shared
 
     @property
     def many_labels(self) -> bool:

@@ -2,8 +2,14 @@
 
 from typing import Literal
 
-from pytensor.tensor.linalg import solve_triangular
+from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.arrays import flatten
+from pymc_nnsteps.kernels.ops import draw_precisions
+
+SMALL = 128
+"""Number of entries up to which the loop over labels is faster than LAPACK, called for each."""
 
 
 def draw_from_factor(
@@ -26,3 +32,33 @@ def draw_from_factor(
     half = solve_triangular(factor, linear, lower=True, b_ndim=b_ndim) + noise
     block: TensorVariable = solve_triangular(factor.mT, half, lower=False, b_ndim=b_ndim)
     return block
+
+
+def draw_by_label(
+    precision: TensorVariable, linear: TensorVariable, noise: TensorVariable, entries: int
+) -> tuple[TensorVariable, TensorVariable]:
+    """Draws of :func:`draw_from_factor` with a precision matrix at each label.
+
+    Parameters
+    ----------
+    precision : TensorVariable, shape (..., d, d)
+    linear, noise : TensorVariable, shape (..., d)
+    entries : int
+        What d is about: a wrong one costs time, not exactness.
+
+    Returns
+    -------
+    block : TensorVariable, shape (..., d)
+    factor : TensorVariable, shape (..., d, d)
+        A triangle, whose diagonal is that of L; NaN where there is none.
+    """
+    if entries > SMALL:
+        factor = cholesky(precision, lower=True)
+        return draw_from_factor(factor, linear, noise, b_ndim=1), factor
+    n = linear.ndim - 1
+    block, factor = draw_precisions(*(flatten(array, 0, n) for array in (precision, linear, noise)))
+    return (
+        (block, factor)
+        if n == 1
+        else (block.reshape(linear.shape), factor.reshape(precision.shape))
+    )

@@ -8,6 +8,7 @@ from pymc_nnsteps.gaussian import (
     banded,
     batched,
     diagonal,
+    few_rows,
     labels,
     observations,
     shared,
@@ -26,7 +27,16 @@ class Form(Protocol):
         """Draw the block."""
 
 
-FORMS: tuple[Form, ...] = (diagonal, windows, observations, banded, labels, shared, batched)
+FORMS: tuple[Form, ...] = (
+    diagonal,
+    windows,
+    observations,
+    banded,
+    few_rows,
+    labels,
+    shared,
+    batched,
+)
 """The first that applies is the one that is drawn."""
 
 

@@ -15,7 +15,7 @@ from pymc_nnsteps.graphs.arrays import flatten, matmul_last
 
 def applies(block: Block) -> bool:
     """Where neither the prior nor the information varies with the label."""
-    return block.prior.shared and block.total is not None and block.total.shared
+    return block.shares_precision
 
 
 def draw(rng: Variable, block: Block) -> Drawn:

@@ -127,6 +127,15 @@ def keeps_digits(matrix: Array, factor: Array) -> bool:
 
 
 @jit
+def all_keep_digits(matrices: Array, factors: Array) -> bool:
+    """:func:`keeps_digits` of each of a stack of matrices."""
+    kept = True
+    for i in range(len(matrices)):
+        kept = kept and keeps_digits(matrices[i], factors[i])
+    return kept
+
+
+@jit
 def is_rounding(diagonal: Array, roots: Array) -> bool:
     """Whether a pivot of a factorisation is of the size of rounding; not if there is a NaN."""
     least, found = ROUNDING * np.finfo(diagonal.dtype).eps, False

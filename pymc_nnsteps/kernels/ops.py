@@ -103,9 +103,12 @@ class UnlessLost(OpFromGraph):
         return node
 
     def calls(self, node: Apply) -> Call:
-        """What looks at the pivots, which sees one matrix at a time."""
-        matrices = [v.type.clone(shape=(None, None))() for v in node.inputs[1:3]]
-        return linear_algebra.keeps_digits, types_of(matrices)
+        """What looks at the pivots, of one matrix or of a stack."""
+        matrices = node.inputs[1:3]
+        if matrices[0].type.ndim == 2:
+            return linear_algebra.keeps_digits, types_of(matrices)
+        stacks = [v.type.clone(shape=(None,) * 3)() for v in matrices]
+        return linear_algebra.all_keep_digits, types_of(stacks)
 
     def link_mode(self, impl: str | None) -> Mode:
         """Without a compiler: most chains never get here."""
@@ -122,7 +125,7 @@ class UnlessLost(OpFromGraph):
             kept = linear_algebra.keeps_digits(matrix, factor)
         else:
             stacks = (array.reshape(-1, *array.shape[-2:]) for array in (matrix, factor))
-            kept = all(map(linear_algebra.keeps_digits, *stacks))
+            kept = linear_algebra.all_keep_digits(*stacks)
         if kept:
             outputs[0][0] = block
         else:
@@ -145,6 +148,8 @@ redraw_labels: Any = KernelOp(reflections, "redraw_labels", (2,))
 draw_windows: Any = KernelOp(windows, "draw_windows", (2,))
 draw_banded: Any = KernelOp(bands, "draw_banded", (2, 2, 2))
 draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
+draw_few_rows: Any = KernelOp(labels, "draw_few_rows", (2,))
+draw_precisions: Any = KernelOp(labels, "draw_precisions", (2, 3))
 draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
 draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
 collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))

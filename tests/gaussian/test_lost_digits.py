@@ -13,7 +13,7 @@ import pymc as pm
 import pytensor
 import pytest
 
-from pymc_nnsteps.gaussian import batched, diagonal, labels, observations, shared
+from pymc_nnsteps.gaussian import batched, diagonal, few_rows, labels, observations, shared
 from pymc_nnsteps.laws import find_conditionals
 from pymc_nnsteps.moves.collapse import CollapsedWeights, match_collapsed
 from tests.cases import slow
@@ -124,6 +124,17 @@ def one_observation(C, noise, prior):
     seen("y", v @ C[4], noise, [0.3, 1.0])
 
 
+def fewer_observations_of_each_label(C, noise, prior):
+    rows = np.vstack([C[0], C[0], C[4]])
+    v = normal("v", np.arange(3.0), prior * np.array([[1.0], [1.0], [2.0], [0.5]]), shape=(4, 3))
+    seen("y", rows @ v, noise * OWN[:3], Y[:3])
+
+
+def one_observation_of_some_labels(C, noise, prior):
+    v = normal("v", 0.3, prior, shape=(3, 4))
+    seen("y", (v @ C[4])[[0, 2, 2]], noise * OWN[0], [0.3, 1.0, 1.0])
+
+
 def elementwise(C, noise, prior):
     seen("y", normal("v", 0.3, prior, shape=3), noise, Y)
 
@@ -134,6 +145,7 @@ FORMS = {
                 factor_of_each_label, two_axes_of_labels, varying_slopes,
                 varying_slopes_and_their_sums],
     labels: [weights_of_each_label, gates_of_each_label, weights_of_each_of_two_labels],
+    few_rows: [fewer_observations_of_each_label, one_observation_of_some_labels],
     observations: [fewer_observations, one_observation],
     diagonal: [elementwise],
 }  # fmt: skip
@@ -263,7 +275,8 @@ def test_law_is_exact_at_any_condition(form, build, design, noise, prior, monkey
 def test_single_precision():
     """Digits that single precision loses long before double precision does."""
     with pytensor.config.change_flags(floatX="float32", warn_float64="ignore"):
-        for build in (few_labels, many_labels, noise_of_each_label, weights_of_each_label):
+        for build in (few_labels, many_labels, noise_of_each_label, weights_of_each_label,
+                      fewer_observations_of_each_label):  # fmt: skip
             with pm.Model() as model:
                 build(DUMMIES.astype("float32"), np.float32(1e-2), np.float32(1.0))
             problem = Problem(model)
@@ -272,7 +285,10 @@ def test_single_precision():
             assert_exact(law, *problem.exact(), np.finfo("float32").eps)
 
 
-@pytest.mark.parametrize("build", [few_labels, noise_of_each_label, weights_of_each_label])
+@pytest.mark.parametrize(
+    "build",
+    [few_labels, noise_of_each_label, weights_of_each_label, fewer_observations_of_each_label],
+)
 def test_precision_that_overflows(build):
     """A NaN, or a zero, that is drawn without an error."""
     with pm.Model() as model:

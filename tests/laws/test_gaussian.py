@@ -558,11 +558,39 @@ def windows_that_overlap():
     normal("P", (Z[:, :-1] + Z[:, 1:]) / 2, 0.3)
 
 
-@model_of("batched", "X2")
+# --- fewer observations than entries, and a precision per label --------------------------------
+
+
+@model_of("few_rows", "X2")
 def scalar_output_noise_per_row():
     X2 = normal("X2", RNG.normal(size=(9, 4)), 0.2)
     w = normal("w", 0, 0.5, shape=4)
     normal("y", X2 @ w, A[:, 0], observed=Y[:, 0])
+
+
+@model_of("few_rows", "X2")
+def two_outputs_noise_per_row_and_own_scales():
+    X2 = normal("X2", 0.0, np.exp(RNG.normal(size=(9, 5))))
+    W = normal("W", 0, 0.5, shape=(5, 2))
+    normal("y", 2 * (X2 @ W) + 1, A[:, :2], observed=Y[:, :2])
+
+
+@model_of("few_rows", "X2")
+def two_outputs_of_which_entries_are_missing():
+    X2 = normal("X2", RNG.normal(size=(9, 4)), 0.2)
+    W = normal("W", 0, 0.5, shape=(2, 4))
+    seen = np.arange(18).reshape(9, 2) % 5 > 0
+    mean, sigma = X2 @ W.T - 0.3, np.array([0.1, 0.4])
+    for name, where in (("y", seen), ("missing", ~seen & (np.arange(9) != 5)[:, None])):
+        rows, outputs = np.nonzero(where)
+        normal(name, mean[rows, outputs], sigma[outputs], observed=Y[rows, outputs])
+
+
+@model_of("few_rows", "X2")
+def scalar_output_of_some_rows_seen_twice():
+    X2 = normal("X2", 0.2, 0.7, shape=(2, 5, 4))
+    w = normal("w", 0, 0.5, shape=4)
+    normal("y", (X2 @ w)[:, [0, 3, 3, -1]], np.exp(COEFFICIENT[:2, [0, 1, 2, 0]]))
 
 
 @pytest.fixture
@@ -605,6 +633,8 @@ QUICK = {
     "prior_per_weight", "varying_slopes_of_data_with_a_population", "batched_matrices",
     "missing_rows_of_a_second_child", "scalar_output_own_scales", "two_outputs_own_noise",
     "more_features_than_rows", "mean_of_entries", "windows_that_overlap",
+    "two_outputs_noise_per_row_and_own_scales", "two_outputs_of_which_entries_are_missing",
+    "scalar_output_of_some_rows_seen_twice",
 }  # fmt: skip
 
 
@@ -743,6 +773,7 @@ SAMPLED = {
     "shared, many labels": lambda: _labels_model("weights", 1000),
     "shared, few labels": lambda: _labels_model("few", 3),
     "batched": lambda: _labels_model("own noise", 1000),
+    "own noise of one output": lambda: _labels_model("own noise of one output", 1000),
     "one output": lambda: _labels_model("one output", 1000),
     "two outputs": lambda: _labels_model("two outputs", 1000),
 }
@@ -773,6 +804,10 @@ def _labels_model(kind, n):
             v = normal("v", 0.3, 0.7, shape=(n, 3))
             normal("y", X[:4] @ v.T + 1, np.full(n, 0.5), observed=np.zeros((4, n)))
             form = "batched"
+        elif kind == "own noise of one output":
+            v = normal("v", 0.3, 0.7, shape=(n, 3))
+            normal("y", v @ np.array([1.0, -2, 0.5]), np.full(n, 0.5), observed=np.ones(n))
+            form = "few_rows"
         elif kind == "one output":
             v = normal("v", 0.3, 0.7, shape=(n, 3))
             normal("y", v @ np.array([1.0, -2, 0.5]), 0.5, observed=np.ones(n))
@@ -803,6 +838,7 @@ def test_draws_have_the_claimed_law(name, drawn_forms):
         "diagonal": (np.array([[2.0]]), [-1.0]),
         "elementwise, gathered": (np.array([[1.0], [1.0]]), [0.0, 0.0]),
         "shared, few labels": (FEW, -np.ones(40)),
+        "own noise of one output": (np.array([[1.0, -2, 0.5]]), [1.0]),
         "one output": (np.array([[1.0, -2, 0.5]]), [1.0]),
         "two outputs": (X[:3, :2].T, [1.0, 1.0]),
     }.get(name, (X[:4], -np.ones(4)))
