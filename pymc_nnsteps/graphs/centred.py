@@ -51,7 +51,7 @@ def differences(
     """
     if rv.ndim != 1:
         return []
-    forms = [rv - rv.mean(), rv - rv.mean(0)]
+    forms = [rv - rv.mean(axis, keepdims=kept) for axis in (None, 0) for kept in (False, True)]
     return [
         variable
         for variable in ancestors(expressions, blockers=[*barriers, rv])

@@ -86,7 +86,9 @@ def centred():
 
 def centred_alone():
     a, s = pm.Normal("a", 0.4, 0.7, shape=5), pm.Normal("s", 1, 0.9, shape=5)
-    pm.Normal("y", (s - s.mean())[SCHOOL] * X[:, 0] + (a - a.mean())[SCHOOL], 0.5, observed=Y)
+    pm.Normal(
+        "y", (s - s.mean())[SCHOOL] * X[:, 0] + (a - a.mean(keepdims=True))[SCHOOL], 0.5, observed=Y
+    )
 
 
 def zero_sums():

@@ -65,7 +65,7 @@ def about_their_mean(x, group):
 def about_their_mean_by_name(x, group):
     mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
     a = pm.Normal("a", mu, sd, dims="groups")
-    return pm.Deterministic("beyond", a - a.mean(), dims="groups")[group]
+    return pm.Deterministic("beyond", a - a.mean(0, keepdims=True), dims="groups")[group]
 
 
 @pytest.mark.parametrize(
