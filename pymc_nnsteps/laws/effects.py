@@ -241,7 +241,8 @@ def _part(
         row, term = 0, pick(term, 1, output, rv)
     term = cut_links(term, [axis for axis in range(term.out_ndim) if axis != row], rv).whole()
     link = term.links[row]
-    if link is not None and (link.index is None or link.inner):
+    whole = link is not None and link.index is None
+    if link is not None and (link.inner or (whole and not is_zero_sum(rv))):
         raise NotConjugate(f"each row of {describe(child)} sees entries of its own")
     one = term.coefficient.type.broadcastable
     if not all(one[axis] for axis in range(term.out_ndim) if axis != row):
@@ -254,7 +255,8 @@ def _part(
     design = flatten(full, 1, len(seen))
     if link is None:
         return Part(design, None, 1), None
-    return Part(design, link.index, sizes[link.axis]), groups
+    n_groups = sizes[link.axis]
+    return Part(design, pt.arange(n_groups) if whole else link.index, n_groups), groups
 
 
 def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes) -> Effects:

@@ -24,6 +24,7 @@ def sums_of_zero():
         b = pm.ZeroSumNormal("b", 1 / tau**0.5, shape=5)
         pm.Normal("y", a[GROUP] + X @ b, 0.5, observed=Y)
         pm.Bernoulli("of a", logit_p=a[GROUP] - 0.3, observed=Y > 0)
+        pm.Normal("whole a", 0.7 * a, 1.3, dims="group", observed=Y[:4])
         rows, both = pm.HalfCauchy("rows", 1, shape=2), pm.Exponential("both", 1)
         pm.ZeroSumNormal("c", rows[:, None], shape=(2, 3))
         pm.ZeroSumNormal("d", both, shape=(2, 4, 3), n_zerosum_axes=2)
