@@ -33,7 +33,7 @@ from pytensor.tensor.linalg import MatrixInverse, cholesky
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.factor import draw_from_factor
+from pymc_nnsteps.gaussian.factor import draw_by_label, draw_from_factor
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
@@ -122,9 +122,10 @@ class GaussianVectors(Conditional):
             precision = precision + evidence.information()
             linear = linear + evidence.linear()
         size = lengths(rv)
-        factor = cholesky(pt.broadcast_to(precision, (*size, size[-1])), lower=True)
+        precision = pt.broadcast_to(precision, (*size, size[-1]))
         rng, noise = standard_normal(rng, size, rv.dtype)
-        return Draw(rng, {rv: typed_like(rv, draw_from_factor(factor, linear, noise, b_ndim=1))})
+        vectors, _ = draw_by_label(precision, linear, noise, shapes[rv][-1])
+        return Draw(rng, {rv: typed_like(rv, vectors)})
 
 
 def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
