@@ -157,14 +157,14 @@ def draw_of_labels(p, way, noise=None, dtype="float64"):
     return drawn.reshape(n_labels, repeats, -1)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e8])
+# A precision matrix alone cannot tell what it has lost.
+@pytest.mark.parametrize(
+    ("way", "scale"), [*product(WAYS, [1e-6, 1.0]), (by_entries, 1e8), (by_rows, 1e8)]
+)
 @pytest.mark.parametrize(("labels", "n", "d"), [(1, 1, 1), (3, 5, 2), (2, 2, 4), (4, 1, 3)])
 def test_labels(labels, n, d, scale, way):
     """Weights of another label, a variance for a precision, a prior added twice."""
     p = label_problem(np.random.default_rng(n), labels, n, d, scale)
-    if way is by_precisions and scale > 10:
-        pytest.skip("what is lost with a precision matrix is not for this kernel to draw")
     drawn = draw_of_labels(p, way)
     for i in range(labels):
         prior = p["mean"][i], 1 / p["prior"][i]
