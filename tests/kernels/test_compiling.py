@@ -150,14 +150,13 @@ def test_a_long_wait_is_announced_once(monkeypatch, caplog):
     assert caplog.messages == ["compiling trajectories; about 40 s the first time on this machine"]
 
 
-def test_kernels_of_a_graph_are_built_with_its_loops():
+def test_kernels_of_a_graph_are_built_with_its_loops(monkeypatch):
     """With the types that they are called with: nothing is left to the first call."""
     rng, mu = pt.random.rng("rng"), pt.matrix("mu", dtype="float32")
     _, z = truncated_normal(rng, mu, 1.0, 0.0, np.inf)
     function = pytensor.function([rng, mu], pt.exp(z), **c_by_default())
     nodes = function.maker.fgraph.toposort()
     [(kernel, types)] = [call for node in nodes if (call := jit.called(node.op, node))]
-    before = set(native.directory().iterdir())
+    monkeypatch.setattr(native, "_compile", None)
     function(np.random.default_rng(0), np.zeros((3, 2), np.float32))
-    assert set(native.directory().iterdir()) == before
     assert kernel.types == types
