@@ -26,7 +26,7 @@ module            its subject
 ``windows``       form: no two rows see the same entry
 ``observations``  form: fewer rows than entries
 ``banded``        form: each row sees a part of a large block
-``few_rows``      form: the same where each label has a precision matrix
+``few_rows``      form: fewer rows than entries, and a precision matrix at each label
 ``labels``        form: labels weigh the rows of one design each in its own way
 ``shared``        form: labels share one precision matrix
 ``batched``       form: a precision matrix at each label

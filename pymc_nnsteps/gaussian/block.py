@@ -8,6 +8,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence, Rows, Total, rows_of, total_of
 from pymc_nnsteps.gaussian.prior import BlockPrior
+from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.linear_terms import Length
 
 Drawn = tuple[Variable, TensorVariable]
@@ -77,6 +78,14 @@ class Block:
     def rows_in_part(self) -> Rows | None:
         """The same with children that see some of the labels: the others have weight zero."""
         return rows_of(self.evidence, in_part=True)
+
+    def by_case(self, rows: Rows) -> tuple[TensorVariable, TensorVariable]:
+        """Weight and score of every row, with all labels in one axis."""
+        every_row = {self.prior.n_label_axes: rows.design.shape[0]}
+        weight, score = (
+            self.prior.cases(expand(array, every_row)) for array in (rows.weight, rows.score)
+        )
+        return weight, score
 
     @property
     def only(self) -> Evidence | None:

@@ -57,8 +57,6 @@ def draw_by_label(
         return draw_from_factor(factor, linear, noise, b_ndim=1), factor
     n = linear.ndim - 1
     block, factor = draw_precisions(*(flatten(array, 0, n) for array in (precision, linear, noise)))
-    return (
-        (block, factor)
-        if n == 1
-        else (block.reshape(linear.shape), factor.reshape(precision.shape))
-    )
+    if n == 1:
+        return block, factor
+    return block.reshape(linear.shape), factor.reshape(precision.shape)

@@ -8,7 +8,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_nnsteps.gaussian.block import Block, Drawn
 from pymc_nnsteps.gaussian.factor import SMALL
-from pymc_nnsteps.graphs.arrays import expand, flatten
+from pymc_nnsteps.graphs.arrays import flatten
 from pymc_nnsteps.kernels.ops import draw_few_rows
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -39,13 +39,11 @@ def draw(rng: Variable, block: Block) -> Drawn:
     """Draw from the prior, and correct by what the rows do not agree with."""
     prior, rows, n = block.prior, block.rows_in_part, block.prior.n_label_axes
     assert rows is not None
-    every_row = {n: rows.design.shape[0]}
     rng, noise = prior.noise(rng)
     rng, error = standard_normal(rng, (*prior.label_lengths, rows.design.shape[0]), noise.dtype)
     cases = draw_few_rows(
         rows.design,
-        prior.cases(expand(rows.weight, every_row)),
-        prior.cases(expand(rows.score, every_row)),
+        *block.by_case(rows),
         prior.cases_or_one(prior.precision),
         prior.cases_or_one(prior.center),
         flatten(error, 0, n),

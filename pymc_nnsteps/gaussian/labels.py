@@ -10,7 +10,7 @@ from operator import add
 from pytensor.graph.basic import Variable
 
 from pymc_nnsteps.gaussian.block import Block, Drawn
-from pymc_nnsteps.graphs.arrays import expand, flatten
+from pymc_nnsteps.graphs.arrays import flatten
 from pymc_nnsteps.kernels.ops import draw_labels
 
 
@@ -24,11 +24,9 @@ def draw(rng: Variable, block: Block) -> Drawn:
     prior, rows = block.prior, block.rows
     assert rows is not None
     rng, noise = prior.noise(rng)
-    every_row = {prior.n_label_axes: rows.design.shape[0]}
     cases = draw_labels(
         rows.design,
-        prior.cases(expand(rows.weight, every_row)),
-        prior.cases(expand(rows.score, every_row)),
+        *block.by_case(rows),
         prior.cases(prior.linear(reduce(add, (seen.linear() for seen in block.evidence)))),
         prior.cases(prior.precision),
         prior.cases(prior.center),

@@ -103,11 +103,8 @@ class UnlessLost(OpFromGraph):
         return node
 
     def calls(self, node: Apply) -> Call:
-        """What looks at the pivots, of one matrix or of a stack."""
-        matrices = node.inputs[1:3]
-        if matrices[0].type.ndim == 2:
-            return linear_algebra.keeps_digits, types_of(matrices)
-        stacks = [v.type.clone(shape=(None,) * 3)() for v in matrices]
+        """What looks at the pivots of a stack of matrices, or of one."""
+        stacks = [v.type.clone(shape=(None,) * 3)() for v in node.inputs[1:3]]
         return linear_algebra.all_keep_digits, types_of(stacks)
 
     def link_mode(self, impl: str | None) -> Mode:
@@ -121,12 +118,8 @@ class UnlessLost(OpFromGraph):
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Look at the pivots first."""
         block, matrix, factor, *_ = inputs
-        if matrix.ndim == 2:
-            kept = linear_algebra.keeps_digits(matrix, factor)
-        else:
-            stacks = (array.reshape(-1, *array.shape[-2:]) for array in (matrix, factor))
-            kept = linear_algebra.all_keep_digits(*stacks)
-        if kept:
+        stacks = (array.reshape(-1, *array.shape[-2:]) for array in (matrix, factor))
+        if linear_algebra.all_keep_digits(*stacks):
             outputs[0][0] = block
         else:
             super().perform(node, inputs, outputs)
