@@ -50,6 +50,7 @@ from pymc_nnsteps.gaussian.layout import Member, dense_size
 from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten, varies
 from pymc_nnsteps.graphs.linear_terms import Length
+from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -168,13 +169,21 @@ class Factor:
 
     def __init__(self, matrix: TensorVariable, k: int) -> None:
         square = pt.specify_shape(matrix, (None, k, k))
-        self._k = k
+        self._k, self._diagonal = k, pt.diagonal(square, axis1=1, axis2=2)
         self._entries: dict[tuple[int, int], TensorVariable] = {}
         for j in range(k):
             for i in range(j, k):
                 known = [self._entries[i, m] * self._entries[j, m] for m in range(j)]
                 left = reduce(sub, known, square[:, i, j])
                 self._entries[i, j] = pt.sqrt(left) if i == j else left / self._entries[j, j]
+
+    def refuse_lost(self, block: TensorVariable) -> TensorVariable:
+        """A block (groups, k), if subtraction has left digits of each pivot."""
+        if self._k == 1:
+            return block
+        roots = pt.stack([self._entries[i, i] for i in range(self._k)], axis=1)
+        kept: TensorVariable = refuse_lost(self._diagonal.flatten(), roots.flatten(), block)
+        return kept
 
     def solve_lower(self, right: TensorVariable) -> TensorVariable:
         """``L^{-1} right`` for ``right`` of shape (groups, k) or (groups, k, d)."""
@@ -266,7 +275,7 @@ class Eliminated:
         if drawn is not None:
             half = half - pt.tensordot(self._coupling(rest), drawn, 1)
         rng, noise = standard_normal(rng, self._prior.shape, self._prior.precision.dtype)
-        return rng, self._factor.solve_upper(half + noise)
+        return rng, self._factor.refuse_lost(self._factor.solve_upper(half + noise))
 
     def solve(self, right: TensorVariable) -> TensorVariable:
         """``P^{-1}`` times an array (groups, k), where nothing is left beside the effects."""

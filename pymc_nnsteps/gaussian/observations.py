@@ -41,7 +41,7 @@ def draw(rng: Variable, block: Block) -> Drawn:
     scaled = design * variance
     if design.type.broadcastable[0]:
         total = (scaled * design).sum() + pt.reciprocal(weight[0])
-        return rng, plus(start, surprise * (scaled[0] / total))
+        return rng, plus(start, pt.specify_broadcastable(surprise, n) * (scaled[0] / total))
     noise_covariance = pt.eye(design.shape[0], dtype=design.dtype) * pt.reciprocal(weight)
     covariance = pt.dot(scaled, design.T) + noise_covariance
     factor = cholesky(covariance, lower=True)

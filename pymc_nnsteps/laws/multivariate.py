@@ -37,6 +37,7 @@ from pymc_nnsteps.gaussian.factor import draw_by_label, draw_from_factor
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
+from pymc_nnsteps.graphs.arrays import flatten
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import LINE, is_a
 from pymc_nnsteps.graphs.lengths import lengths
@@ -44,6 +45,7 @@ from pymc_nnsteps.graphs.linear_terms import cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import (
     Conditional,
@@ -95,6 +97,7 @@ class GaussianVector(Conditional):
         factor = cholesky(precision, lower=True)
         rng, noise = standard_normal(rng, (rv.size,), rv.dtype)
         vector = draw_from_factor(factor, linear[:, 0], noise)
+        vector = refuse_lost(pt.diagonal(precision), pt.diagonal(factor), vector[None])[0]
         return Draw(rng, {rv: typed_like(rv, vector.reshape(lengths(rv)))})
 
 
@@ -124,8 +127,12 @@ class GaussianVectors(Conditional):
         size = lengths(rv)
         precision = pt.broadcast_to(precision, (*size, size[-1]))
         rng, noise = standard_normal(rng, size, rv.dtype)
-        vectors, _ = draw_by_label(precision, linear, noise, shapes[rv][-1])
-        return Draw(rng, {rv: typed_like(rv, vectors)})
+        vectors, factor = draw_by_label(precision, linear, noise, shapes[rv][-1])
+        diagonal, roots = (
+            pt.diagonal(each, axis1=-2, axis2=-1).flatten() for each in (precision, factor)
+        )
+        kept = refuse_lost(diagonal, roots, flatten(vectors, 0, rv.ndim - 1))
+        return Draw(rng, {rv: typed_like(rv, kept.reshape(size))})
 
 
 def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:

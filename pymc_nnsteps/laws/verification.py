@@ -76,12 +76,13 @@ def _random_point(model: pm.Model, rng: np.random.Generator) -> Point:
         else value
         for name, value in start.items()
     }
-    log_density = model.compile_logp(mode=QUICK)
+    log_densities = model.compile_logp(mode=QUICK, sum=False)
     try:
         with np.errstate(all="ignore"):
-            return moved if np.isfinite(log_density(moved)) else start
+            finite = all(np.isfinite(each).all() for each in log_densities(moved))
     except ParameterValueError:
         return start
+    return moved if finite else start
 
 
 def compare(

@@ -15,9 +15,11 @@ import pytest
 
 from pymc_nnsteps.gaussian import batched, diagonal, few_rows, labels, observations, shared
 from pymc_nnsteps.laws import find_conditionals
+from pymc_nnsteps.laws.effects import match_effects
+from pymc_nnsteps.laws.multivariate import match_multivariate
 from pymc_nnsteps.moves.collapse import CollapsedWeights, match_collapsed
 from tests.cases import slow
-from tests.laws.graphs import evaluate, gaussian_law, point_of
+from tests.laws.graphs import evaluate, gaussian_law, point_of, shapes_of
 
 RNG = np.random.default_rng(12)
 G = np.repeat(np.arange(3), 3)
@@ -297,6 +299,38 @@ def test_precision_that_overflows(build):
     refused = pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior")
     with refused, np.errstate(all="ignore"):
         gaussian_law(model, conditional, model.initial_point())
+
+
+def vector(columns, groups):
+    v = pm.MvNormal("v", np.zeros(2), np.eye(2))
+    normal("y", columns @ v, 1.0, observed=Y[:, 0])
+
+
+def vectors_by_group(columns, groups):
+    v = pm.MvNormal("v", np.zeros(2), np.eye(2), shape=(9, 2))
+    normal("y", (columns * v[groups]).sum(-1), 1.0, observed=Y[:, 0])
+
+
+def effects_of_groups(columns, groups):
+    a, b = normal("a", shape=9), normal("b", shape=9)
+    normal("y", columns[:, 0] * a[groups] + columns[:, 1] * b[groups], 1.0, observed=Y[:, 0])
+
+
+@pytest.mark.parametrize("build", [vector, vectors_by_group, effects_of_groups])
+@pytest.mark.parametrize("scale", [1e3, 3e7])
+def test_what_is_not_drawn_again_is_refused(build, scale):
+    """A direction that only the prior knows, drawn from what rounding left of its precision."""
+    with pm.Model() as model:
+        build(scale * np.column_stack([np.ones(9), np.full(9, 1.1)]), np.arange(9))
+    law = match_effects if build is effects_of_groups else match_multivariate
+    given = (model.free_RVs, shapes_of(model)) if law is match_effects else model.free_RVs
+    conditional = law(model, *given)
+    if scale > 1e6:
+        with pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior"):
+            gaussian_law(model, conditional, model.initial_point())
+    else:
+        found = gaussian_law(model, conditional, model.initial_point())
+        assert np.isfinite(found.factor).all()
 
 
 @pytest.mark.parametrize("noise", [1e-3, 1e-10])

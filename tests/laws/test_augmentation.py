@@ -223,6 +223,16 @@ def test_counts_and_rearranged_probabilities(monkeypatch):
         nns.verify(model, random_seed=0)
 
 
+def test_one_row_where_the_graph_does_not_tell():
+    """A logit of unknown length that is broadcast against the entries of a block."""
+    with pm.Model() as model:
+        x = pm.Data("x", np.ones((1, 3)))
+        latent = pm.Normal("latent", shape=x.shape[0])
+        logit = x @ pm.Normal("w", shape=3) + pm.Normal("b") + latent
+        pm.Bernoulli("y", logit_p=logit, observed=[1])
+    assert all(difference < 1 for *_, difference in nns.verify(model, random_seed=0).rows)
+
+
 def test_trials_that_depend_on_the_variable():
     with pm.Model() as model:
         b = pm.Normal("b")

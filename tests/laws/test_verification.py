@@ -122,6 +122,14 @@ def test_parameters_that_may_not_be_negative():
         assert len(nns.verify(model, random_seed=seed).rows) == 2
 
 
+def test_many_variables():
+    """More log densities than are added at once in Python."""
+    with pm.Model() as model:
+        means = [pm.Normal(f"m{i}") for i in range(33)]
+        pm.Normal("y", means[0], 1.0, observed=Y)
+    assert len(nns.verify(model, random_seed=0).rows) == 33
+
+
 def test_variables_of_size_0():
     with pm.Model() as model:
         w = pm.Normal("w", shape=0)

@@ -199,3 +199,9 @@ def test_the_comparison_where_gates_are_all_but_certain():
     """Inputs on a large scale: their log probabilities are not lost."""
     model = nns.bow_tie(100 * X, X[:, :1], hidden=(2,), temperature=0.01)
     require_density(model, read_model(model))
+
+
+def test_the_comparison_of_many_layers():
+    """More log densities than are added at once in Python."""
+    model = nns.bow_tie(X, X[:, :1], hidden=(2, 2, 2, 2, 2))
+    require_density(model, read_model(model))
