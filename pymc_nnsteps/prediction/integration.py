@@ -151,6 +151,11 @@ class Integrator:
         return len(self._y)
 
     @property
+    def observed(self) -> NDArray[np.bool_]:
+        """Rows of which something was observed."""
+        return ~self._missing.all(axis=1)
+
+    @property
     def is_exact(self) -> bool:
         """Whether no noise has to be drawn, but for rows in valleys of a sum's law."""
         return self._sums is not None or not (self._rest or self._network.uniform)
@@ -163,7 +168,7 @@ class Integrator:
         weights : sequence of ndarray
             Values of the network's weights, in their order.
         """
-        [seen] = np.nonzero(~self._missing.all(axis=1))
+        [seen] = np.nonzero(self.observed)
         if len(seen) == self.n_obs:
             return self._of_rows(seen, weights)
         log, error = np.zeros(self.n_obs), np.zeros(self.n_obs)

@@ -77,7 +77,9 @@ def log_likelihood(
         errors of the logarithms, zero where they are exact. The logarithm of an estimate is too
         small by half of its squared error, in the mean. The error is infinite where few of the
         draws count, as for targets far from what the network predicts: the estimate may be far too
-        small, and more ``noise_draws`` are needed. The columns of a row count together.
+        small, and more ``noise_draws`` are needed. The columns of a row count together. Rows whose
+        targets are all missing are left out, as ``az.loo`` refuses a likelihood that is the same in
+        all draws.
 
     Raises
     ------
@@ -125,9 +127,12 @@ def log_likelihood(
     coords: dict[Any, Any] = {dim: posterior[dim].values for dim in SAMPLES}
     if model.coords.get(dims[-1]) is not None:
         coords[dims[-1]] = list(model.coords[dims[-1]])
+    if not integrator.observed.all():
+        coords.setdefault(dims[-1], np.arange(integrator.n_obs))
     groups = dict(others_of(idata), posterior=posterior)
     for group, values in (("log_likelihood", log), (ERRORS, error)):
-        groups[group] = xr.Dataset({name: (dims, values.reshape(shape))}, coords)
+        every_row = xr.Dataset({name: (dims, values.reshape(shape))}, coords)
+        groups[group] = every_row.isel({dims[-1]: integrator.observed})
     groups["log_likelihood"].attrs = {
         "latent_variables": "integrated out",
         "noise_draws": 0 if integrator.is_exact else noise_draws,
