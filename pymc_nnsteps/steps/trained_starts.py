@@ -4,19 +4,23 @@ Weights are trained on the misfit of the rows, for each chain from other random 
 
 .. math:: \frac{1}{n} \sum_i \ell(y_i, f(x_i)),
 
-by Adam on random batches of rows. The misfit :math:`\ell` is half the square of what the location
-of a Normal or Student-t response misses, and :math:`-\log p(y_i \mid f(x_i))` of others. The
-posterior is left as it is: only where chains begin changes.
+by Adam on random batches of rows, while matrices of weights decay (AdamW): networks with smaller
+weights predict better. The misfit :math:`\ell` is half the square of what the location of a Normal
+or Student-t response misses, and :math:`-\log p(y_i \mid f(x_i))` of others. The posterior is left
+as it is: only where chains begin changes.
 
 References
 ----------
 Kingma and Ba, *Adam: A Method for Stochastic Optimization*, arXiv 1412.6980 (2014), Algorithm 1.
+Loshchilov and Hutter, *Decoupled Weight Decay Regularization*, arXiv 1711.05101 (2017),
+Algorithm 2.
 Sommer et al., *Microcanonical Langevin Ensembles*, arXiv 2502.06335 (2025): chains that begin at
 trained networks.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ from pytensor.tensor.random.basic import NormalRV, StudentTRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.arguments import finite_number, positive_integer, positive_number
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.names import describe
@@ -58,6 +62,7 @@ def trained_starts(
     epochs: int = 100,
     batch: int = 256,
     rate: float = 0.01,
+    decay: float = 0.05,
     random_seed: int | np.random.Generator | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Initial values of a network's weights, trained anew for each chain.
@@ -77,6 +82,8 @@ def trained_starts(
         Rows of one step of the optimiser; all, if there are fewer.
     rate : float
         First length of these steps; it falls to zero along a cosine.
+    decay : float
+        By how much matrices of weights shrink in one step, as a multiple of its length.
     random_seed : int, Generator or None
 
     Returns
@@ -88,8 +95,8 @@ def trained_starts(
     Raises
     ------
     ValueError
-        If an argument is not positive, or the model has no observed rows of data that are
-        functions of a network's weights; also where targets are missing.
+        If an argument is not positive (``decay`` may be zero), or the model has no observed rows
+        of data that are functions of a network's weights; also where targets are missing.
 
     Examples
     --------
@@ -104,13 +111,15 @@ def trained_starts(
     model = model_or_context(model)
     chains, epochs = positive_integer("chains", chains), positive_integer("epochs", epochs)
     batch, rate = positive_integer("batch", batch), positive_number("rate", rate)
+    if (decay := finite_number("decay", decay)) < 0:
+        raise ValueError(f"decay must not be negative; got {decay}.")
     found = by_row(model, model.observed_RVs)
     weights = _trained(model, found)
     slopes, n_rows = _slopes(model, weights, found), _n_rows(found)
     starts = []
     for rng in np.random.default_rng(random_seed).spawn(chains):
         batches = _batches(rng, n_rows, min(batch, n_rows), epochs)
-        values = adam(slopes, _random(rng, model, weights), list(batches), rate)
+        values = adam(slopes, _random(rng, model, weights), list(batches), rate, decay)
         starts.append({str(rv.name): v for rv, v in zip(weights, values, strict=True)})
     return starts
 
@@ -120,8 +129,9 @@ def adam(
     values: Sequence[np.ndarray],
     batches: Sequence[np.ndarray],
     rate: float,
+    decay: float,
 ) -> Arrays:
-    """Values after one step of Adam for each batch, of lengths that fall to zero.
+    """Values after one step of AdamW for each batch, of lengths that fall to zero.
 
     Parameters
     ----------
@@ -130,19 +140,30 @@ def adam(
     values : sequence of ndarray
     batches : sequence of ndarray of int
     rate : float
+    decay : float
+        Of matrices.
     """
-    values = list(values)
-    decays = np.array(MOMENTS)
-    means, squares = [0 * v for v in values], [0 * v for v in values]
+    given = [np.asarray(value) for value in values]
+    flat = np.concatenate([value.ravel() for value in given])
+    pull = np.concatenate([np.full(v.size, decay * (v.ndim > 1), flat.dtype) for v in given])
+    of_means, of_squares = MOMENTS
+    mean, square = np.zeros_like(flat), np.zeros_like(flat)
     for n, rows in enumerate(batches, 1):
-        size = rate * (1 + math.cos(math.pi * n / len(batches))) / 2
-        first, second = 1 - decays**n
-        for i, slope in enumerate(slopes(*values, rows)):
-            means[i] = decays[0] * means[i] + (1 - decays[0]) * slope
-            squares[i] = decays[1] * squares[i] + (1 - decays[1]) * slope**2
-            step = size * (means[i] / first) / (np.sqrt(squares[i] / second) + 1e-8)
-            values[i] = np.asarray(values[i] - step, dtype=values[i].dtype)
-    return values
+        slope = np.concatenate([np.ravel(each) for each in slopes(*_parts(flat, given), rows)])
+        mean += (1 - of_means) * (slope - mean)
+        square += (1 - of_squares) * (slope**2 - square)
+        step = mean / (1 - of_means**n) / (np.sqrt(square / (1 - of_squares**n)) + 1e-8)
+        flat -= rate * (1 + math.cos(math.pi * n / len(batches))) / 2 * (step + pull * flat)
+    return _parts(flat, given)
+
+
+def _parts(flat: np.ndarray, like: Sequence[np.ndarray]) -> Arrays:
+    """Arrays of given shapes and dtypes that follow each other in a vector."""
+    ends = accumulate(each.size for each in like)
+    return [
+        flat[end - each.size : end].reshape(each.shape).astype(each.dtype, copy=False)
+        for end, each in zip(ends, like, strict=True)
+    ]
 
 
 def _trained(model: pm.Model, found: ByRow) -> list[TensorVariable]:

@@ -46,9 +46,41 @@ def test_steps_on_a_plane_have_the_length_of_the_schedule():
     """On constant slopes Adam moves by exactly its length: catches means that begin biased."""
     plane = np.array([3.0, -0.2])
     n, rate = 7, 0.1
-    [end] = adam(lambda value, rows: [plane], [np.zeros(2)], [np.arange(2)] * n, rate)
+    [end] = adam(lambda value, rows: [plane], [np.zeros(2)], [np.arange(2)] * n, rate, 0.5)
     lengths = rate * (1 + np.cos(np.pi * np.arange(1, n + 1) / n)) / 2
     np.testing.assert_allclose(end, -np.sign(plane) * lengths.sum(), rtol=1e-6)
+
+
+def test_matrices_decay_by_a_share_of_each_length():
+    """Catches a decay of biases, and one that enters the slopes, whose length Adam undoes."""
+    given, n, rate, decay = [np.full((2, 1), 2.0), np.full(3, 2.0)], 7, 0.1, 0.5
+    ends = adam(lambda *_: [0 * v for v in given], given, [np.arange(2)] * n, rate, decay)
+    lengths = rate * (1 + np.cos(np.pi * np.arange(1, n + 1) / n)) / 2
+    np.testing.assert_allclose(ends[0], given[0] * np.prod(1 - decay * lengths), rtol=1e-12)
+    np.testing.assert_array_equal(ends[1], given[1])
+
+
+def test_steps_follow_running_means_of_each_value():
+    """Against the algorithm entry by entry, of a number, a vector and a matrix of other dtype."""
+    given = [np.array(0.3), np.array([1.0, -2.0]), np.array([[0.5, 4.0]], dtype="float32")]
+    n, rate, rng = 9, 0.02, np.random.default_rng(0)
+    seen = [[rng.normal(size=v.shape) for v in given] for _ in range(n)]
+    asked = []
+
+    def slopes(*called):
+        asked.append([v.dtype for v in called[:-1]])
+        return [slope.astype(v.dtype) for slope, v in zip(seen[called[-1]], given, strict=True)]
+
+    ends = adam(slopes, given, range(n), rate, 0.0)
+    assert asked == [[v.dtype for v in given]] * n
+    for end, start, path in zip(ends, given, zip(*seen, strict=True), strict=True):
+        value, mean, square = start.astype(float), 0.0, 0.0
+        for k, slope in enumerate(path, 1):
+            mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+            length = rate * (1 + np.cos(np.pi * k / n)) / 2
+            value -= length * (mean / (1 - 0.9**k)) / (np.sqrt(square / (1 - 0.999**k)) + 1e-8)
+        assert end.shape == start.shape
+        np.testing.assert_allclose(end, value, rtol=1e-6)
 
 
 def test_each_chain_begins_at_a_network_of_its_own_that_fits():
@@ -111,6 +143,8 @@ def test_what_cannot_be_trained_is_named(function, reason):
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="epochs must be a positive"):
         trained_starts(network(), epochs=0)
+    with pytest.raises(ValueError, match="decay must not be negative"):
+        trained_starts(network(), decay=-0.1)
     with pytest.raises(ValueError, match=r"model must be a pm\.Model; got ndarray"):
         trained_starts(X)
 
