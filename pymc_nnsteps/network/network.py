@@ -82,7 +82,9 @@ class Network:
         return parents[0]
 
 
-def network_of(model: pm.Model, inputs: TensorSharedVariable) -> Network:
+def network_of(
+    model: pm.Model, inputs: TensorSharedVariable, *, any_response: bool = False
+) -> Network:
     """Find the network in a model.
 
     Parameters
@@ -90,6 +92,8 @@ def network_of(model: pm.Model, inputs: TensorSharedVariable) -> Network:
     model : pm.Model
     inputs : TensorSharedVariable
         The data container of the inputs.
+    any_response : bool
+        Whether one of several observed variables that depend on the inputs will do.
 
     Returns
     -------
@@ -98,7 +102,7 @@ def network_of(model: pm.Model, inputs: TensorSharedVariable) -> Network:
     Raises
     ------
     NotConjugate
-        If there is none, or several observed variables depend on the inputs.
+        As for :func:`response_of`.
 
     Examples
     --------
@@ -109,25 +113,32 @@ def network_of(model: pm.Model, inputs: TensorSharedVariable) -> Network:
     >>> network.latents, network.weights, network.response
     ((Z2, X2), (W1, b1, W2, b2), y)
     """
-    response = response_of(model, inputs)
+    response = response_of(model, inputs, any_response=any_response)
     latents = tuple(rv for rv in model.free_RVs if depends_on(rv, {inputs}))
     weights = tuple(rv for rv in model.free_RVs if rv not in latents)
     return Network(model, inputs, response, latents, weights)
 
 
-def response_of(model: pm.Model, inputs: TensorSharedVariable) -> TensorVariable:
+def response_of(
+    model: pm.Model, inputs: TensorSharedVariable, *, any_response: bool = False
+) -> TensorVariable:
     """The observed variable that depends on the inputs.
 
     Raises
     ------
     NotConjugate
-        If there is none, or several.
+        If there is none, or several and not any of them will do.
     """
     observed = [rv for rv in model.observed_RVs if depends_on(rv, {inputs})]
-    if len(observed) != 1:
-        names = ", ".join(map(describe, observed)) or "none"
-        raise NotConjugate(
-            f"predict needs one observed variable that depends on {describe(inputs)}; "
-            f"the model has {names}."
+    if len(observed) == 1 or (observed and any_response):
+        return observed[0]
+    found = "none: give the network this pm.Data itself, not the array in it"
+    if observed:
+        found = (
+            f"{', '.join(map(describe, observed))}: give the name of a pm.Deterministic as output= "
+            "for function values, or draw responses by pm.sample_posterior_predictive"
         )
-    return observed[0]
+    raise NotConjugate(
+        f"predict needs one observed variable that depends on {describe(inputs)}; the model has "
+        f"{found}."
+    )

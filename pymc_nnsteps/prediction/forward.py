@@ -92,7 +92,7 @@ def forward_pass(
         on its own row of the inputs alone.
     """
     model = with_gaps(model)
-    network = network_of(model, container)
+    network = network_of(model, container, any_response=output_name is not None)
     y = network.response
     if output_name is None:
         output, name = _output(network)

@@ -84,7 +84,8 @@ def predict(
         that the observed variable's parameters depend on, if not given.
     output : str, optional
         Name of the ``pm.Deterministic`` to compute, such as that of one of several networks
-        (:mod:`pymc_nnsteps.models.blocks`); with ``kind="function"`` only.
+        (:mod:`pymc_nnsteps.models.blocks`); with ``kind="function"`` only. Needed where several
+        observed variables depend on the inputs.
     kind : {"function", "probability", "response"}
         What to predict. ``"function"``: the network without noise. ``"probability"``: the
         probability of each class given the weights, or that of 1 where classes are 0 and 1.

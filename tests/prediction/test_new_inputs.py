@@ -704,6 +704,19 @@ def test_container_that_nothing_observed_depends_on():
         nns.predict(posterior(model), X_NEW, model=model, inputs="idle")
 
 
+def test_a_named_output_of_several_observed_variables():
+    """Function values need no response: they are those of the model with one of them."""
+    with pm.Model() as model:
+        W = pm.Normal("W", shape=(X.shape[1], 2))
+        f = pm.Deterministic("f", pm.math.tanh(pm.Data("inputs", X) @ W).sum(axis=-1))
+        pm.Normal("y", f, 1.0, observed=X[:, 0])
+    draws = posterior(model)
+    alone = nns.predict(draws, X_NEW, model=model, output="f")
+    with model:
+        pm.Poisson("counts", pm.math.exp(2 * f), observed=np.ones(len(X), int))
+    np.testing.assert_array_equal(nns.predict(draws, X_NEW, model=model, output="f"), alone)
+
+
 def test_two_observed_variables():
     with build() as model:
         pm.Normal("second", model["inputs"][:, 0], 1, observed=X[:, 0])
