@@ -12,7 +12,7 @@ from pytensor.compile.ops import ViewOp
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.scalar import basic as scalar
-from pytensor.scalar.math import Erf, Softplus
+from pytensor.scalar.math import Erf, Erfc, Sigmoid, Softplus
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
@@ -40,6 +40,8 @@ SIGNS = (scalar.Abs, scalar.Cast, scalar.Identity, scalar.Neg)
 BENT: dict[type[scalar.ScalarOp], Callable[[TensorVariable], TensorVariable]] = {
     scalar.Tanh: lambda u: pt.minimum(u, 1.0),
     Erf: lambda u: pt.minimum(4 / np.pi * u, 1.0),
+    Erfc: lambda u: pt.full_like(u, 4.0),
+    Sigmoid: pt.ones_like,
     Softplus: lambda u: pt.maximum(u, np.log(2) ** 2),
 }
 """Largest squares of activations; their slopes are bounded by one."""
@@ -74,6 +76,8 @@ class Squares:
             if not moving.isdisjoint(inputs[1:]):  # type: ignore[attr-defined]
                 raise NotConjugate("what is moved enters an index or a length")
             return op(self._square(inputs[0], moving), *inputs[1:])
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Switch):
+            return _of_pieces([self._square(piece, moving) for piece in inputs[1:]])
         squares = [self._square(operand, moving) for operand in inputs]
         if isinstance(getattr(op, "core_op", op), Dot | Join):
             return op(*squares)
@@ -93,9 +97,21 @@ def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -
             return squares[0] / squares[1]
         case scalar.Maximum() if sum(moves) == 1:
             return pt.maximum(*squares)
+        case scalar.Clip() if not any(moves[1:]):
+            return _bent(squares[0], pt.minimum(squares[0], pt.maximum(*squares[1:])))
     [square, *others] = squares
     if not others and isinstance(operation, SIGNS):
         return square
     if not others and type(operation) in BENT:
-        return square + disconnected_grad(BENT[type(operation)](square) - square)
+        return _bent(square, BENT[type(operation)](square))
     raise NotConjugate(f"{operation} has no rule for squares")
+
+
+def _of_pieces(squares: Sequence[Any]) -> Any:
+    """The largest square of the pieces of a function, with the slopes of all of them."""
+    return _bent(pt.add(*squares), pt.maximum(*squares))
+
+
+def _bent(square: Any, largest: Any) -> Any:
+    """A largest square that has the slope of another one."""
+    return square + disconnected_grad(largest - square)

@@ -93,6 +93,31 @@ def test_targets(likelihood, activation, at_output):
     np.testing.assert_allclose(found["bo"], 7 * at_output + 1.0, rtol=1e-5)
 
 
+HAT = nns.PiecewiseLinear(knots=(0, 1), slopes=(0.5, 3, 0), values=(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("activation", "largest", "slope"),
+    [
+        ("gelu", lambda u: u, lambda u: 1 + u / 8),
+        (lambda z: z * pt.sigmoid(z), lambda u: u, lambda u: 1 + u),
+        ("leaky_relu", lambda u: u, lambda u: 1.0001),
+        ("hard_tanh", lambda u: np.minimum(u, 1), lambda u: 1.0),
+        (HAT, lambda u: np.maximum(9 * u, 9), lambda u: 9.25),
+    ],
+)
+def test_activations(activation, largest, slope):
+    """Squares behind an activation, and of its slopes: catches a piece or a factor left out."""
+    priors = {"ih": 0.5, "bh": 0.4, "ho": 0.7, "bo": 1.0, "noise": 0.3}
+    model = nns.hierarchical_mlp(X, Y, hidden=(3,), activation=activation, priors=priors)
+    metric = Metric(model, moved(model), "network", IN_PYTHON)
+    found = by_variable(metric, model, model.initial_point())
+    u = (0.25 * X**2).sum(axis=1) + 0.16
+    at_unit = np.sum(slope(u) * np.ones(7)) * 0.49 / 0.09
+    np.testing.assert_allclose(found["bh1"], at_unit + 0.4**-2, rtol=1e-6)
+    np.testing.assert_allclose(found["W_h1o"], largest(u).sum() / 0.09 + 0.7**-2, rtol=1e-6)
+
+
 def layer():
     return pt.tanh(X @ pm.Normal("W", 0, 2, shape=(2, 3)))
 
