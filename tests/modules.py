@@ -79,6 +79,7 @@ TESTED_IN = {
     "prediction/test_new_inputs": ["prediction/columns", "prediction/entries"],
     "prediction/test_log_likelihood": ["prediction/integration", "prediction/units"],
     "prediction/test_kinds": ["prediction/laws", "prediction/progress", "prediction/responses"],
+    "random/test_piecewise_normal": ["random/pieces", "random/two_pieces"],
     "random/test_standard_normal": ["random/streams"],
     "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
     "rejection/test_sampling": ["rejection/pilot"],

@@ -17,6 +17,8 @@ normal (:mod:`.truncated_normal`): choose a piece by the mass of its proposal, p
 there, and accept or begin again with the choice of a piece. At least 0.49 of the proposals
 are accepted wherever :math:`\mu` and x are.
 
+Two pieces, as ReLU has, are drawn many elements at a time (:mod:`.two_pieces`).
+
 What the masses need is the log density at each piece's mode. It is built up from knot to
 knot: within a piece it changes by a difference of squared distances from :math:`m_k`, at a
 knot by the jump of :math:`a`. Large numbers that all pieces share never enter, so that the
@@ -39,37 +41,19 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.random.op import KernelRV, draw_elementwise
 from pymc_nnsteps.random.parameters import Array, step
-from pymc_nnsteps.random.streams import AT_A_TIME, FEW, begin_streams, fill_normal, fill_uniform
+from pymc_nnsteps.random.pieces import (
+    Activation,
+    Pieces,
+    edges_of,
+    empty_pieces,
+    mean_of,
+    set_pieces,
+)
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal, lightest_proposal, propose
+from pymc_nnsteps.random.two_pieces import draw_from_two
 
 NEGLIGIBLE = -100.0
 """Log odds below which a piece is left out."""
-OUTSIDE = 1.5
-"""How many sds a piece's mode may lie outside it for its whole normal to be proposed."""
-
-
-class Activation(NamedTuple):
-    """Pieces of an activation: edges of shape (K + 2,), the others (K + 1,)."""
-
-    edges: Array
-    slopes: Array
-    intercepts: Array
-
-
-class Pieces(NamedTuple):
-    """What a draw needs of each piece and does not depend on mu and x, shape (K + 1,).
-
-    Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its
-    lower edge upwards changes the log density by ``jump[k] (x - middle[k])``.
-    """
-
-    from_mu: Array
-    from_x: Array
-    sd: Array
-    inv_sd: Array
-    width: Array
-    jump: Array
-    middle: Array
 
 
 class Proposals(NamedTuple):
@@ -78,135 +62,6 @@ class Proposals(NamedTuple):
     kind: Array
     size: Array
     cumulative: Array
-
-
-class Waiting(NamedTuple):
-    """Draws from two pieces that wait to be proposed together.
-
-    Parameters
-    ----------
-    place : array of int, shape (AT_A_TIME,)
-        Where each draw goes; -1 if the slot is free.
-    chance : array, shape (AT_A_TIME,)
-        Probability that a proposal is of the upper piece.
-    mean, sd : array, shape (AT_A_TIME, 2)
-        Normal of each piece.
-    free : array of int, shape (AT_A_TIME,)
-        Free slots come first.
-    """
-
-    place: Array
-    chance: Array
-    mean: Array
-    sd: Array
-    free: Array
-
-
-class Streams(NamedTuple):
-    """Numbers that are made together: state, bits and beyond as of :func:`fill_normal`."""
-
-    state: Array
-    bits: Array
-    beyond: Array
-    uniform: Array
-    normal: Array
-
-
-@inline
-def set_pieces(sigma: float, tau: float, activation: Activation, pieces: Pieces) -> None:
-    """Fill what does not depend on mu and x."""
-    edges, slopes, intercepts = activation.edges, activation.slopes, activation.intercepts
-    for k in range(slopes.size):
-        spread = math.hypot(tau, slopes[k] * sigma)
-        share = tau / spread if tau < math.inf else 1.0
-        pieces.from_mu[k] = share**2
-        pieces.from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
-        pieces.sd[k] = sigma * share
-        pieces.inv_sd[k] = 1.0 / pieces.sd[k]
-        pieces.width[k] = (edges[k + 1] - edges[k]) / pieces.sd[k]
-        if k > 0:
-            left = slopes[k - 1] * edges[k] + intercepts[k - 1]
-            right = slopes[k] * edges[k] + intercepts[k]
-            pieces.jump[k] = (right - left) / tau / tau
-            pieces.middle[k] = 0.5 * (left + right)
-
-
-@inline
-def mean_of(k: int, mu: float, x: float, activation: Activation, pieces: Pieces) -> float:
-    """Mean of the normal of a piece."""
-    return pieces.from_mu[k] * mu + pieces.from_x[k] * (x - activation.intercepts[k])
-
-
-@inline
-def one_of_two(rng: Generator, chance: float, mean: Array, sd: Array, edge: float) -> float:
-    """A draw from two pieces whose modes are not far outside them, by their whole normals."""
-    while True:
-        is_upper = rng.random() < chance
-        piece = np.int64(is_upper)
-        z = mean[piece] + sd[piece] * rng.standard_normal()
-        if (z > edge) == is_upper:
-            return z
-
-
-@jit
-def propose_together(
-    rng: Generator, streams: Streams, waiting: Waiting, edge: float, out: Array
-) -> int:
-    """A proposal for each of AT_A_TIME draws from two pieces; those that are accepted leave.
-
-    The others wait for the next turn, with new ones in the slots that are free: a branch that the
-    processor cannot foresee costs more than a proposal. Returns the number of free slots.
-    """
-    fill_uniform(streams.state, streams.bits, streams.uniform)
-    fill_normal(rng, streams.state, streams.bits, streams.beyond, streams.normal)
-    done = 0
-    for k in range(AT_A_TIME):
-        is_upper = streams.uniform[k] < waiting.chance[k]
-        piece = np.int64(is_upper)
-        z = waiting.mean[k, piece] + waiting.sd[k, piece] * streams.normal[k]
-        out[waiting.place[k]] = z
-        waiting.free[done] = k
-        done += (z > edge) == is_upper
-    return done
-
-
-@inline
-def wait(waiting: Waiting, slot: int, place: int, chance: float, mean: Array, sd: Array) -> None:
-    """Let a draw from two pieces take a free slot."""
-    waiting.place[slot], waiting.chance[slot] = place, chance
-    waiting.mean[slot, 0], waiting.mean[slot, 1] = mean[0], mean[1]
-    waiting.sd[slot, 0], waiting.sd[slot, 1] = sd[0], sd[1]
-
-
-@inline
-def draw_waiting(rng: Generator, waiting: Waiting, n_free: int, edge: float, out: Array) -> None:
-    """Draw what still waits, one by one."""
-    for k in range(n_free):
-        waiting.place[waiting.free[k]] = -1
-    for k in range(AT_A_TIME):
-        if waiting.place[k] >= 0:
-            out[waiting.place[k]] = one_of_two(
-                rng, waiting.chance[k], waiting.mean[k], waiting.sd[k], edge
-            )
-
-
-@inline
-def compare_two(
-    mu: float, x: float, activation: Activation, pieces: Pieces, log_sd_ratio: float, mean: Array
-) -> tuple[float, float, bool]:
-    """Fill the means of two pieces, and compare them.
-
-    Returns by how much the log density at the mode of the upper one is larger, the log odds of
-    proposals by their whole normals, and whether both modes are near their pieces.
-    """
-    mean[0] = mean_of(0, mu, x, activation, pieces)
-    mean[1] = mean_of(1, mu, x, activation, pieces)
-    above = (activation.edges[1] - mean[0]) * pieces.inv_sd[0]
-    below = (activation.edges[1] - mean[1]) * pieces.inv_sd[1]
-    step_up = pieces.jump[1] * (x - pieces.middle[1])
-    upward = step_up + 0.5 * (min(below, 0.0) ** 2 - max(above, 0.0) ** 2)
-    log_odds = step_up + 0.5 * (below * below - above * above) + log_sd_ratio
-    return upward, log_odds, above > -OUTSIDE and below < OUTSIDE
 
 
 @inline
@@ -276,49 +131,22 @@ def draw_of_mixture(
 
 
 @inline
-def draw_piece(rng: Generator, k: int, edges: Array, mean: Array, pieces: Pieces) -> float:
-    """A draw from one piece."""
-    return draw_truncated_normal(rng, mean[k], pieces.sd[k], edges[k], edges[k + 1])
-
-
-@jit
-def edges_of(knots: Array) -> Array:
-    """Knots, and infinity on both sides."""
-    edges = np.empty(knots.size + 2)
-    edges[0], edges[knots.size + 1] = -math.inf, math.inf
-    for k in range(knots.size):
-        edges[k + 1] = knots[k]
-    return edges
-
-
-@inline
-def empty_pieces(n: int) -> Pieces:
-    """Room for pieces."""
-    table = np.empty((7, n))
-    return Pieces(table[0], table[1], table[2], table[3], table[4], table[5], table[6])
+def draw_one(
+    rng: Generator, mu: float, x: float, activation: Activation, pieces: Pieces, mean: Array,
+    log_density: Array, proposals: Proposals,
+) -> float:  # fmt: skip
+    """A draw, wherever the modes of pieces are."""
+    edges = activation.edges
+    best, largest, second = weigh_pieces(mu, x, activation, pieces, mean, log_density)
+    if second - largest < NEGLIGIBLE:
+        return draw_truncated_normal(rng, mean[best], pieces.sd[best], edges[best], edges[best + 1])
+    return draw_of_mixture(rng, largest, edges, pieces, mean, log_density, proposals)
 
 
 @inline
 def empty_proposals(n: int) -> Proposals:
     """Room for proposals of pieces."""
     return Proposals(np.empty(n, np.int64), np.empty(n), np.empty(n))
-
-
-@inline
-def no_draws() -> Waiting:
-    """Slots that are all free."""
-    return Waiting(
-        np.zeros(AT_A_TIME, np.int64), np.empty(AT_A_TIME), np.empty((AT_A_TIME, 2)),
-        np.empty((AT_A_TIME, 2)), np.arange(AT_A_TIME),
-    )  # fmt: skip
-
-
-@inline
-def begin(rng: Generator, many: bool) -> Streams:
-    """Streams at the generator's next words, if there are many draws."""
-    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
-    state = begin_streams(rng) if many else bits
-    return Streams(state, bits, beyond, np.empty(AT_A_TIME), np.empty(AT_A_TIME))
 
 
 @jit
@@ -342,45 +170,16 @@ def piecewise_normal_kernel(
     activation, pieces = Activation(edges_of(knots), slopes, intercepts), empty_pieces(n_pieces)
     mean, log_density = np.empty(n_pieces), np.empty(n_pieces)
     proposals = empty_proposals(n_pieces)
-    many = n >= FEW and n_pieces == 2
-    streams, waiting, n_free = begin(rng, many), no_draws(), AT_A_TIME
-    edge, log_sd_ratio = activation.edges[1], 0.0
-
+    if n_pieces == 2:
+        draw_from_two(rng, mu, sigma, x, tau, activation, pieces, out)
     for i in range(n):
-        mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
-        if i == 0 or i_sigma + i_tau > 0:
+        if n_pieces == 2 and not math.isnan(out[i]):
+            continue
+        if i == 0 or n_pieces == 2 or i_sigma + i_tau > 0:
             sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
             set_pieces(sigma_i, tau_i, activation, pieces)
-            log_sd_ratio = math.log(pieces.sd[n_pieces - 1] * pieces.inv_sd[0])
-        if n_pieces == 2:
-            upward, log_odds, is_near = compare_two(
-                mu_i, x_i, activation, pieces, log_sd_ratio, mean
-            )
-            # One of them has all of the mass.
-            if abs(upward) > -NEGLIGIBLE:
-                k = 1 if upward > 0.0 else 0
-                out[i] = draw_piece(rng, k, activation.edges, mean, pieces)
-                continue
-            # Proposals by the whole normals, of many draws together.
-            if is_near and abs(log_odds) < -NEGLIGIBLE:
-                odds = math.exp(log_odds)
-                chance = odds / (1.0 + odds)
-                if not many:
-                    out[i] = one_of_two(rng, chance, mean, pieces.sd, edge)
-                    continue
-                n_free -= 1
-                wait(waiting, waiting.free[n_free], i, chance, mean, pieces.sd)
-                while n_free == 0:
-                    n_free = propose_together(rng, streams, waiting, edge, out)
-                continue
-        best, largest, second = weigh_pieces(mu_i, x_i, activation, pieces, mean, log_density)
-        if second - largest < NEGLIGIBLE:
-            out[i] = draw_piece(rng, best, activation.edges, mean, pieces)
-            continue
-        out[i] = draw_of_mixture(
-            rng, largest, activation.edges, pieces, mean, log_density, proposals
-        )
-    draw_waiting(rng, waiting, n_free, edge, out)
+        mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
+        out[i] = draw_one(rng, mu_i, x_i, activation, pieces, mean, log_density, proposals)
     return out
 
 

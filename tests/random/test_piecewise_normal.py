@@ -7,7 +7,8 @@ import pytest
 from scipy import special
 
 from pymc_nnsteps.random.piecewise_normal import piecewise_normal_kernel
-from pymc_nnsteps.random.streams import FEW
+from pymc_nnsteps.random.streams import AT_A_TIME
+from pymc_nnsteps.random.two_pieces import ENOUGH, WORTH_A_TURN
 from tests.random.oracles import ACTIVATIONS, activation, piecewise_normal_pit
 from tests.statistics import assert_proportion, assert_uniform
 
@@ -82,11 +83,15 @@ def test_relu_odds_far_from_both_pieces():
         assert_proportion(z > 0, positive / (positive + 1))
 
 
-def test_draws_that_still_wait_at_the_end_have_their_cdf():
-    """Proposals that were rejected left in place, where the last turn of draws is not full."""
-    act, parameters = ACTIVATIONS["relu"], (0.3, 1.0, -0.2, 0.7)
-    seeds = range(150)
-    z = np.concatenate([draw(*parameters, act, FEW, seed) for seed in seeds])
+@pytest.mark.parametrize("n", [ENOUGH - 1, AT_A_TIME + WORTH_A_TURN - 2])
+@pytest.mark.parametrize("parameters", [(0.3, 1.0, -0.2, 0.7), (1.2, 1.0, -0.6, 0.7)])
+def test_draws_that_are_proposed_alone_have_their_cdf(parameters, n):
+    """Proposals that were rejected left in place, where draws are few or the last turn is not full.
+
+    With the second parameters both pieces' modes lie outside them.
+    """
+    act = ACTIVATIONS["relu"]
+    z = np.concatenate([draw(*parameters, act, n, seed) for seed in range(200_000 // n)])
     u, probabilities = piecewise_normal_pit(z, *parameters, act)
     assert_proportion(z > 0, probabilities[1])
     assert_uniform(u)
@@ -116,10 +121,11 @@ def test_arrays_equal_scalars():
             np.testing.assert_array_equal(drawn[0], other)
 
 
-def test_each_element_has_its_own_parameters():
-    """State of one element that leaks into the next."""
+@pytest.mark.parametrize("name", ["steps", "relu"])
+def test_each_element_has_its_own_parameters(name):
+    """State of one element that leaks into the next, or proposals of another that waits."""
     rng = np.random.default_rng(0)
-    act = ACTIVATIONS["steps"]
+    act = ACTIVATIONS[name]
     mu, x = 2 * rng.normal(size=(2, 8))
     sigma, tau = np.exp(rng.normal(size=(2, 8)))
     repeated = [np.tile(v, 20_000) for v in (mu, sigma, x, tau)]

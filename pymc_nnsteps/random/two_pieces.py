@@ -1,0 +1,262 @@
+r"""Normals seen through an activation of two pieces, hundreds of elements at a time.
+
+The density is that of :mod:`.piecewise_normal`, with one knot. A piece is chosen by the mass of its
+proposal, which is made, and accepted or begun anew with the choice. If a piece's mode is in it, or
+d < 0.37 sds outside, the proposal is its whole normal, of mass :math:`\sqrt{2\pi} \exp(d^2 / 2)`
+beside the density at the knot. Otherwise it is Marsaglia's of a normal's tail,
+:math:`\sqrt{d^2 + 2 E}` sds from the mode with E exponential, of mass :math:`1/d`: a point r sds
+from the mode is accepted with probability d/r. At least 0.35 of the proposals are accepted.
+
+References
+----------
+Marsaglia, G. (1964). Generating a variable from the tail of the normal distribution. Technometrics
+6.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from pymc_nnsteps.kernels.error_functions import exp_negative
+from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.random.pieces import Activation, Pieces, set_pieces
+from pymc_nnsteps.random.streams import AT_A_TIME, begin_streams, fill_normal, fill_uniform
+from pymc_nnsteps.random.truncated_normal import SQRT_2PI
+
+ENOUGH = 200
+"""Draws from two pieces that are worth the start of streams."""
+WORTH_A_TURN = 100
+"""Draws that take longer one by one than a turn of all."""
+NEGLIGIBLE = -100.0
+"""Log odds below which a piece is never chosen; small numbers would be slow."""
+ROOM = 2 * AT_A_TIME
+MU, X, CHANCE, POINT, STAYS = 0 * ROOM, 1 * ROOM, 2 * ROOM, 3 * ROOM, 4 * ROOM
+CENTER_0, SCALE_0, DISTANCE_0 = 5 * ROOM, 6 * ROOM, 7 * ROOM
+CENTER_1, SCALE_1, DISTANCE_1 = 8 * ROOM, 9 * ROOM, 10 * ROOM
+NEAR = 0.37
+"""How many sds a piece's mode may lie outside it: there two proposals have the same mass."""
+BEYOND_BOUNDS = 1e100
+"""Numbers that are too large for this."""
+
+
+class Waiting(NamedTuple):
+    """Draws that wait to be proposed together.
+
+    One flat table holds their numbers, so that a compiler sees that rows do not overlap. Each
+    has a place in rows of ROOM, which begin at:
+
+    - MU, X: parameters of a draw that has just come
+    - CHANCE: probability that a proposal is of the upper piece
+    - CENTER_0, SCALE_0, DISTANCE_0, and the same with 1: proposals of the lower and of the upper
+      piece. A normal is ``center + scale * normal``, and its distance is zero. A tail begins that
+      many sds from the mode at the edge, which is its center, in the scale's direction.
+    - POINT, STAYS: a proposal, and one where the draw is to be proposed (again)
+
+    Parameters
+    ----------
+    table : array, shape (11 ROOM,)
+    place : array of int, shape (ROOM,)
+        Where each draw goes.
+    order : array of int, shape (ROOM,)
+        Those that stay come first.
+    """
+
+    table: Array
+    place: Array
+    order: Array
+
+
+class Streams(NamedTuple):
+    """Numbers that are made together: state, bits and beyond as of :func:`fill_normal`."""
+
+    state: Array
+    bits: Array
+    beyond: Array
+    uniform: Array
+    threshold: Array
+    normal: Array
+    other: Array
+
+
+@jit
+def compare_two(table: Array, count: int, activation: Activation, pieces: Pieces) -> None:
+    """Fill proposals of the two pieces, and the chance of the upper one.
+
+    A draw does not stay if a number is missing or beyond all bounds. There is no branch here, so
+    that the processor works on several draws at once.
+    """
+    edge, jump, middle = activation.edges[1], pieces.jump[1], pieces.middle[1]
+    from_mu_0, from_x_0, c_0 = pieces.from_mu[0], pieces.from_x[0], activation.intercepts[0]
+    from_mu_1, from_x_1, c_1 = pieces.from_mu[1], pieces.from_x[1], activation.intercepts[1]
+    sd_0, inv_sd_0, sd_1, inv_sd_1 = pieces.sd[0], pieces.inv_sd[0], pieces.sd[1], pieces.inv_sd[1]
+    sd_ratio = sd_1 * inv_sd_0
+    are_sds = min(sd_0, sd_1) > 0.0 and max(sd_0, sd_1) < BEYOND_BOUNDS
+    for k in range(count):
+        mu, x = table[MU + k], table[X + k]
+        mean_0 = from_mu_0 * mu + from_x_0 * (x - c_0)
+        mean_1 = from_mu_1 * mu + from_x_1 * (x - c_1)
+        beyond_0, beyond_1 = (mean_0 - edge) * inv_sd_0, (edge - mean_1) * inv_sd_1
+        is_tail_0, is_tail_1 = beyond_0 > NEAR, beyond_1 > NEAR
+        step_up = jump * (x - middle)
+        gain_0 = 0.0 if is_tail_0 else 0.5 * beyond_0 * beyond_0
+        gain_1 = 0.0 if is_tail_1 else 0.5 * beyond_1 * beyond_1
+        log_odds = step_up + (gain_1 - gain_0)
+        smaller = exp_negative(max(-abs(log_odds), NEGLIGIBLE))
+        lower = (1.0 / beyond_0 if is_tail_0 else SQRT_2PI) * (smaller if log_odds > 0.0 else 1.0)
+        upper = (1.0 / beyond_1 if is_tail_1 else SQRT_2PI) * (1.0 if log_odds > 0.0 else smaller)
+        upper *= sd_ratio
+        table[CHANCE + k] = upper / (lower + upper)
+        table[CENTER_0 + k] = edge if is_tail_0 else mean_0
+        table[SCALE_0 + k] = -sd_0 if is_tail_0 else sd_0
+        table[DISTANCE_0 + k] = beyond_0 if is_tail_0 else 0.0
+        table[CENTER_1 + k] = edge if is_tail_1 else mean_1
+        table[SCALE_1 + k] = sd_1
+        table[DISTANCE_1 + k] = beyond_1 if is_tail_1 else 0.0
+        sizes = abs(beyond_0) + abs(beyond_1) + abs(step_up) + abs(mean_0) + abs(mean_1)
+        is_good = (sizes + lower + upper < BEYOND_BOUNDS) & (lower + upper > 0.0) & are_sds
+        table[STAYS + k] = 1.0 if is_good else 0.0
+
+
+@jit
+def keep(waiting: Waiting, first: int, last: int) -> int:
+    """Move those that stay together, and return where they end."""
+    table, end = waiting.table, first
+    for k in range(first, last):
+        waiting.order[end] = k
+        end += table[STAYS + k] == 1.0
+    if end < last:
+        for j in range(first, end):
+            k = waiting.order[j]
+            waiting.place[j], table[CHANCE + j] = waiting.place[k], table[CHANCE + k]
+            table[CENTER_0 + j], table[CENTER_1 + j] = table[CENTER_0 + k], table[CENTER_1 + k]
+            table[SCALE_0 + j], table[SCALE_1 + j] = table[SCALE_0 + k], table[SCALE_1 + k]
+            table[DISTANCE_0 + j] = table[DISTANCE_0 + k]
+            table[DISTANCE_1 + j] = table[DISTANCE_1 + k]
+    return end
+
+
+@jit
+def propose_each(table: Array, count: int, streams: Streams, edge: float) -> None:
+    """A proposal for each draw."""
+    for k in range(count):
+        is_upper = streams.uniform[k] < table[CHANCE + k]
+        center = table[CENTER_1 + k] if is_upper else table[CENTER_0 + k]
+        scale = table[SCALE_1 + k] if is_upper else table[SCALE_0 + k]
+        distance = table[DISTANCE_1 + k] if is_upper else table[DISTANCE_0 + k]
+        normal = streams.normal[k]
+        square = normal * normal + streams.other[k] * streams.other[k]
+        far = math.sqrt(distance * distance + square)
+        tail = square / (far + distance)
+        z = center + scale * (tail if distance > 0.0 else normal)
+        above = z - edge if is_upper else edge - z
+        is_tail = 0.0 if streams.threshold[k] * far < distance else 1.0
+        is_outside = 0.0 if above >= 0.0 else 1.0
+        table[POINT + k] = z
+        table[STAYS + k] = is_tail if distance > 0.0 else is_outside
+
+
+@jit
+def propose_together(
+    rng: Generator, streams: Streams, waiting: Waiting, end: int, edge: float, out: Array
+) -> int:
+    """A proposal for each of the last AT_A_TIME draws that wait; those that are accepted leave.
+
+    The others wait for the next turn: a branch that the processor cannot foresee costs more than a
+    proposal. Returns how many wait.
+    """
+    fill_uniform(streams.state, streams.bits, streams.uniform)
+    fill_uniform(streams.state, streams.bits, streams.threshold)
+    fill_normal(rng, streams.state, streams.bits, streams.beyond, streams.normal)
+    fill_normal(rng, streams.state, streams.bits, streams.beyond, streams.other)
+    first = max(end - AT_A_TIME, 0)
+    propose_each(waiting.table[first:], end - first, streams, edge)
+    for k in range(first, end):
+        out[waiting.place[k]] = waiting.table[POINT + k]
+    return keep(waiting, first, end)
+
+
+@inline
+def propose_alone(rng: Generator, waiting: Waiting, end: int, edge: float, out: Array) -> None:
+    """Propose what waits one by one."""
+    table = waiting.table
+    for k in range(end):
+        accepted = False
+        while not accepted:
+            is_upper = rng.random() < table[CHANCE + k]
+            center = table[CENTER_1 + k] if is_upper else table[CENTER_0 + k]
+            scale = table[SCALE_1 + k] if is_upper else table[SCALE_0 + k]
+            distance = table[DISTANCE_1 + k] if is_upper else table[DISTANCE_0 + k]
+            if distance > 0.0:
+                square = 2.0 * rng.standard_exponential()
+                far = math.sqrt(distance * distance + square)
+                out[waiting.place[k]] = center + scale * (square / (far + distance))
+                accepted = rng.random() * far < distance
+            else:
+                z = center + scale * rng.standard_normal()
+                out[waiting.place[k]] = z
+                accepted = z >= edge if is_upper else z <= edge
+
+
+@inline
+def no_draws() -> Waiting:
+    """Room for draws that wait."""
+    return Waiting(np.empty(11 * ROOM), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64))
+
+
+@inline
+def begin(rng: Generator, many: bool) -> Streams:
+    """Streams at the generator's next words, if there are many draws."""
+    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
+    state = begin_streams(rng) if many else bits
+    table = np.empty((4, AT_A_TIME))
+    return Streams(state, bits, beyond, table[0], table[1], table[2], table[3])
+
+
+@inline
+def join(waiting: Waiting, first: int, last: int, out: Array) -> int:
+    """Let draws that have proposals wait, and return where they end; the others become NaN."""
+    for k in range(first, last):
+        if waiting.table[STAYS + k] == 0.0:
+            out[waiting.place[k]] = math.nan
+    return keep(waiting, first, last)
+
+
+@jit
+def draw_from_two(
+    rng: Generator, mu: Array, sigma: Array, x: Array, tau: Array, activation: Activation,
+    pieces: Pieces, out: Array,
+) -> None:  # fmt: skip
+    """Draw what the proposals here can; the others become NaN."""
+    n = out.size
+    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
+    i_x, i_tau = step(x.size, n), step(tau.size, n)
+    many, edge = n >= ENOUGH, activation.edges[1]
+    streams, waiting, end = begin(rng, many), no_draws(), 0
+    if n > 0:
+        set_pieces(np.float64(sigma[0]), np.float64(tau[0]), activation, pieces)
+    for first in range(0, n, AT_A_TIME):
+        count = min(AT_A_TIME, n - first)
+        for k in range(count):
+            waiting.place[end + k] = first + k
+            waiting.table[MU + end + k] = np.float64(mu[(first + k) * i_mu])
+            waiting.table[X + end + k] = np.float64(x[(first + k) * i_x])
+        if i_sigma + i_tau > 0:
+            for k in range(count):
+                i = first + k
+                sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
+                set_pieces(sigma_i, tau_i, activation, pieces)
+                compare_two(waiting.table[end + k :], 1, activation, pieces)
+        else:
+            compare_two(waiting.table[end:], count, activation, pieces)
+        end = join(waiting, end, end + count, out)
+        while many and end >= AT_A_TIME:
+            end = propose_together(rng, streams, waiting, end, edge, out)
+        if not many:
+            propose_alone(rng, waiting, end, edge, out)
+            end = 0
+    while end > WORTH_A_TURN:
+        end = propose_together(rng, streams, waiting, end, edge, out)
+    propose_alone(rng, waiting, end, edge, out)
