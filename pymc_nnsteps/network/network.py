@@ -132,7 +132,7 @@ def response_of(
     observed = [rv for rv in model.observed_RVs if depends_on(rv, {inputs})]
     if len(observed) == 1 or (observed and any_response):
         return observed[0]
-    found = "none: give the network this pm.Data itself, not the array in it"
+    found = "none: give the network of one this pm.Data itself, not the array in it"
     if observed:
         found = (
             f"{', '.join(map(describe, observed))}: give the name of a pm.Deterministic as output= "

@@ -190,7 +190,8 @@ def _law(network: Network) -> Reading:
     if not isinstance(y.owner.op, RandomVariable) or y.owner.op.ndim_supp > 0:
         raise ValueError(
             f"{describe(y)} is {distribution(y)}, which is not known to have independent rows; "
-            "observe a distribution of numbers, such as pm.Normal."
+            "draw responses by pm.sample_posterior_predictive, and have the likelihood by "
+            "pm.compute_log_likelihood if the network has no latent layers."
         )
     return Other(y.owner.op, prior_kind(model, y)), parameters(y), None, value
 

@@ -302,7 +302,7 @@ def with_rows_that_are_correlated():
     [
         (with_potential, {}, "p is a potential that depends on the inputs"),
         (with_counts, {}, "rate depends on the inputs and is Exponential"),
-        (with_rows_that_are_correlated, {}, "not known to have independent rows"),
+        (with_rows_that_are_correlated, {}, "draw responses by pm.sample_posterior_predictive"),
         (lambda: network(0.1, X[:, 0]), {"noise_draws": 0}, "noise_draws must be a positive int"),
         (lambda: network(0.1, X[:, 0]), {"num_samples": "all"}, "num_samples must be a positive"),
     ],
