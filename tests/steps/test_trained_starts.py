@@ -2,12 +2,13 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from pymc.initial_point import make_initial_point_fns_per_chain
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.row_blocks import by_row
-from pymc_nnsteps.steps.trained_starts import _slopes, _trained, adam, trained_starts
+from pymc_nnsteps.steps.trained_starts import _slopes, _total, _trained, adam, trained_starts
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 2))
@@ -28,11 +29,12 @@ def test_slopes_are_those_of_half_the_mean_square_of_given_rows(likelihood):
     """Catches other rows of inputs than of targets, and a sum, or noise, in the misfit."""
     model = network(likelihood=likelihood)
     found = by_row(model, model.observed_RVs)
-    weights = _trained(model, found)
+    total = _total(model, found, noise=False)
+    weights = _trained(model, total)
     assert [rv.name for rv in weights] == ["W_ih1", "bh1", "W_h1o", "bo"]
     values = [RNG.normal(size=model.initial_point()[rv.name].shape) for rv in weights]
     rows = np.array([7, 3, 41])
-    slopes = _slopes(model, weights, found)(*values, rows)
+    slopes = _slopes(model, weights, found, total)(*values, rows)
     start = dict(zip([rv.name for rv in weights], values, strict=True))
     hidden, f = function(start, X[rows])
     miss = (f - Y[rows])[:, None] / 3
@@ -40,6 +42,28 @@ def test_slopes_are_those_of_half_the_mean_square_of_given_rows(likelihood):
     expected = [back.T @ X[rows], back.sum(axis=0), miss.T @ hidden, miss.sum(axis=0)]
     for slope, exact in zip(slopes, expected, strict=True):
         np.testing.assert_allclose(slope, exact, rtol=1e-10)
+
+
+def test_with_the_noise_slopes_are_those_of_the_log_density():
+    """Catches noise that stays as it began, rows of another part, and a sum in place of a mean."""
+    model = network(likelihood="student_t")
+    found = by_row(model, model.observed_RVs)
+    total = _total(model, found, noise=True)
+    weights = _trained(model, total)
+    assert [rv.name for rv in weights] == ["W_ih1", "bh1", "W_h1o", "bo", "W_h1s"]
+    start = model.initial_point()
+    values = [RNG.normal(size=start[rv.name].shape) for rv in weights]
+    rows = np.array([7, 3, 41])
+    slopes = _slopes(model, weights, found, total)(*values, rows)
+    with model:
+        pm.set_data({"inputs": X[rows], "targets": Y[rows]})
+    seen = model.logp(vars=model.observed_RVs)
+    slopes_of_rows = pt.grad(seen, [model.rvs_to_values[rv] for rv in weights])
+    used = {"inputs": model.value_vars, "on_unused_input": "ignore"}
+    gradient = model.compile_fn(slopes_of_rows, **used)
+    exact = gradient(start | dict(zip([rv.name for rv in weights], values, strict=True)))
+    for slope, of_rows in zip(slopes, exact, strict=True):
+        np.testing.assert_allclose(slope, -of_rows / 3, rtol=1e-8)
 
 
 def test_steps_on_a_plane_have_the_length_of_the_schedule():
