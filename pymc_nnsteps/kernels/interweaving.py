@@ -22,6 +22,7 @@ from pymc_nnsteps.kernels.rows import (
     Rows,
     Seen,
     acceptance_probability,
+    columns_at_once,
     empty_whitened,
     fill_precision,
     leave_out,
@@ -91,7 +92,8 @@ class Scratch(NamedTuple):
     ----------
     weight : array, shape (n_obs,)
     pairs : array, shape (2, n_obs, d)
-    left, right : array, shape (n_obs, d // 2) and (n_obs, d - d // 2)
+    left, right : array, shape (n_obs, h) and (n_obs, d - h)
+        Columns that are multiplied together, h of them at once.
     """
 
     weight: Array
@@ -306,8 +308,9 @@ def empty_unit(n_obs: int, d: int) -> Unit:
 @inline
 def empty_scratch(n_obs: int, d: int) -> Scratch:
     """Room for sums over samples."""
-    halves = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
-    return Scratch(np.empty(n_obs), np.empty((2, n_obs, d)), halves[0], halves[1])
+    half = columns_at_once(d)
+    left, right = np.empty((n_obs, half)), np.empty((n_obs, d - half))
+    return Scratch(np.empty(n_obs), np.empty((2, n_obs, d)), left, right)
 
 
 @inline

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
+from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
     Array,
@@ -21,6 +22,7 @@ from pymc_nnsteps.kernels.rows import (
     Rows,
     Seen,
     acceptance_probability,
+    columns_at_once,
     empty_whitened,
     fill_precision,
     leave_out,
@@ -80,7 +82,8 @@ class Scratch(NamedTuple):
         Derivative of the log likelihood by ``x . w``.
     information : array, shape (n_obs,)
         Precision of the proposal, which open gates that are unlikely leave out.
-    left, right : array, shape (n_obs, d // 2) and (n_obs, d - d // 2)
+    left, right : array, shape (n_obs, h) and (n_obs, d - h)
+        Columns that are multiplied together, h of them at once.
     """
 
     score: Array
@@ -128,34 +131,54 @@ class MovedGates(NamedTuple):
     acceptance: Array
 
 
+@inline
+def logistic(x: float) -> float:
+    """``1 / (1 + exp(-x))``, without branches."""
+    small = exp_negative(-abs(x))
+    return (1.0 if x >= 0.0 else small) / (1.0 + small)
+
+
+@jit
+def sum_log_likelihood(gate: GatedUnit, seen: Seen, prior_chance: Array) -> float:
+    """Sum of ``log(1 + exp(after)) - log(1 + exp(before))``, from log odds and their chances."""
+    logit, level, gradient, curvature = gate.logit, gate.level, seen.gradient, seen.curvature
+    total, above, below = 0.0, 1.0, 1.0
+    for n in range(len(logit)):
+        s, p = prior_chance[n], gate.chance[n]
+        after = logit[n] + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n])
+        total += max(after, 0.0) - max(logit[n], 0.0)
+        above *= max(s, 1.0 - s)
+        below *= max(p, 1.0 - p)
+        if n % 512 == 511:
+            total += math.log(above / below)
+            above, below = 1.0, 1.0
+    return total + math.log(above / below)
+
+
 @jit
 def weigh_gates(gate: GatedUnit, seen: Seen, told: Scratch) -> float:
     """Fill what a row is told, and the chance of open gates, and return the log likelihood.
 
     With the odds of an open gate ``log s / (1 - s)`` before and ``u = logit + g m - c m^2 / 2``
     after what is seen of activations at ``m``, the level of open ones, that is the sum of
-    ``log(s exp(g m - c m^2 / 2) + 1 - s)``.
+    ``log(s exp(g m - c m^2 / 2) + 1 - s)``. A loop fills one array, so that the processor works on
+    several samples at once.
     """
     logit, level, gradient, curvature = gate.logit, gate.level, seen.gradient, seen.curvature
-    logit_factor, level_factor, score = gate.logit_factor, gate.level_factor, told.score
-    total, product = 0.0, 1.0
+    logit_factor, level_factor, chance = gate.logit_factor, gate.level_factor, gate.chance
+    score, information, prior_chance = told.score, told.information, told.score
     for n in range(len(logit)):
-        before = logit[n]
-        after = before + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n])
-        small, tiny = math.exp(-abs(before)), math.exp(-abs(after))
-        s = (1.0 if before >= 0.0 else small) / (1.0 + small)
-        p = (1.0 if after >= 0.0 else tiny) / (1.0 + tiny)
-        total += max(after, 0.0) - max(before, 0.0)
-        product *= (1.0 + tiny) / (1.0 + small)
-        if n % 512 == 511:
-            total += math.log(product)
-            product = 1.0
-        slope = level_factor[n] * (gradient[n] - curvature[n] * level[n])
-        gate.chance[n] = p
-        score[n] = p * slope + (p - s) * logit_factor[n]
-        square = p * curvature[n] * level_factor[n] * level_factor[n]
-        told.information[n] = 0.0 if p < LEAST_CHANCE else square
-    return total + math.log(product)
+        chance[n] = logistic(logit[n] + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n]))
+    for n in range(len(logit)):
+        prior_chance[n] = logistic(logit[n])
+    log_likelihood = sum_log_likelihood(gate, seen, prior_chance)
+    for n in range(len(logit)):
+        p, slope = chance[n], level_factor[n] * (gradient[n] - curvature[n] * level[n])
+        score[n] = p * slope + (p - prior_chance[n]) * logit_factor[n]
+    for n in range(len(logit)):
+        square = chance[n] * curvature[n] * level_factor[n] * level_factor[n]
+        information[n] = 0.0 if chance[n] < LEAST_CHANCE else square
+    return log_likelihood
 
 
 @jit
@@ -306,7 +329,8 @@ def move_gated_rows(
     seen, mean = Seen(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
     chance, new_chance = np.empty(n_obs), np.empty(n_obs)
     new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
-    left, right = np.empty((n_obs, d // 2)), np.empty((n_obs, d - d // 2))
+    half = columns_at_once(d)
+    left, right = np.empty((n_obs, half)), np.empty((n_obs, d - half))
     scratch = Scratch(np.empty(n_obs), np.empty(n_obs), left, right)
     here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
 

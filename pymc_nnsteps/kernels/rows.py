@@ -18,6 +18,8 @@ from pymc_nnsteps.kernels.linear_algebra import (
     solve_transposed,
 )
 
+MANY_COLUMNS = 32
+"""Columns of inputs of which a product of all takes longer than three of halves."""
 HELD = 20_000_000
 """Numbers of whitened designs that are held at a time, where each sample has one of its own."""
 
@@ -125,13 +127,19 @@ def leave_out(level: Array, seen: Seen) -> None:
         gradient[n] += curvature[n] * level[n]
 
 
+@inline
+def columns_at_once(d: int) -> int:
+    """How many columns of inputs :func:`fill_precision` multiplies together: few are not halved."""
+    return d if d < MANY_COLUMNS else d // 2
+
+
 @jit
 def fill_precision(
     prior: Array, inputs: Array, weight: Array, left: Array, right: Array, precision: Array
 ) -> None:
     """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative.
 
-    The halves of its columns are multiplied on their own, which leaves out most of the rest; they
+    The halves of many columns are multiplied on their own, which leaves out most of the rest; they
     are held in ``left`` and ``right``.
     """
     d, half, count = len(prior), left.shape[1], 0
@@ -144,8 +152,9 @@ def fill_precision(
                 right[count, j - half] = root * inputs[n, j]
             count += 1
     put(np.dot(left[:count].T, left[:count]), precision, 0, 0)
-    put(np.dot(left[:count].T, right[:count]), precision, 0, half)
-    put(np.dot(right[:count].T, right[:count]), precision, half, half)
+    if half < d:
+        put(np.dot(left[:count].T, right[:count]), precision, 0, half)
+        put(np.dot(right[:count].T, right[:count]), precision, half, half)
     for j in range(d):
         precision[j, j] += prior[j]
 
