@@ -269,6 +269,14 @@ def redraw(gate: GatedUnit, uniform: Array, mean: Array, gates: Array) -> Array:
     return shift
 
 
+@inline
+def empty_scratch(n_obs: int, d: int) -> Scratch:
+    """Room for what a row is told, and for sums over samples."""
+    half = columns_at_once(d)
+    left, right = np.empty((n_obs, half)), np.empty((n_obs, d - half))
+    return Scratch(np.empty(n_obs), np.empty(n_obs), left, right)
+
+
 @jit
 def move_gated_rows(
     layer: Rows,
@@ -329,9 +337,7 @@ def move_gated_rows(
     seen, mean = Seen(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
     chance, new_chance = np.empty(n_obs), np.empty(n_obs)
     new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
-    half = columns_at_once(d)
-    left, right = np.empty((n_obs, half)), np.empty((n_obs, d - half))
-    scratch = Scratch(np.empty(n_obs), np.empty(n_obs), left, right)
+    scratch = empty_scratch(n_obs, d)
     here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
 
     for p in range(len(normal)):
