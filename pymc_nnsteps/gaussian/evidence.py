@@ -1,7 +1,7 @@
 """Likelihood of the children of a Gaussian block, label by label, and sums over its rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -37,6 +37,17 @@ class Evidence:
     def n_label_axes(self) -> int:
         """Number of label axes."""
         return len(self.index)
+
+    def in_double(self) -> "Evidence":
+        """The same in double precision, in which sums keep what the prior says."""
+        return replace(
+            self,
+            design=self.design.astype("float64"),
+            parts=tuple(part.astype("float64") for part in self.parts),
+            response=self.response.astype("float64"),
+            weight=self.weight.astype("float64"),
+            factor=None if self.factor is None else self.factor.astype("float64"),
+        )
 
     @property
     def shared_design(self) -> TensorVariable | None:

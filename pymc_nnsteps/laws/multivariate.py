@@ -121,12 +121,12 @@ class GaussianVectors(Conditional):
         linear = (precision @ _full(location(rv), rv)[..., None])[..., 0]
         for observation in self.observations:
             rng, seen = augmented(rng, observation)
-            evidence = evidence_of([self.layout], seen)
+            evidence = evidence_of([self.layout], seen).in_double()
             precision = precision + evidence.information()
             linear = linear + evidence.linear()
         size = lengths(rv)
         precision = pt.broadcast_to(precision, (*size, size[-1]))
-        rng, noise = standard_normal(rng, size, rv.dtype)
+        rng, noise = standard_normal(rng, size, linear.dtype)
         vectors, factor = draw_by_label(precision, linear, noise, shapes[rv][-1])
         diagonal, roots = (
             pt.diagonal(each, axis1=-2, axis2=-1).flatten() for each in (precision, factor)

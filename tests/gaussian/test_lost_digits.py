@@ -333,6 +333,18 @@ def test_what_is_not_drawn_again_is_refused(build, scale):
         assert np.isfinite(found.factor).all()
 
 
+def test_vectors_of_groups_with_one_row_in_single_precision():
+    """A direction that only the prior knows, whose precision single precision loses."""
+    with pytensor.config.change_flags(floatX="float32", warn_float64="ignore"):
+        with pm.Model() as model:
+            columns = 1e4 * np.column_stack([np.ones(9), np.full(9, 1.1)])
+            vectors_by_group(columns.astype("float32"), np.arange(9))
+        law = gaussian_law(model, match_multivariate(model, *model.free_RVs), model.initial_point())
+    across = np.array([1.1, -1.0]) / np.hypot(1.1, 1.0)
+    covariance = law.covariance.reshape(9, 2, 9, 2)[0, :, 0]
+    np.testing.assert_allclose(across @ covariance @ across, 1.0, rtol=1e-3)
+
+
 @pytest.mark.parametrize("noise", [1e-3, 1e-10])
 def test_collapsed_weights_of_equal_columns(noise):
     """Weights without their activations whose law is rounding alone."""
