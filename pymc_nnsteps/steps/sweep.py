@@ -94,6 +94,11 @@ class Sweep:
         values : dict from name to array
         acceptance : array, shape (n_tuned,)
             Mean probability of acceptance of each of these moves.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If floating-point numbers do not hold the law of a block, whose variables it names.
         """
         self.compiled.refresh_if_data_changed()
         state = [
@@ -101,10 +106,26 @@ class Sweep:
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
         parameters = np.split(np.asarray(tuning, dtype="float64"), self._ends)[:-1]
-        rng, *results = self.compiled(rng, *parameters, *state)
+        try:
+            rng, *results = self.compiled(rng, *parameters, *state)
+        except np.linalg.LinAlgError as error:
+            raise np.linalg.LinAlgError(f"{self._block_that_failed()}{error}") from error
         n = len(self.outputs)
         values = dict(zip(self.outputs, results[:n], strict=True))
         return rng, values, np.concatenate([np.empty(0), *results[n:]])
+
+    def _block_that_failed(self) -> str:
+        """The variables whose draw raised an error, as the beginning of a sentence."""
+        function = self.compiled.function
+        position = getattr(function.vm, "position_of_error", -1)
+        if position < 0:
+            return ""
+        failed = set(function.vm.nodes[position].outputs)
+        drawn = function.maker.fgraph.outputs[1 : 1 + len(self.outputs)]
+        for name, value in zip(self.outputs, drawn, strict=True):
+            if failed & set(ancestors([value])):
+                return f"{name} cannot be drawn: "
+        return ""
 
 
 def chain_draws(

@@ -175,3 +175,15 @@ def test_unsuitable_variable(name, reason):
 def test_nothing_suitable():
     with pytest.raises(nns.NotConjugate, match=r"No variable of the model has(.|\n)*StudentT"):
         nns.Gibbs(model=unsuitable())
+
+
+def test_a_block_that_numbers_do_not_hold_is_named():
+    """The first of the sweep's variables named, or none, where another is too precise."""
+    columns = 3e7 * np.column_stack([np.ones(9), np.full(9, 1.1)])
+    with pm.Model() as model:
+        mean = pm.Normal("mean", 0, 1)
+        pm.Normal("other", mean, 1, observed=np.zeros(3))
+        v = pm.MvNormal("v", np.zeros(2), np.eye(2), shape=(9, 2))
+        pm.Normal("y", (columns * v[np.arange(9)]).sum(-1), 1, observed=np.zeros(9))
+    with pytest.raises(np.linalg.LinAlgError, match=r"^v cannot be drawn: a precision matrix is"):
+        nns.Gibbs(model=model)
