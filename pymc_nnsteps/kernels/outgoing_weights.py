@@ -45,11 +45,17 @@ class Told(NamedTuple):
         ``sum of X^2``.
     seen : array, shape (m,)
         ``sum of X r``.
+    gain : array, shape (m,)
+        ``V^{-1} v``.
+    factor : array, shape (m, m)
+        Cholesky factor of ``V``.
     """
 
     known: Array
     square: Array
     seen: Array
+    gain: Array
+    factor: Array
 
 
 @inline
@@ -64,9 +70,9 @@ def noise_of_others(design: Array, variance: Array, unit: int, spread: Array) ->
 
 
 @inline
-def know(spread: Array, above: Above, sample: int, factor: Array, told: Told) -> None:
+def know(spread: Array, above: Above, sample: int, told: Told) -> None:
     """Fill ``V^{-1}`` with the noise of other units and of the response; no sample tells yet."""
-    m = len(spread)
+    m, factor = len(spread), told.factor
     told.square[0] = 0.0
     for i in range(m):
         told.seen[i] = 0.0
@@ -110,6 +116,55 @@ def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> Non
         new[:] = np.nan
 
 
+@inline
+def tell_outputs(
+    above: Above, unit: int, before: Array, spread: Array, told: Told, level: Array,
+    residual: Array, noise: Array, precision: Array, linear: Array,
+) -> None:  # fmt: skip
+    """Add what samples tell to the precision and the linear part of a unit's weights."""
+    m, root = len(spread), 0.0
+    for n in range(len(level)):
+        # The response's precision, and what it tells of the unit's activations.
+        if n == 0 or len(above.weight) > 1:
+            if n > 0:
+                add_told(told, precision, linear)
+            know(spread, above, n, told)
+            sharpness = 1.0 / above.variance[unit]
+            for i in range(m):
+                told.gain[i] = 0.0
+                for j in range(m):
+                    told.gain[i] += told.known[i, j] * before[j]
+                sharpness += before[i] * told.gain[i]
+            root = 1.0 / math.sqrt(sharpness)
+        # Draw one of these, and sum what they tell of the unit's weights.
+        shift = 0.0
+        for i in range(m):
+            shift += told.gain[i] * residual[n, i]
+        activation = level[n] + root * (root * shift + noise[n])
+        told.square[0] += activation * activation
+        for i in range(m):
+            told.seen[i] += activation * (residual[n, i] + before[i] * level[n])
+    add_told(told, precision, linear)
+
+
+@inline
+def tell_one_output(
+    above: Above, unit: int, spread: float, level: Array, residual: Array, noise: Array
+) -> tuple[float, float]:
+    """What samples tell of a unit's weight for one output: its precision, and that times mean."""
+    precision = linear = known = root = 0.0
+    before, own = above.design[0, unit], 1.0 / above.variance[unit]
+    by_sample = len(above.weight) > 1
+    for n in range(len(level)):
+        if n == 0 or by_sample:
+            known = 1.0 / (spread + 1.0 / above.weight[n, 0])
+            root = 1.0 / math.sqrt(own + before * before * known)
+        activation = level[n] + root * (root * before * known * residual[n, 0] + noise[n])
+        precision += known * activation * activation
+        linear += known * activation * (residual[n, 0] + before * level[n])
+    return precision, linear
+
+
 @jit
 def draw_outgoing(
     pre: Array,
@@ -141,9 +196,9 @@ def draw_outgoing(
     """
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)
-    spread, factor, precision = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
-    told = Told(np.empty((m, m)), np.empty(1), np.empty(m))
-    before, linear, gain, new = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    spread, precision = np.empty((m, m)), np.empty((m, m))
+    told = Told(np.empty((m, m)), np.empty(1), np.empty(m), np.empty(m), np.empty((m, m)))
+    before, linear, new = np.empty(m), np.empty(m), np.empty(m)
     # Means of the activations, and the response without all units' part.
     slope, intercept = np.empty(n_obs), np.empty(n_obs)
     levels = np.empty((units, n_obs))
@@ -152,34 +207,20 @@ def draw_outgoing(
         copy(slope * pre[a] + intercept + offset[a], levels[a])
     residual = above.response - np.dot(levels.T, design.T)
     for a in range(units):
-        level, root = levels[a], 0.0
+        level = levels[a]
         noise_of_others(design, variance, a, spread)
-        precision[:], told.square[0] = 0.0, 0.0
+        precision[:] = 0.0
         for i in range(m):
             before[i], linear[i] = design[i, a], prior.linear[i, a]
             precision[i, i] = prior.precision[i, a]
-        for n in range(n_obs):
-            # The response's precision, and what it tells of the unit's activations.
-            if n == 0 or len(above.weight) > 1:
-                if n > 0:
-                    add_told(told, precision, linear)
-                know(spread, above, n, factor, told)
-                sharpness = 1.0 / variance[a]
-                for i in range(m):
-                    gain[i] = 0.0
-                    for j in range(m):
-                        gain[i] += told.known[i, j] * before[j]
-                    sharpness += before[i] * gain[i]
-                root = 1.0 / math.sqrt(sharpness)
-            # Draw one of these, and sum what they tell of the unit's weights.
-            shift = 0.0
-            for i in range(m):
-                shift += gain[i] * residual[n, i]
-            activation_n = level[n] + root * (root * shift + noise[a, n])
-            told.square[0] += activation_n * activation_n
-            for i in range(m):
-                told.seen[i] += activation_n * (residual[n, i] + before[i] * level[n])
-        add_told(told, precision, linear)
+        if m == 1:
+            of_one = tell_one_output(above, a, spread[0, 0], level, residual, noise[a])
+            precision[0, 0] += of_one[0]
+            linear[0] += of_one[1]
+        else:
+            tell_outputs(
+                above, a, before, spread, told, level, residual, noise[a], precision, linear
+            )
         draw_unit(precision, linear, normal[a], new)
         for i in range(m):
             design[i, a] = new[i]

@@ -45,6 +45,7 @@ from pymc_nnsteps.gaussian.groups import Said
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.kernels.ops import sum_over_variances
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale, Scaled
 from pymc_nnsteps.moves.lattice import POINTS, lattice_step
@@ -118,11 +119,27 @@ class ResidualScale(Conditional):
 
     def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
         counted, squares, eigenvalues = self._along_eigenvectors()
+        if counted.ndim:
+            return self._said_by_samples(shifts, counted, squares, eigenvalues)
         by_shift = shifts.dimshuffle(*["x"] * squares.ndim, 0)
         of_response = pt.exp(2 * self.of_response * by_shift)
         variance = of_response + eigenvalues[..., None] * pt.exp(2 * self.of_activations * by_shift)
         said = counted[..., None] * pt.log(variance) + squares[..., None] / variance
         return -said.sum(tuple(range(squares.ndim))) / 2
+
+    def _said_by_samples(
+        self,
+        shifts: TensorVariable,
+        is_seen: TensorVariable,
+        squares: TensorVariable,
+        spread: TensorVariable,
+    ) -> TensorVariable:
+        """The same where each sample has a variance of its own."""
+        samples = (each.astype("float64") for each in (squares, spread, is_seen))
+        exponents = (2 * self.of_response, 2 * self.of_activations)
+        factors = (pt.exp(power * shifts.astype("float64")) for power in exponents)
+        said: TensorVariable = sum_over_variances(*samples, *factors)
+        return -said.astype(shifts.dtype) / 2
 
     def _along_eigenvectors(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
         r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.

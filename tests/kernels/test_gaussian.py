@@ -691,6 +691,20 @@ def test_points_are_chosen_by_their_density():
     np.testing.assert_array_equal(np.bincount(np.int64(chosen)), [100, 0, 300, 0, 600])
 
 
+@pytest.mark.parametrize("n", [0, 1, lattice.AT_ONCE, 3 * lattice.AT_ONCE + 5])
+@pytest.mark.parametrize("size", [1.0, 1e60, 1e-60])
+def test_one_logarithm_of_several_variances(n, size):
+    """Products that overflow or vanish, entries that are last or not seen, factors exchanged."""
+    rng = np.random.default_rng(n)
+    squares, spread = rng.exponential(size=(2, n)) * np.array([[1.0], [size]])
+    is_seen = (rng.random(n) < 0.7).astype(float)
+    of_response, of_activations = np.exp(rng.normal(size=(2, 5))) * np.array([[size], [1.0]])
+    variance = of_response + spread[:, None] * of_activations
+    expected = (is_seen[:, None] * (np.log(variance) + squares[:, None] / variance)).sum(0)
+    found = lattice.sum_over_variances(squares, spread, is_seen, of_response, of_activations)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 # --- in compiled graphs -------------------------------------------------------------------------
 
 

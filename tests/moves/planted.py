@@ -8,7 +8,7 @@ from pymc_nnsteps.kernels.jit import Kernel, of_arrays
 HERE = kernels.__name__
 
 PLANTS = {
-    "p for s": ("(p - s) * logit_factor[n]", "(p - p) * logit_factor[n]"),
+    "p for s": ("(p - prior_chance[n]) * logit_factor", "(p - p) * logit_factor"),
     "no determinants": ("total += math.log(new_factor[i, i] / factor[i, i])", "pass"),
     "gates not redrawn": ("1.0 if uniform[n] < gate.chance[n] else 0.0", "gates[n]"),
     "gates of the old row": ("copy(new.chance, gate.chance)", "pass"),

@@ -185,7 +185,7 @@ def test_weights_are_drawn_as_the_model_says(case):
 PLANTS = {
     "own noise not left out": ("if b != unit:", "if True:"),
     "outputs' noise apart": ("design[i, b] * design[j, b]", "design[i, b] ** 2 * (i == j)"),
-    "activations at their mean": ("noise[a, n])", "0.0)"),
+    "activations at their mean": ("shift + noise[n])", "shift)"),
     "activations not told of the outputs": ("root * (root * shift", "root * (0.0"),
     "residual not kept": ("residual[n, i] -= (new[i] - before[i]) * level[n]", "pass"),
     "own part not removed": ("(residual[n, i] + before[i] * level[n])", "residual[n, i]"),
