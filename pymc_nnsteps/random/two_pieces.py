@@ -30,8 +30,8 @@ ENOUGH = 200
 """Draws from two pieces that are worth the start of streams."""
 WORTH_A_TURN = 100
 """Draws that take longer one by one than a turn of all."""
-NEGLIGIBLE = -100.0
-"""Log odds below which a piece is never chosen; small numbers would be slow."""
+NEGLIGIBLE = -300.0
+"""Log odds below which a piece is never chosen; the processor is slow where numbers underflow."""
 ROOM = 2 * AT_A_TIME
 MU, X, CHANCE, POINT, STAYS = 0 * ROOM, 1 * ROOM, 2 * ROOM, 3 * ROOM, 4 * ROOM
 CENTER_0, SCALE_0, DISTANCE_0 = 5 * ROOM, 6 * ROOM, 7 * ROOM
@@ -39,7 +39,7 @@ CENTER_1, SCALE_1, DISTANCE_1 = 8 * ROOM, 9 * ROOM, 10 * ROOM
 NEAR = 0.37
 """How many sds a piece's mode may lie outside it: there two proposals have the same mass."""
 BEYOND_BOUNDS = 1e100
-"""Numbers that are too large for this."""
+"""Distances, means and sds that are not proposed with."""
 
 
 class Waiting(NamedTuple):
