@@ -98,7 +98,7 @@ class Sweep:
         Raises
         ------
         numpy.linalg.LinAlgError
-            If floating-point numbers do not hold the law of a block, whose variables it names.
+            If floating-point numbers do not hold the law of a block: it names the first variable.
         """
         self.compiled.refresh_if_data_changed()
         state = [
@@ -115,7 +115,7 @@ class Sweep:
         return rng, values, np.concatenate([np.empty(0), *results[n:]])
 
     def _block_that_failed(self) -> str:
-        """The variables whose draw raised an error, as the beginning of a sentence."""
+        """First variable of the block whose draw raised an error, to begin a sentence with."""
         function = self.compiled.function
         position = getattr(function.vm, "position_of_error", -1)
         if position < 0:
