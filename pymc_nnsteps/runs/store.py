@@ -18,6 +18,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -32,8 +33,8 @@ from pymc_nnsteps.runs.writing import damaged, digest, sealed, unsealed
 
 CHECKPOINTS, RUN = "checkpoints", "run"
 
-UNREADABLE = KeyError, RuntimeError, ValueError
-"""Exceptions of Zarr for missing or invalid metadata and truncated chunks."""
+UNREADABLE = AttributeError, KeyError, MemoryError, RuntimeError, TypeError, ValueError
+"""Exceptions of Zarr for missing or invalid metadata and truncated or damaged chunks."""
 
 
 class Store:
@@ -200,12 +201,13 @@ class Store:
         """An array of draws as it is stored, each piece of it compared with its digest."""
         with self._intact(f"{path}/.zarray"):
             array = self._group[path]
+            zeros = [0] * len(array.shape[2:])
         rows: NDArray[Any] | None = None
         with suppress(*UNREADABLE):
             rows = array[chain, : max((end for end, _ in pieces), default=0)]
         first = 0
         for end, expected in pieces:
-            chunk = chain, first // self.draws_per_chunk, *(0 for _ in array.shape[2:])
+            chunk = chain, first // self.draws_per_chunk, *zeros
             file = f"{path}/{'.'.join(map(str, chunk))}"
             with self._intact(file):
                 piece = array[chain, first:end] if rows is None else rows[first:end]
@@ -218,6 +220,7 @@ class Store:
 
     def _unpickled(self, path: str, row: int) -> Any:
         with self._intact(f"{path}/{row}, or {path}/.zarray,"):
+            _require_one_object(Path(self.location, path, str(row)))
             [found] = self._group[path][row : row + 1]
         return unsealed(found, f"{path}/{row} of the run in {self.location}")
 
@@ -228,6 +231,20 @@ class Store:
             yield
         except UNREADABLE as error:
             raise damaged(f"{what} of the run in {self.location}") from error
+
+
+def _require_one_object(chunk: Path) -> None:
+    """Look at how many objects a chunk on this disk says it has: Zarr makes room for all of them.
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+    """
+    if chunk.is_file():
+        with chunk.open("rb") as file:
+            if int.from_bytes(file.read(4), "little") != 1:
+                raise ValueError
 
 
 def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -209,6 +210,28 @@ def test_what_is_lost_or_cut_off_is_named(copied):
                 nns.resume(copied, **QUIET)
         file.write_bytes(whole)
     nns.resume(copied, **QUIET)
+
+
+@pytest.mark.parametrize("name", ["checkpoints/1", "run/0"])
+def test_a_number_of_objects_that_is_changed_is_named(copied, name):
+    """Zarr would make room for so many."""
+    file, whole = copied / name, (copied / name).read_bytes()
+    file.write_bytes((2**25).to_bytes(4, "little") + whole[4:])
+    chains.remember(None)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=LOST[name]):
+        nns.resume(copied, **QUIET)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**27
+
+
+@pytest.mark.parametrize("contents", [b'{"zarr_format": 2}', b"[]", b"{}"])
+def test_metadata_that_are_changed_are_named(copied, contents):
+    """Zarr raises a TypeError, or opens a group."""
+    (copied / "posterior/w/.zarray").write_bytes(contents)
+    with pytest.raises(ValueError, match=LOST["posterior/w/.zarray"]):
+        nns.resume(copied, **QUIET)
 
 
 @pytest.mark.parametrize("file", ["posterior/.zgroup", "sample_stats/.zattrs"])
