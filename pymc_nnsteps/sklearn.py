@@ -4,6 +4,8 @@ scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import cloudpickle
@@ -12,7 +14,12 @@ import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_nnsteps.arguments import positive_integer, positive_number, require_choice
+from pymc_nnsteps.arguments import (
+    positive_integer,
+    positive_number,
+    require_bool,
+    require_choice,
+)
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
@@ -85,19 +92,19 @@ class _Network(BaseEstimator):
 
     def _sample(self, X: NDArray[np.float64], y: object, **options: Any) -> Self:
         """Sample a network of standardised inputs and these targets."""
-        for name in ("draws", "chains"):
-            positive_integer(name, getattr(self, name))
+        if self.hidden is not None:
+            options["hidden"] = self.hidden
+        options |= self._further(options)
+        self._require_arguments()
         rows = self._named(X)
         output = "pandas" if isinstance(rows, pd.DataFrame) else "default"
         self.input_scaler_ = StandardScaler().set_output(transform=output).fit(rows)
         inputs = self.input_scaler_.transform(rows)
-        if self.hidden is not None:
-            options["hidden"] = self.hidden
         self._sampling_seed, self._noise_seed = (
             int(seed) for seed in check_random_state(self.random_state).randint(2**31 - 1, size=2)
         )
         with Model(model=None) as self.model_:
-            BUILDERS[self.network](inputs, y, **options, **(self.options or {}))
+            BUILDERS[self.network](inputs, y, **options)
             self.idata_ = pm.sample(
                 draws=self.draws,
                 tune=self.tune,
@@ -110,6 +117,37 @@ class _Network(BaseEstimator):
                 quiet=not self.verbose,
             )
         return self
+
+    def _require_arguments(self) -> None:
+        """Check the arguments of the sampler."""
+        for name in ("draws", "chains"):
+            positive_integer(name, getattr(self, name))
+        if self.tune != 0:
+            positive_integer("tune", self.tune)
+        require_bool("verbose", self.verbose)
+        if not isinstance(self.n_jobs, Integral | None):
+            raise ValueError(f"n_jobs must be an integer, or None; got {self.n_jobs!r}.")
+
+    def _further(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Further arguments of the builder, beside those that the estimator gives to it."""
+        builder = BUILDERS[self.network]
+        known = [
+            name
+            for name, argument in signature(builder).parameters.items()
+            if argument.kind is argument.KEYWORD_ONLY and name not in own
+        ]
+        further = {} if self.options is None else self.options
+        if not isinstance(further, Mapping):
+            raise ValueError(
+                f"options must be a mapping from arguments to values; got {further!r}."
+            )
+        for name in further:
+            if name not in known:
+                raise ValueError(
+                    f"options has {name!r}, which the estimator sets itself or "
+                    f"{builder.__name__} does not have; it may have {', '.join(known)}."
+                )
+        return further
 
     def _named(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | pd.DataFrame:
         """Inputs with the names of their columns, if these are known."""

@@ -124,6 +124,23 @@ def test_probabilities_are_in_the_order_of_the_labels(network, labels):
         (NetworkClassifier("bow_tie"), 'network must be one of "hierarchical", "intermediate'),
         (NetworkRegressor(draws=0), "draws must be a positive integer; got 0"),
         (NetworkClassifier(chains="2"), "chains must be a positive integer; got '2'"),
+        (NetworkRegressor(tune=-1), "tune must be a positive integer; got -1"),
+        (NetworkClassifier(tune=2.5), "tune must be a positive integer; got 2.5"),
+        (NetworkRegressor(n_jobs="all"), "n_jobs must be an integer, or None; got 'all'"),
+        (NetworkRegressor(verbose=2), "verbose must be True or False; got 2"),
+        (NetworkRegressor(options=3), "options must be a mapping from arguments to values; got 3"),
+        (
+            NetworkRegressor("bow_tie", options={"activation": "relu"}),
+            "options has 'activation', which .* bow_tie does not have; it may have hidden, temper",
+        ),
+        (
+            NetworkRegressor(sigma=0.1, options={"sigma": 0.2}),
+            "options has 'sigma', which the estimator sets itself or .* does not have; it may have",
+        ),
+        (
+            NetworkClassifier(options={"likelihood": "normal"}),
+            "options has 'likelihood', which the",
+        ),
     ],
 )
 def test_wrong_arguments(estimator, message):
