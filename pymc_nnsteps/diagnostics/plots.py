@@ -12,13 +12,18 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.names import distribution
-from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
+from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_of
+from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 SHOWN = 4
@@ -182,8 +187,9 @@ def plot_predictions(
     feature : int or str
         Column of the inputs, or its name.
     output : int or str
-        Column of the targets; or, with ``kind="function"``, the name of a ``pm.Deterministic``, as
-        for :func:`~pymc_nnsteps.predict`, which is shown without the data.
+        Column of the targets; or a name, as for :func:`~pymc_nnsteps.predict`: that of an observed
+        variable, or with ``kind="function"`` that of a ``pm.Deterministic``, which is shown without
+        the data.
     kind : {"response", "function"}
         Bands of new data, all noise drawn afresh, or of the noise-free function.
     model, inputs
@@ -228,35 +234,36 @@ def plot_predictions(
     grid = {each: np.repeat(_medians(x)[None], len(points), axis=0) for each, x in sampled.items()}
     grid[container][:, position] = points
     named, number = (output, 0) if isinstance(output, str) else (None, output)
-    f = function_values("inputs", idata, grid, model, container.name, output=named)
-    [y] = [rv for rv in model.observed_RVs if depends_on(rv, {container})]
+    whole, alone = with_gaps(model), named is not None and kind == "function"
+    y = response_of(
+        whole, container, any_response=alone, named=named if kind == "response" else None
+    )
     if not y.dtype.startswith("float"):
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
+    f = predict(
+        posterior_of(idata),
+        grid,
+        model=model,
+        inputs=container.name,
+        output=named,
+        kind=kind,
+        random_seed=random_seed,
+        progressbar=False,
+    )
     if not 0 <= number < f.sizes["output"]:
         raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
-    if kind == "response":
-        f = predict(
-            posterior_of(idata),
-            grid,
-            model=model,
-            inputs=container.name,
-            output=named,
-            kind=kind,
-            random_seed=random_seed,
-            progressbar=False,
-        )
-    stored: Any = others_of(idata).get("observed_data", {})
-    data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
     shown = named or y.name
+    seen = np.zeros(len(X)) if alone else _targets(idata, whole, y, container)[:, number]
+    known = ~np.isnan(seen)
     tree = xr.DataTree.from_dict(
         {
             "predictions": _dataset(shown, f.values[..., number]),
             "predictions_constant_data": _dataset(label, points),
-            "constant_data": xr.Dataset({label: ("obs", X[:, position])}),
-            "observed_data": xr.Dataset({shown: ("obs", data.reshape((len(X), -1))[:, number])}),
+            "constant_data": xr.Dataset({label: ("obs", X[known, position])}),
+            "observed_data": xr.Dataset({shown: ("obs", seen[known])}),
         }
     )
-    if named is not None:
+    if alone:
         options.setdefault("visuals", {}).setdefault("observed_scatter", False)
     options.setdefault("smooth", False)
     draw_large(options, backend, 1)
@@ -282,6 +289,17 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
     if backend == "matplotlib":
         figure = {"figsize": (width, height), "figsize_units": "inches", "layout": "constrained"}
     options["figure_kwargs"] = figure | options.get("figure_kwargs", {})
+
+
+def _targets(
+    idata: Any, model: pm.Model, y: TensorVariable, container: TensorSharedVariable
+) -> NDArray[Any]:
+    """Targets that the model was sampled with, or has, a row for each of the inputs."""
+    stored: Any = others_of(idata).get("observed_data", {})
+    data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
+    if read_readout(model, y, container) is not None:
+        data = data.T
+    return np.asarray(data).reshape((len(data), -1))
 
 
 def _medians(X: NDArray[Any]) -> NDArray[Any]:

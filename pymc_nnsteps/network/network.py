@@ -83,7 +83,11 @@ class Network:
 
 
 def network_of(
-    model: pm.Model, inputs: TensorSharedVariable, *, any_response: bool = False
+    model: pm.Model,
+    inputs: TensorSharedVariable,
+    *,
+    any_response: bool = False,
+    named: str | None = None,
 ) -> Network:
     """Find the network in a model.
 
@@ -94,6 +98,8 @@ def network_of(
         The data container of the inputs.
     any_response : bool
         Whether one of several observed variables that depend on the inputs will do.
+    named : str, optional
+        Name of the one that is meant.
 
     Returns
     -------
@@ -113,30 +119,45 @@ def network_of(
     >>> network.latents, network.weights, network.response
     ((Z2, X2), (W1, b1, W2, b2), y)
     """
-    response = response_of(model, inputs, any_response=any_response)
+    response = response_of(model, inputs, any_response=any_response, named=named)
     latents = tuple(rv for rv in model.free_RVs if depends_on(rv, {inputs}))
     weights = tuple(rv for rv in model.free_RVs if rv not in latents)
     return Network(model, inputs, response, latents, weights)
 
 
 def response_of(
-    model: pm.Model, inputs: TensorSharedVariable, *, any_response: bool = False
+    model: pm.Model,
+    inputs: TensorSharedVariable,
+    *,
+    any_response: bool = False,
+    named: str | None = None,
 ) -> TensorVariable:
-    """The observed variable that depends on the inputs.
+    """The observed variable that depends on the inputs, or that of a name among several.
 
     Raises
     ------
     NotConjugate
         If there is none, or several and not any of them will do.
+    ValueError
+        If there is none of the name.
     """
     observed = [rv for rv in model.observed_RVs if depends_on(rv, {inputs})]
+    if named is not None:
+        for rv in observed:
+            if rv.name == named:
+                return rv
+        raise ValueError(
+            f"output must name an observed variable that depends on {describe(inputs)}, one of "
+            f"{', '.join(map(describe, observed)) or 'none'}; got {named!r}."
+        )
     if len(observed) == 1 or (observed and any_response):
         return observed[0]
     found = "none: give the network of one this pm.Data itself, not the array in it"
     if observed:
         found = (
-            f"{', '.join(map(describe, observed))}: give the name of a pm.Deterministic as output= "
-            "for function values, or draw responses by pm.sample_posterior_predictive"
+            f"{', '.join(map(describe, observed))}: give predict as output= the name of a "
+            "pm.Deterministic for function values, or that of one of them for probabilities and "
+            "responses; without latent layers pm.compute_log_likelihood has the likelihood of each"
         )
     raise NotConjugate(
         f"predict needs one observed variable that depends on {describe(inputs)}; the model has "

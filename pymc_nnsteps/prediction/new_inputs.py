@@ -83,9 +83,9 @@ def predict(
         Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
         that the observed variable's parameters depend on, if not given.
     output : str, optional
-        Name of the ``pm.Deterministic`` to compute, such as that of one of several networks
-        (:mod:`pymc_nnsteps.models.blocks`); with ``kind="function"`` only. Needed where several
-        observed variables depend on the inputs.
+        Needed where several observed variables depend on the inputs. With ``kind="function"`` the
+        name of the ``pm.Deterministic`` to compute, such as that of one of several networks
+        (:mod:`pymc_nnsteps.models.blocks`); with the other kinds that of an observed variable.
     kind : {"function", "probability", "response"}
         What to predict. ``"function"``: the network without noise. ``"probability"``: the
         probability of each class given the weights, or that of 1 where classes are 0 and 1.
@@ -154,13 +154,10 @@ def predict(
             random_seed,
         )
         return stacked(predicted, samples, posterior)
-    if output is not None:
-        raise ValueError(f'output is for kind="function"; leave it out with kind="{kind}".')
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
-    table, rows, network, lengths = _at(
-        "X_new", X_new, model, container, partial(noisy_pass, model, container), sample_new_groups
-    )
+    read = partial(noisy_pass, model, container, named=output)
+    table, rows, network, lengths = _at("X_new", X_new, model, container, read, sample_new_groups)
     rng = np.random.default_rng(random_seed)
     draws = draws_with_new_groups(posterior, model, network.weights, lengths, rng)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]

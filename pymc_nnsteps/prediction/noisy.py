@@ -101,6 +101,8 @@ def noisy_pass(
     container: TensorSharedVariable,
     dtype: DTypeLike | None = None,
     lengths: Lengths = NO_LENGTHS,
+    *,
+    named: str | None = None,
 ) -> NoisyPass:
     """Read the law of the targets given inputs, weights and noise.
 
@@ -113,6 +115,8 @@ def noisy_pass(
         Type of the inputs; the container's if not given.
     lengths : mapping
         As for :func:`.forward_pass`.
+    named : str, optional
+        Name of the observed variable, of several.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def noisy_pass(
         or if it is not established that each row depends on its own row of the inputs alone.
     """
     model = with_gaps(model)
-    network = network_of(model, container)
+    network = network_of(model, container, named=named)
     y = network.response
     law, stated, utilities, value = _law(network)
     for potential in model.potentials:

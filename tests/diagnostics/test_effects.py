@@ -80,7 +80,7 @@ def test_bands_of_the_network_alone(fitted):
     model, draws = fitted
     plot = nns.plot_predictions(draws, kind="function", output="f", model=model)
     assert "observed_scatter" not in plot.viz.children
-    with pytest.raises(ValueError, match='output is for kind="function"'):
+    with pytest.raises(ValueError, match="output must name an observed variable"):
         nns.plot_predictions(draws, output="f", model=model)
 
 

@@ -1,6 +1,7 @@
 """Plots show what the numbers say, with ArviZ's backends."""
 
 import sys
+from functools import partial
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -108,6 +109,43 @@ def test_predictive_bands_of_networks(name):
     plot = nns.plot_predictions(prior(model, 2, 10), model=model, backend="none")
     assert "ci_band" in plot.viz.children
     np.testing.assert_array_equal(model["inputs"].get_value(), X)
+
+
+GAPS = np.where(np.arange(12) % 3 == 1, np.nan, Y)
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize(
+    ("build", "shown"),
+    [
+        (partial(nns.hierarchical_mlp, X, GAPS, hidden=(2,)), GAPS),
+        (partial(nns.hierarchical_mlp, X, np.column_stack([X[:, 0], GAPS]), hidden=(2,)), GAPS),
+        (partial(nns.wide_mlp, X, np.column_stack([X[:, 0], Y]), hidden=(2,)), Y),
+    ],
+    ids=["missing", "missing of two", "rows along the second axis"],
+)
+def test_targets_beside_predictive_bands(build, shown):
+    """Each beside its own input, whichever way the model holds them."""
+    model, known = build(), ~np.isnan(shown)
+    output = model["f"].ndim - 1
+    plot = nns.plot_predictions(prior(model, 2, 10), model=model, output=output)
+    points = plot.viz["observed_scatter"]["inputs[0]"].item().get_offsets()
+    np.testing.assert_allclose(points, np.column_stack([X[known, 0], shown[known]]))
+
+
+def test_predictive_bands_of_two_observed_variables():
+    """The one that is named, or a function without either."""
+    model, draws = exact(10)
+    with model:
+        f = pm.Deterministic("f", model["inputs"] @ model["w"])
+        pm.Normal("second", 10 + f, 0.5, observed=10 + Y)
+    plot = nns.plot_predictions(draws, model=model, output="second", random_seed=1)
+    points = plot.viz["observed_scatter"]["a"].item().get_offsets()
+    np.testing.assert_allclose(points, np.column_stack([X[:, 0], 10 + Y]))
+    plot = nns.plot_predictions(draws, model=model, output="f", kind="function", backend="none")
+    assert "observed_scatter" not in plot.viz.children
+    with pytest.raises(ValueError, match="the model has y, second: give predict as output= the na"):
+        nns.plot_predictions(draws, model=model)
 
 
 def test_predictive_bands_need_weights_and_noise_alone():

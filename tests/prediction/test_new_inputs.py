@@ -1,6 +1,7 @@
 """``predict`` against a forward pass in NumPy."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy.special import ndtr
+from scipy.stats import kstest, norm
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks
@@ -722,6 +724,34 @@ def test_two_observed_variables():
         pm.Normal("second", model["inputs"][:, 0], 1, observed=X[:, 0])
     with pytest.raises(ValueError, match=r"one observed variable .* the model has .*y, second"):
         nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_responses_of_one_of_two_observed_variables():
+    """Its law, in which the other has no part: they share a noisy layer at the rows of the data."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", X, dims=("obs", "feature"))
+        w, n = pm.Normal("w", shape=3), x.shape[0]
+        z = pm.Normal("z", x @ w, 2.0, shape=n, dims="obs")
+        y = pm.Normal("y", z, 0.1, observed=X[:, 0])
+        pm.Bernoulli("label", pm.math.invprobit(3 * z), observed=X[:, 0] > 0)
+        pm.Normal("after", w[0] * y + x[:, 0], 1.0, observed=X[:, 0])
+    drawn = np.broadcast_to([0.5, -1.0, 0.3], (1, 4000, 3))
+    draws = xr.Dataset({"w": (("chain", "draw", "w_dim_0"), drawn)})
+    mean, sd = X_NEW @ drawn[0, 0], 2.0
+    draws = draws.assign_coords(chain=[0], draw=np.arange(4000))
+    predict = partial(nns.predict, draws, X_NEW, model=model, random_seed=1)
+    y = predict(kind="response", output="y").values[0, :, :, 0]
+    for row, at in zip(y.T, mean, strict=True):
+        assert kstest(row, norm(at, np.hypot(sd, 0.1)).cdf).pvalue > 1e-3
+    one = ndtr(mean / np.hypot(sd, 1 / 3))
+    label = predict(kind="response", output="label").values[0, :, :, 0]
+    assert np.abs(label.mean(axis=0) - one).max() < 4 * 0.5 / 4000**0.5
+    probability = predict(kind="probability", output="label", num_samples=1, noise_draws=4000)
+    assert np.abs(probability.values.ravel() - one).max() < 4 * 0.5 / 4000**0.5
+    with pytest.raises(ValueError, match="of after is not known row by row of inputs: y is"):
+        predict(kind="response", output="after")
+    with pytest.raises(ValueError, match=r"output must name .* of y, label, after; got"):
+        predict(kind="response", output="z")
 
 
 def test_layer_of_unknown_mean():
