@@ -229,10 +229,9 @@ def plot_predictions(
     sampled = sampled_row_data(idata, model, container)
     X = sampled[container]
     column = find_column("feature", model, container, feature)
-    position, label = column.position, column.name
-    points = evenly_spread(X[:, position], GRID)
+    points = evenly_spread(X[:, column.position], GRID)
     grid = {each: np.repeat(_medians(x)[None], len(points), axis=0) for each, x in sampled.items()}
-    grid[container][:, position] = points
+    grid[container][:, column.position] = points
     named, number = (output, 0) if isinstance(output, str) else (None, output)
     whole, alone = with_gaps(model), named is not None and kind == "function"
     y = response_of(
@@ -240,26 +239,18 @@ def plot_predictions(
     )
     if not y.dtype.startswith("float"):
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
-    f = predict(
-        posterior_of(idata),
-        grid,
-        model=model,
-        inputs=container.name,
-        output=named,
-        kind=kind,
-        random_seed=random_seed,
-        progressbar=False,
-    )
+    settings = {"model": model, "inputs": container.name, "random_seed": random_seed}
+    f = predict(posterior_of(idata), grid, output=named, kind=kind, progressbar=False, **settings)
     if not 0 <= number < f.sizes["output"]:
         raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
-    shown = named or y.name
+    label, shown = column.name, str(named or y.name)
     seen = np.zeros(len(X)) if alone else _targets(idata, whole, y, container)[:, number]
     known = ~np.isnan(seen)
     tree = xr.DataTree.from_dict(
         {
             "predictions": _dataset(shown, f.values[..., number]),
             "predictions_constant_data": _dataset(label, points),
-            "constant_data": xr.Dataset({label: ("obs", X[known, position])}),
+            "constant_data": xr.Dataset({label: ("obs", X[known, column.position])}),
             "observed_data": xr.Dataset({shown: ("obs", seen[known])}),
         }
     )
