@@ -15,8 +15,7 @@ from typing import Any, override
 
 import numpy as np
 import pytensor
-from pymc.pytensorf import resolve_backend_compile_kwargs
-from pytensor.compile.mode import NUMBA, Mode, get_mode
+from pytensor.compile.mode import CVM, NUMBA, Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -71,32 +70,29 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     Parameters
     ----------
     compile_kwargs : dict, optional
-        A ``"mode"`` in it is kept.
+        A ``"mode"`` in it is kept, but for that of ``pm.sample(backend="c")``.
 
     Returns
     -------
     dict
         With the C linker's mode, or numba's where PyTensor finds no C++ compiler.
     """
-    if compile_kwargs is not None and "mode" in compile_kwargs:
-        return compile_kwargs
+    options = {} if compile_kwargs is None else compile_kwargs
+    if options.get("mode", CVM) is not CVM:
+        return options
     if not pytensor.config.cxx:
-        return resolve_backend_compile_kwargs("numba", compile_kwargs)
-    options = resolve_backend_compile_kwargs("c", compile_kwargs)
+        return {"mode": NUMBA} | options
     # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both, and
     # NumPy's product finds out by itself that a matrix has one column. A sum of squares in one
     # operation would be a run of the compiler of its own.
-    mode = options["mode"].excluding(
-        "gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion"
-    )
+    mode = CVM.excluding("gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion")
     mode = mode.register(
         (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
         (KeepAside(), BEFORE_FUSION),
         (RunViewsInPython(), LAST),
         (UseLoops(), LAST + 1),
     )
-    options["mode"] = Mode(Machine(use_cloop=True), mode.provided_optimizer)
-    return options
+    return options | {"mode": Mode(Machine(use_cloop=True), mode.provided_optimizer)}
 
 
 class ExactNumbaLinker(NumbaLinker):

@@ -189,7 +189,7 @@ class HMC(Step):
     ...     tau = pm.Gamma("tau", 2, 1)
     ...     w = pm.Normal("w", 0, tau=tau, shape=2)
     ...     y = pm.Normal("y", pm.math.tanh(w), 0.1, observed=[0.3, -0.2])
-    ...     steps = [nns.HMC([w], compile_kwargs={"mode": "CVM"}), nns.Gibbs([tau])]
+    ...     steps = [nns.HMC([w]), nns.Gibbs([tau])]
     >>> point, [stats] = steps[0].step(model.initial_point())
     >>> stats["diverging"]
     False

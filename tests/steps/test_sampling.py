@@ -9,11 +9,11 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-from pymc.pytensorf import resolve_backend_compile_kwargs
 from pymc.step_methods import Metropolis
 from pymc.step_methods.compound import BlockedStep
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.cases import quick
 from tests.steps.cases import CASES, PRECISIONS, assert_same, run
 from tests.zoo import X, hierarchical_network, probit_network, regression, relu_network
@@ -21,6 +21,7 @@ from tests.zoo import X, hierarchical_network, probit_network, regression, relu_
 WEIGHTS = ["W1", "b1", "W2", "b2"]
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
 FEW = QUIET | {"draws": 6, "tune": 4, "chains": 2, "cores": 1, "random_seed": 11}
+IN_C = FEW | {"compile_kwargs": c_by_default()}
 SLOW = pytest.mark.slow
 FORK_WARNS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -116,18 +117,23 @@ def test_processes_draw_the_same_bits(start_method, model, reference):
 
 
 def test_backend(model, reference):
+    """PyMC's name of what is the default: the same bits, by the same compiled code."""
     idata = pm.sample(model=model, backend="c", **FEW)
     assert set(idata["sample_stats"].data_vars) == STATS
-    for name, values in reference["posterior"].data_vars.items():
-        np.testing.assert_allclose(idata["posterior"][name], values, rtol=1e-8, atol=1e-8)
+    assert_same_posterior(idata, reference)
 
 
-def test_backend_of_a_step_that_the_user_built(model, reference):
-    options = resolve_backend_compile_kwargs("c", None)
-    with model:
-        idata = pm.sample(step=nns.Gibbs(compile_kwargs=options), **FEW)
-    for name, values in reference["posterior"].data_vars.items():
-        np.testing.assert_allclose(idata["posterior"][name], values, rtol=1e-8, atol=1e-8)
+def test_mode_of_a_step_that_the_user_built():
+    """PyTensor's own C, which starts the compiler for each operation: of few."""
+    draws = []
+    with regression() as model:
+        for options in (None, {"mode": "CVM"}):
+            step = nns.Gibbs(["slopes", "intercept"], compile_kwargs=options)
+            step.setup_chain(np.random.default_rng(1), 0, 5)
+            draws.append(run(step, model.initial_point(), 5)[0])
+    for by_default, point in zip(*draws, strict=True):
+        for name, value in by_default.items():
+            np.testing.assert_allclose(point[name], value, rtol=1e-8, atol=1e-8)
 
 
 # --- other steps beside it -----------------------------------------------------------------
@@ -160,12 +166,12 @@ def compound():
     In C: Numba may reorder the sums of NUTS's gradient (PyTensor's ``numba__fastmath``), and code
     that was just compiled differs in the last bits from the same code kept on disk.
     """
-    return pm.sample(model=hierarchical_network(), backend="c", **FEW)
+    return pm.sample(model=hierarchical_network(), **IN_C)
 
 
 def test_steps_are_chosen_for_a_hierarchical_network(compound, caplog):
     """And told of: which step draws which variable. HMC is not for C."""
-    options = FEW | {"quiet": False, "chains": 1, "draws": 2, "backend": "c"}
+    options = IN_C | {"quiet": False, "chains": 1, "draws": 2}
     with caplog.at_level("INFO", logger="pymc"):
         pm.sample(model=hierarchical_network(), **options)
     assert f">Gibbs: [{', '.join(PRECISIONS)}]" in caplog.text
@@ -178,7 +184,7 @@ def test_steps_are_chosen_for_a_hierarchical_network(compound, caplog):
 @start_methods("fork")
 @FORK_WARNS
 def test_processes_draw_the_same_bits_of_a_compound(start_method, compound):
-    options = FEW | {"cores": 2, "mp_ctx": start_method, "backend": "c"}
+    options = IN_C | {"cores": 2, "mp_ctx": start_method}
     assert_same_posterior(pm.sample(model=hierarchical_network(), **options), compound)
 
 
