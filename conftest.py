@@ -3,6 +3,8 @@
 import gc
 
 import pytensor
+from pytensor.compile.inner_function import HasInnerFunction, link_only_mode
+from pytensor.link.vm import VMLinker
 
 # Without a note at each node of the lines that made it.
 pytensor.config.traceback__limit = 0
@@ -10,3 +12,9 @@ pytensor.config.traceback__limit = 0
 # Graphs are many small objects that live as long as the test: to look through all of them, after
 # each few thousand new ones, finds nothing.
 gc.set_threshold(100_000, 20, 100)
+
+# Graphs within an Op are run in Python where the Op is: PyTensor starts the C++ compiler for each
+# operation in them, whatever the mode.
+_link_mode = HasInnerFunction.link_mode
+_in_python = link_only_mode(VMLinker(use_cloop=False, c_thunks=False))
+HasInnerFunction.link_mode = lambda op, impl: _in_python if impl == "py" else _link_mode(op, impl)

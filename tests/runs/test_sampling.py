@@ -15,12 +15,13 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs import chains, extras
 from pymc_nnsteps.runs import writing as stores
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.steps import assigned
 
-IN_C = {"compile_kwargs": {"mode": "CVM"}}
+IN_C = {"compile_kwargs": c_by_default()}
 QUIET = {"compute_convergence_checks": False, "progressbar": False}
 SIZES = {"draws": 23, "tune": 14, "chains": 2, "random_seed": 3}
 TIMES = ("perf_counter_start", "perf_counter_diff", "process_time_diff")

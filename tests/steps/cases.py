@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.zoo import (
     bow_tie_network,
     by_hand,
@@ -41,7 +42,7 @@ class Case:
 
 PRECISIONS = ("tau_ah1", "tau_ih1", "tau_ih1_unit", "tau_bh1", "tau_h1o", "tau_noise")
 
-IN_C = {"compile_kwargs": {"mode": "CVM"}}
+IN_C = {"compile_kwargs": c_by_default()}
 """For steps that Numba compiles unless they are told otherwise."""
 
 CASES = {

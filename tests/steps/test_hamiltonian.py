@@ -8,6 +8,7 @@ from pymc.step_methods.compound import CompoundStep
 from scipy import integrate
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import hamiltonian
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.metric import Metric
@@ -16,7 +17,7 @@ from tests.steps.chains import chain
 from tests.steps.gaussian import PRIORS, design, regression
 from tests.steps.joint import assert_joint, joint_z_scores
 
-C = {"compile_kwargs": {"mode": "CVM"}}
+C = {"compile_kwargs": c_by_default()}
 """Trajectories in Python, for tests of a few: a compiler takes longer than they do."""
 
 RNG = np.random.default_rng(5)

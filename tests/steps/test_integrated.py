@@ -8,6 +8,7 @@ from pymc.step_methods.compound import CompoundStep
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import integrated
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -15,7 +16,7 @@ from pymc_nnsteps.steps.metric import Metric
 from tests.statistics import Z_LIMIT
 from tests.steps.joint import assert_joint, joint_z_scores
 
-C = {"compile_kwargs": {"mode": "CVM"}}
+C = {"compile_kwargs": c_by_default()}
 
 RNG = np.random.default_rng(3)
 A = RNG.normal(size=(6, 2))
