@@ -107,6 +107,11 @@ def require_choice(name: str, value: object, choices: Sequence[str], advice: str
         raise ValueError(f"{name} must be one of {known}; got {value!r}{end}")
 
 
+def is_word(value: object, word: str) -> bool:
+    """Whether an argument is this word: comparing an array with it would say so entry by entry."""
+    return isinstance(value, str) and value == word
+
+
 def require_bool(name: str, value: object) -> None:
     """Check that an argument is True or False.
 

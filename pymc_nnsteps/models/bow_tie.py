@@ -29,7 +29,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.arguments import is_word, positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
@@ -266,7 +266,7 @@ class _OutputNoise:
         self.prior, self.stack = prior, stack
         self.known: NDArray | None = None
         self.varying: NoiseNetwork | None = None
-        if sigma == "network":
+        if is_word(sigma, "network"):
             begin: Start = "prior" if start == "prior" else "support_point"
             self.varying = NoiseNetwork(stack, noise_network, begin)
         elif noise_network is not None:
@@ -305,7 +305,7 @@ def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
     if noise_beta is not None:
         raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
     number = positive_number("sigma", sigma)
-    layers.require_resolved(number**2, "sigma", sigma)
+    layers.require_resolved(number * number, "sigma", sigma)
     return number
 
 

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.arguments import is_word, positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.hierarchical import (
     START,
@@ -225,7 +225,7 @@ def hierarchical_mlp(
         connections=connections,
         likelihood=likelihood,
         start=start,
-        varying_noise=sigma == "network",
+        varying_noise=is_word(sigma, "network"),
     )
     noise = network.group.noise
 
@@ -255,7 +255,7 @@ def _with_sigma(
         return priors
     if likelihood not in REAL:
         raise ValueError(f'sigma has no meaning with likelihood="{likelihood}"; leave it out.')
-    if sigma == "network":
+    if is_word(sigma, "network"):
         return priors
     if isinstance(sigma, str):
         raise ValueError(f'sigma must be a positive number or "network"; got {sigma!r}.')

@@ -185,13 +185,15 @@ def wide_mlp(
     )
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
-    varies = sigma == "network"
+    varies = isinstance(sigma, str) and sigma == "network"
     if reparametrize:
         _require_reparametrisable(varies, scaffolding.targets)
     scale = positive(
-        "sigma", LEVEL if sigma == "network" else sigma, "is a standard deviation and "
+        "sigma",
+        LEVEL if isinstance(sigma, str) and sigma == "network" else sigma,
+        "is a standard deviation and ",
     )
-    layers.require_resolved(scale**2, "sigma", sigma)
+    layers.require_resolved(scale * scale, "sigma", sigma)
     n_columns = stack.units[-2] + network.has_bias
 
     def build(x: TensorVariable, observed: Observed) -> None:

@@ -143,6 +143,7 @@ CASES = {
     ),
     "hidden huge between": ({"hidden": (40_000, 40_000)}, r"hidden asks for 1.6e\+09 numbers"),
     "hidden text": ({"hidden": "10"}, "hidden must be a sequence of positive integers"),
+    "hidden array": ({"hidden": np.array(10)}, r"such as \(10,\); got array\(10\)"),
     "activation": ({"activation": "tanh"}, "activation must be one of \"relu\", .* got 'tanh'"),
     "likelihood": (
         {"likelihood": "logit"},
@@ -155,6 +156,7 @@ CASES = {
     "noise negative": ({"noise": -0.1}, "noise is a variance and must not be negative"),
     "sigma negative": ({"sigma": -0.1}, "sigma is a standard deviation and must not be negative"),
     "sigma lost": ({"sigma": 1e-9}, "sigma is too small: a variance below .*; got 1e-09"),
+    "sigma infinite": ({"sigma": 1e200}, "sigma is too large: a variance above .*; got 1e.200"),
     "sigma network of classes": (
         {"sigma": "network", "y": [0, 1] * 3, "likelihood": "probit"},
         'noise cannot vary with likelihood="probit"',
@@ -291,6 +293,8 @@ WIDE_CASES = (
         "sigma zero": ({"sigma": 0}, "sigma is a standard deviation and must be positive; got 0"),
         "sigma negative": ({"sigma": -0.1}, "sigma is a standard deviation and must be positive"),
         "sigma lost": ({"sigma": 1e-9}, "sigma is too small: .*; got 1e-09"),
+        "sigma infinite": ({"sigma": 1e200}, "sigma is too large: .*; got 1e.200"),
+        "sigma array": ({"sigma": np.ones(2)}, "sigma must be one number; got array"),
         "bias variance bool": ({"bias_var": True}, "bias_var must be a finite number"),
         "sigma bool": ({"sigma": True}, "sigma must be a finite number .*; got True"),
         "sigma of layers": ({"sigma": {"output": 0.1}}, "sigma must be a finite number"),
@@ -376,6 +380,7 @@ HIERARCHICAL_CASES = {
     "prior infinite": with_priors({"bo": np.inf}, r"priors\['bo'\] .*: width must be finite"),
     "prior pair": with_priors({"bo": (1, 2)}, r"priors\['bo'\] is not a prior: .* got \(1, 2\)"),
     "sigma": ({"sigma": 0}, "sigma must be a positive number; got 0"),
+    "sigma array": ({"sigma": np.ones(2)}, "sigma must be a positive number; got array"),
     "sigma of classes": ({"sigma": 1, **BINARY}, 'sigma has no meaning with likelihood="bern'),
     "sigma and noise": with_priors({"noise": 1}, r'sigma fixes what priors\["noise"\]', sigma=1),
     "sigma word": ({"sigma": "net"}, "sigma must be a positive number or \"network\"; got 'net'"),
@@ -589,6 +594,12 @@ BOW_TIE_CASES = {
         "noise_network must be a mapping with any of the keys .*; got 3",
     ),
     "sigma lost": ({"sigma": 1e-9}, "sigma is too small: a variance below"),
+    "sigma infinite": ({"sigma": 1e200}, "sigma is too large: a variance above"),
+    "sigma array": ({"sigma": np.ones(2)}, "sigma must be a positive number; got array"),
+    "noise network array": (
+        {"sigma": "network", "noise_network": np.ones(2)},
+        "noise_network must be a mapping with any of the keys hidden, activation, priors; got",
+    ),
     "gaps and start": (
         {"y": with_entry(Y, 2, np.nan), "start": "variational"},
         "needs all of y, which has missing values; leave it out",

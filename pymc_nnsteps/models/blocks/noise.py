@@ -54,12 +54,14 @@ class NoiseNetwork:
 
     def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: Start) -> None:
         options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "priors": {}}
-        if not isinstance(given or {}, Mapping) or not set(given or {}) <= set(options):
+        if given is None:
+            given = {}
+        if not isinstance(given, Mapping) or not set(given) <= set(options):
             raise ValueError(
                 "noise_network must be a mapping with any of the keys "
                 f"{', '.join(options)}; got {given!r}."
             )
-        options |= given or {}
+        options |= given
         hidden, priors = layers.layer_sizes(options["hidden"]), options["priors"]
         names = (f"{NAME}::hidden{layer}" for layer in range(1, len(hidden) + 1))
         self.stack = Stack(

@@ -54,9 +54,13 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
         If ``hidden`` is not a sequence of positive integers.
     """
     is_sequence = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
-    if not is_sequence or not all(
-        isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0
-        for width in hidden
+    if (
+        not is_sequence
+        or getattr(hidden, "ndim", 1) == 0
+        or not all(
+            isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0
+            for width in hidden
+        )
     ):
         raise ValueError(
             "hidden must be a sequence of positive integers, one width per hidden layer, "
@@ -89,7 +93,7 @@ def require_size(units: Sequence[int], n_obs: int) -> None:
 
 
 def require_resolved(variance: float, name: str, given: object) -> None:
-    """Check that a noise variance is not lost in rounding beside squares of order 1.
+    """Check that a noise variance is not lost in rounding beside squares of order 1, nor infinite.
 
     Parameters
     ----------
@@ -102,13 +106,19 @@ def require_resolved(variance: float, name: str, given: object) -> None:
     Raises
     ------
     ValueError
-        If it is less than the precision of ``floatX``.
+        If it is less than the precision of ``floatX``, or beyond its range.
     """
     epsilon = np.finfo(config.floatX).eps
     if variance < epsilon:
         raise ValueError(
             f"{name} is too small: a variance below {epsilon:.2g} is lost in the rounding of "
             f"{config.floatX}; got {given!r}."
+        )
+    largest = np.finfo(config.floatX).max
+    if variance > largest:
+        raise ValueError(
+            f"{name} is too large: a variance above {largest:.2g} is infinite in {config.floatX}; "
+            f"got {given!r}."
         )
 
 

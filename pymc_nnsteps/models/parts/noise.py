@@ -116,7 +116,7 @@ def variances(
         )
     for number in numbers:
         if number > 0:
-            layers.require_resolved(number**power, name, given)
+            layers.require_resolved(math.prod([number] * power), name, given)
     return {
         kind: tuple(each if isinstance(each, Prior) else each**power for each in of_kind)
         for kind, of_kind in every.items()
