@@ -16,13 +16,15 @@ from pymc_nnsteps.kernels.linear_algebra import (
     copy,
     put,
     solve,
+    total_of,
     try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import (
     Rows,
     Seen,
     acceptance_probability,
-    columns_at_once,
+    add_squares,
+    empty_halves,
     empty_whitened,
     fill_precision,
     leave_out,
@@ -33,6 +35,8 @@ from pymc_nnsteps.kernels.rows import (
     weigh_proposals,
     whiten_samples,
 )
+
+SIGNS = (1.0, -1.0)
 
 
 class Pieces[Of](NamedTuple):
@@ -90,14 +94,18 @@ class Scratch(NamedTuple):
 
     Parameters
     ----------
+    changed : array of int, shape (n_obs,)
+        Samples that a proposal takes to other pieces come first.
+    chosen : array of int, shape (n_obs,)
+        Samples whose squares are added come first.
     weight : array, shape (n_obs,)
-    pairs : array, shape (2, n_obs, d)
-    left, right : array, shape (n_obs, h) and (n_obs, d - h)
-        Columns that are multiplied together, h of them at once.
+    left, right : array
+        As :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
     """
 
+    changed: Array
+    chosen: Array
     weight: Array
-    pairs: Array
     left: Array
     right: Array
 
@@ -118,16 +126,21 @@ class Moved(NamedTuple):
     acceptance: Array
 
 
+@inline
+def fill_from(z: Array, knot: float, value: float, filled: Array) -> None:
+    """Set what stands beside the entries of ``z`` that are not below a knot."""
+    for n in range(len(z)):
+        filled[n] = value if z[n] >= knot else filled[n]
+
+
 @jit
 def read_pieces(z: Array, activation: Pieces, slope: Array, intercept: Array) -> None:
     """Fill slope and intercept of the piece that holds each entry of ``z``."""
-    for n in range(len(z)):
-        piece = 0
-        for knot in activation.knots:
-            if z[n] >= knot:
-                piece += 1
-        slope[n] = activation.slopes[piece]
-        intercept[n] = activation.intercepts[piece]
+    slope[:], intercept[:] = activation.slopes[0], activation.intercepts[0]
+    for piece in range(1, len(activation.slopes)):
+        knot = activation.knots[piece - 1]
+        fill_from(z, knot, activation.slopes[piece], slope)
+        fill_from(z, knot, activation.intercepts[piece], intercept)
 
 
 @jit
@@ -139,17 +152,24 @@ def sum_scores(fixed: Fixed, score: Array, linear: Array) -> None:
 
 
 @jit
-def add_gram(precision: Array, inputs: Array, weight: Array, scratch: Array) -> None:
-    """Add ``X^T diag(w) X``; rows of no weight cost nothing. The scratch holds two of ``X``."""
+def find_changed(unit: Unit, new: Unit, changed: Array) -> int:
+    """Fill which samples are on other pieces, and return how many."""
     count = 0
-    for n in range(len(weight)):
-        if weight[n] != 0.0:
-            for j in range(inputs.shape[1]):
-                scratch[0, count, j] = inputs[n, j]
-                scratch[1, count, j] = weight[n] * inputs[n, j]
-            count += 1
-    if count > 0:
-        precision += np.dot(scratch[0, :count].T, scratch[1, :count])
+    for n in range(len(unit.slope)):
+        changed[count] = n
+        slopes_differ = int(new.slope[n] != unit.slope[n])
+        count += slopes_differ | int(new.intercept[n] != unit.intercept[n])
+    return count
+
+
+@jit
+def choose(samples: Array, weight: Array, sign: float, chosen: Array) -> int:
+    """Fill which of some samples have weights of this sign, and return how many."""
+    count = 0
+    for k in range(len(samples)):
+        chosen[count] = samples[k]
+        count += int(sign * weight[samples[k]] > 0.0)
+    return count
 
 
 @jit
@@ -162,14 +182,13 @@ def fill_score(noise: Array, seen: Seen, unit: Unit) -> None:
 
 
 @inline
-def weigh_levels(level: Array, new_level: Array, seen: Seen) -> float:
+def weigh_levels(level: Array, new_level: Array, seen: Seen, term: Array) -> float:
     """``sum of g x' - c x'^2 / 2 - (g x - c x^2 / 2)`` of activations moved from x to x'."""
-    total = 0.0
     gradient, curvature = seen.gradient, seen.curvature
     for n in range(len(level)):
         shift = new_level[n] - level[n]
-        total += shift * (gradient[n] - curvature[n] * (level[n] + 0.5 * shift))
-    return total
+        term[n] = shift * (gradient[n] - curvature[n] * (level[n] + 0.5 * shift))
+    return total_of(term)
 
 
 @inline
@@ -187,51 +206,60 @@ def look_above(whitened: Array, residual: Array, column: int, unit: Unit, seen: 
     leave_out(unit.level, seen)
 
 
+@inline
+def fill_precision_of(fixed: Fixed, seen: Seen, unit: Unit, scratch: Scratch) -> None:
+    """Fill ``P`` on the unit's pieces."""
+    for n in range(len(unit.slope)):
+        scratch.weight[n] = seen.curvature[n] * unit.slope[n] * unit.slope[n]
+    left, right = scratch.left, scratch.right
+    fill_precision(
+        fixed.prior, fixed.inputs, scratch.weight, scratch.chosen, left, right, unit.precision
+    )
+
+
 @jit
 def first_precision(fixed: Fixed, seen: Seen, unit: Unit, scratch: Scratch) -> float:
     """Fill ``P`` and its factor on the unit's pieces, and return the last pivot."""
-    for n in range(len(unit.slope)):
-        scratch.weight[n] = seen.curvature[n] * unit.slope[n] * unit.slope[n]
-    fill_precision(
-        fixed.prior, fixed.inputs, scratch.weight, scratch.left, scratch.right, unit.precision
-    )
+    fill_precision_of(fixed, seen, unit, scratch)
     put(unit.precision, unit.factor, 0, 0)
     return try_to_factorise(unit.factor)
 
 
 @inline
-def update_precision(fixed: Fixed, seen: Seen, unit: Unit, new: Unit, scratch: Scratch) -> bool:
+def update_precision(
+    fixed: Fixed, seen: Seen, unit: Unit, new: Unit, samples: Array, scratch: Scratch
+) -> bool:
     """Fill P of new slopes: by the samples that change theirs, unless that loses digits.
 
     Returns whether it does not.
     """
     curvature, slope, new_slope, change = seen.curvature, unit.slope, new.slope, scratch.weight
-    for n in range(len(slope)):
-        squares = new_slope[n] * new_slope[n] - slope[n] * slope[n]
-        change[n] = curvature[n] * squares
+    for k in range(len(samples)):
+        n = samples[k]
+        change[n] = curvature[n] * (new_slope[n] * new_slope[n] - slope[n] * slope[n])
     put(unit.precision, new.precision, 0, 0)
-    add_gram(new.precision, fixed.inputs, change, scratch.pairs)
+    left, right = scratch.left, scratch.right
+    for sign in SIGNS:
+        chosen = scratch.chosen[: choose(samples, change, sign, scratch.chosen)]
+        add_squares(sign, fixed.inputs, chosen, change, left, right, new.precision)
     kept_digits = True
     for j in range(len(fixed.prior)):
         if new.precision[j, j] < MOST_LOST * unit.precision[j, j]:
             kept_digits = False
-    if not kept_digits:
-        for n in range(len(slope)):
-            change[n] = curvature[n] * new_slope[n] * new_slope[n]
-        fill_precision(
-            fixed.prior, fixed.inputs, change, scratch.left, scratch.right, new.precision
-        )
     return kept_digits
 
 
-@jit
-def add_scores(inputs: Array, score: Array, new_score: Array, linear: Array) -> None:
-    """Turn ``P m`` into that of new scores; samples that keep theirs cost nothing."""
-    for n in range(len(score)):
-        change = new_score[n] - score[n]
-        if change != 0.0:
-            for j in range(len(linear)):
-                linear[j] += change * inputs[n, j]
+@inline
+def add_scores(
+    fixed: Fixed, seen: Seen, unit: Unit, new: Unit, samples: Array, linear: Array
+) -> None:
+    """Turn ``P m`` into that of new pieces, by the samples that change theirs."""
+    for k in range(len(samples)):
+        n = samples[k]
+        level = new.slope[n] * fixed.noise[n] + new.intercept[n]
+        change = new.slope[n] * (seen.gradient[n] - seen.curvature[n] * level) - unit.score[n]
+        for j in range(len(linear)):
+            linear[j] += change * fixed.inputs[n, j]
 
 
 @inline
@@ -264,10 +292,12 @@ def look_back(
     fixed: Fixed, seen: Seen, unit: Unit, new: Unit, linear: Array, scratch: Scratch
 ) -> bool:
     """Fill the proposal from a new row, and turn ``P m`` into its own; False if there is none."""
-    fill_score(fixed.noise, seen, new)
-    if update_precision(fixed, seen, unit, new, scratch):
-        add_scores(fixed.inputs, unit.score, new.score, linear)
+    samples = scratch.changed[: find_changed(unit, new, scratch.changed)]
+    if update_precision(fixed, seen, unit, new, samples, scratch):
+        add_scores(fixed, seen, unit, new, samples, linear)
     else:
+        fill_precision_of(fixed, seen, new, scratch)
+        fill_score(fixed.noise, seen, new)
         sum_scores(fixed, new.score, linear)
     put(new.precision, new.factor, 0, 0)
     return try_to_factorise(new.factor) > 0.0
@@ -275,10 +305,17 @@ def look_back(
 
 @inline
 def weigh(
-    fixed: Fixed, seen: Seen, unit: Unit, new: Unit, linear: Array, rho: float, normal: Array
+    fixed: Fixed,
+    seen: Seen,
+    unit: Unit,
+    new: Unit,
+    linear: Array,
+    rho: float,
+    normal: Array,
+    scratch: Scratch,
 ) -> float:
     """Log of the ratio of densities and proposals, with ``P m`` of the new row."""
-    log_ratio = weigh_levels(unit.level, new.level, seen)
+    log_ratio = weigh_levels(unit.level, new.level, seen, scratch.weight)
     log_ratio += weigh_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
     return log_ratio
 
@@ -308,9 +345,9 @@ def empty_unit(n_obs: int, d: int) -> Unit:
 @inline
 def empty_scratch(n_obs: int, d: int) -> Scratch:
     """Room for sums over samples."""
-    half = columns_at_once(d)
-    left, right = np.empty((n_obs, half)), np.empty((n_obs, d - half))
-    return Scratch(np.empty(n_obs), np.empty((2, n_obs, d)), left, right)
+    left, right = empty_halves(d)
+    changed, chosen = np.empty(n_obs, np.int64), np.empty(n_obs, np.int64)
+    return Scratch(changed, chosen, np.empty(n_obs), left, right)
 
 
 @inline
@@ -428,7 +465,7 @@ def move_rows(
             propose(fixed, unit, mean, rho[a], normal[p, a], activation, new)
             if not look_back(fixed, seen, unit, new, linear, scratch):
                 continue
-            log_ratio = weigh(fixed, seen, unit, new, linear, rho[a], normal[p, a])
+            log_ratio = weigh(fixed, seen, unit, new, linear, rho[a], normal[p, a], scratch)
             probability = acceptance_probability(log_ratio)
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:

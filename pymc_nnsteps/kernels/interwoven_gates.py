@@ -22,7 +22,7 @@ from pymc_nnsteps.kernels.rows import (
     Rows,
     Seen,
     acceptance_probability,
-    columns_at_once,
+    empty_halves,
     empty_whitened,
     fill_precision,
     leave_out,
@@ -82,12 +82,15 @@ class Scratch(NamedTuple):
         Derivative of the log likelihood by ``x . w``.
     information : array, shape (n_obs,)
         Precision of the proposal, which open gates that are unlikely leave out.
-    left, right : array, shape (n_obs, h) and (n_obs, d - h)
-        Columns that are multiplied together, h of them at once.
+    samples : array of int, shape (n_obs,)
+        Samples whose squares are added come first.
+    left, right : array
+        As :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
     """
 
     score: Array
     information: Array
+    samples: Array
     left: Array
     right: Array
 
@@ -215,9 +218,8 @@ def look_from(
 ) -> tuple[float, float]:
     """Fill the law of proposals from a row; returns its log likelihood and the last pivot."""
     log_density = weigh_gates(gate, seen, scratch)
-    fill_precision(
-        fixed.prior, fixed.inputs, scratch.information, scratch.left, scratch.right, law.factor
-    )
+    information, left, right = scratch.information, scratch.left, scratch.right
+    fill_precision(fixed.prior, fixed.inputs, information, scratch.samples, left, right, law.factor)
     pivot = try_to_factorise(law.factor)
     if pivot > 0.0:
         copy(find_step(fixed, row, scratch.score, law.factor), law.step)
@@ -272,9 +274,8 @@ def redraw(gate: GatedUnit, uniform: Array, mean: Array, gates: Array) -> Array:
 @inline
 def empty_scratch(n_obs: int, d: int) -> Scratch:
     """Room for what a row is told, and for sums over samples."""
-    half = columns_at_once(d)
-    left, right = np.empty((n_obs, half)), np.empty((n_obs, d - half))
-    return Scratch(np.empty(n_obs), np.empty(n_obs), left, right)
+    left, right = empty_halves(d)
+    return Scratch(np.empty(n_obs), np.empty(n_obs), np.empty(n_obs, np.int64), left, right)
 
 
 @jit

@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 
-from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.jit import inline, jit
 
 Array = np.ndarray
 MOST_LOST = 1e-6
 """Part of a precision below which it is not reached by subtraction."""
+
+SUMS = 8
+"""Sums that a processor makes at once."""
 
 ROUNDING = 64
 """Part of a precision, in units of the rounding of one, below which nothing is known of it."""
@@ -38,6 +41,21 @@ def put(source: Array, target: Array, first_row: int, first_column: int) -> None
             target[first_row + i, first_column + j] = source[i, j]
 
 
+@inline
+def total_of(terms: Array) -> float:
+    """Sum of a vector, in several sums, as a sum waits for the one before it."""
+    sums, rest = np.zeros(SUMS), len(terms) % SUMS
+    for n in range(rest):
+        sums[n] += terms[n]
+    for first in range(rest, len(terms), SUMS):
+        for lane in range(SUMS):
+            sums[lane] += terms[first + lane]
+    total = 0.0
+    for lane in range(SUMS):
+        total += sums[lane]
+    return total
+
+
 @jit
 def try_to_factorise(matrix: Array) -> float:
     """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.
@@ -47,6 +65,18 @@ def try_to_factorise(matrix: Array) -> float:
     n = len(matrix)
     pivot = 1.0
     for j in range(n):
+        # Four rows at a time, as a row is then read and written a quarter as often.
+        for i in range(0, j - 3, 4):
+            a, b = matrix[i, j], matrix[i + 1, j]
+            c, d = matrix[i + 2, j], matrix[i + 3, j]
+            for k in range(j, n):
+                matrix[j, k] -= (a * matrix[i, k] + b * matrix[i + 1, k]) + (
+                    c * matrix[i + 2, k] + d * matrix[i + 3, k]
+                )
+        for i in range(j - j % 4, j):
+            scale = matrix[i, j]
+            for k in range(j, n):
+                matrix[j, k] -= scale * matrix[i, k]
         pivot = float(matrix[j, j])
         if not pivot > 0.0:
             return pivot
@@ -54,10 +84,6 @@ def try_to_factorise(matrix: Array) -> float:
         matrix[j, j] = root
         for k in range(j + 1, n):
             matrix[j, k] /= root
-        for i in range(j + 1, n):
-            scale = matrix[j, i]
-            for k in range(i, n):
-                matrix[i, k] -= scale * matrix[j, k]
     return pivot
 
 
@@ -85,11 +111,19 @@ def solve_transposed(factor: Array, vector: Array) -> None:
 @jit
 def solve(factor: Array, vector: Array) -> None:
     """Overwrite the vector with ``U^{-1} vector``."""
-    for j in range(len(vector) - 1, -1, -1):
-        total = vector[j]
-        for k in range(j + 1, len(vector)):
-            total -= factor[j, k] * vector[k]
-        vector[j] = total / factor[j, j]
+    n = len(vector)
+    for j in range(n - 1, -1, -1):
+        # Four sums, as a sum waits for the one before it.
+        a, b, c, d = vector[j], 0.0, 0.0, 0.0
+        rest = (n - 1 - j) % 4
+        for k in range(j + 1, j + 1 + rest):
+            a -= factor[j, k] * vector[k]
+        for k in range(j + 1 + rest, n, 4):
+            a -= factor[j, k] * vector[k]
+            b -= factor[j, k + 1] * vector[k + 1]
+            c -= factor[j, k + 2] * vector[k + 2]
+            d -= factor[j, k + 3] * vector[k + 3]
+        vector[j] = ((a + b) + (c + d)) / factor[j, j]
 
 
 @jit

@@ -13,13 +13,14 @@ from pymc_nnsteps.kernels.collapse import Above, whiten
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
     Array,
-    put,
     solve,
     solve_transposed,
 )
 
 MANY_COLUMNS = 32
 """Columns of inputs of which a product of all takes longer than three of halves."""
+SAMPLES_AT_ONCE = 256
+"""Samples whose squares are added by one product of matrices, as small products are fast."""
 HELD = 20_000_000
 """Numbers of whitened designs that are held at a time, where each sample has one of its own."""
 
@@ -128,35 +129,77 @@ def leave_out(level: Array, seen: Seen) -> None:
 
 
 @inline
-def columns_at_once(d: int) -> int:
-    """How many columns of inputs :func:`fill_precision` multiplies together: few are not halved."""
-    return d if d < MANY_COLUMNS else d // 2
+def empty_halves(d: int) -> tuple[Array, Array]:
+    """Room for columns that :func:`add_squares` multiplies together: few are not halved."""
+    half = d if d < MANY_COLUMNS else d // 2
+    return np.empty((SAMPLES_AT_ONCE, half)), np.empty((SAMPLES_AT_ONCE, d - half))
+
+
+@jit
+def find_weighted(weight: Array, samples: Array) -> int:
+    """Fill which samples have a weight, and return how many."""
+    count = 0
+    for n in range(len(weight)):
+        samples[count] = n
+        count += int(weight[n] != 0.0)
+    return count
+
+
+@inline
+def add_to(matrix: Array, sign: float, precision: Array, first_row: int, first_column: int) -> None:
+    """Add a matrix, or subtract it, from a part of the precision."""
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            precision[first_row + i, first_column + j] += sign * matrix[i, j]
+
+
+@jit
+def add_squares(
+    sign: float,
+    inputs: Array,
+    samples: Array,
+    weight: Array,
+    left: Array,
+    right: Array,
+    precision: Array,
+) -> None:
+    """Add ``X^T diag(w) X`` of some samples to the upper triangle, or subtract it.
+
+    The halves of many columns are multiplied on their own, which leaves out most of the rest; they
+    are held in ``left`` and ``right``. Weights have the sign by which squares are added.
+    """
+    half, d = left.shape[1], len(precision)
+    for first in range(0, len(samples), len(left)):
+        count = min(len(left), len(samples) - first)
+        for k in range(count):
+            n = samples[first + k]
+            root = math.sqrt(sign * weight[n])
+            for j in range(half):
+                left[k, j] = root * inputs[n, j]
+            for j in range(half, d):
+                right[k, j - half] = root * inputs[n, j]
+        add_to(np.dot(left[:count].T, left[:count]), sign, precision, 0, 0)
+        if half < d:
+            add_to(np.dot(left[:count].T, right[:count]), sign, precision, 0, half)
+            add_to(np.dot(right[:count].T, right[:count]), sign, precision, half, half)
 
 
 @jit
 def fill_precision(
-    prior: Array, inputs: Array, weight: Array, left: Array, right: Array, precision: Array
+    prior: Array,
+    inputs: Array,
+    weight: Array,
+    samples: Array,
+    left: Array,
+    right: Array,
+    precision: Array,
 ) -> None:
-    """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative.
-
-    The halves of many columns are multiplied on their own, which leaves out most of the rest; they
-    are held in ``left`` and ``right``.
-    """
-    d, half, count = len(prior), left.shape[1], 0
-    for n in range(len(weight)):
-        if weight[n] != 0.0:
-            root = math.sqrt(weight[n])
-            for j in range(half):
-                left[count, j] = root * inputs[n, j]
-            for j in range(half, d):
-                right[count, j - half] = root * inputs[n, j]
-            count += 1
-    put(np.dot(left[:count].T, left[:count]), precision, 0, 0)
-    if half < d:
-        put(np.dot(left[:count].T, right[:count]), precision, 0, half)
-        put(np.dot(right[:count].T, right[:count]), precision, half, half)
-    for j in range(d):
-        precision[j, j] += prior[j]
+    """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative."""
+    for i in range(len(prior)):
+        for j in range(i, len(prior)):
+            precision[i, j] = prior[i] if i == j else 0.0
+    found = find_weighted(weight, samples)
+    add_squares(1.0, inputs, samples[:found], weight, left, right, precision)
 
 
 @inline

@@ -440,10 +440,11 @@ def kernel_draw(p, rho, normal, uniform):
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(
-    ("n_obs", "units", "d", "m"), [(1, 1, 1, 1), (40, 5, 3, 1), (7, 4, 6, 5), (25, 1, 4, 2)]
+    ("n_obs", "units", "d", "m"),
+    [(1, 1, 1, 1), (40, 5, 3, 1), (7, 4, 6, 5), (25, 1, 4, 2), (600, 2, 34, 1)],
 )
 def test_kernel(n_obs, units, d, m, shared):
-    """What shows with more samples than weights, fewer, or after many passes only."""
+    """What shows with more samples than weights, fewer, many of both, or after many passes only."""
     p = problem(n_obs, n_obs, units, d, m, shared)
     before = {name: value.copy() for name, value in p.items()}
     rng, passes = np.random.default_rng(1), 6
