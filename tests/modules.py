@@ -70,6 +70,7 @@ TESTED_IN = {
     "moves/test_residual_scales": ["moves/lattice"],
     "moves/test_collapse": ["moves/marginal_likelihood"],
     "moves/test_rays": ["moves/scale_rays"],
+    "moves/test_shifts": ["graphs/deviations"],
     "network/test_network": ["network/dense"],
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],

@@ -50,6 +50,7 @@ from pymc_nnsteps.gaussian.layout import Member, dense_size, split
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.gaussian.prior import prior_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
+from pymc_nnsteps.graphs.deviations import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
@@ -69,6 +70,8 @@ from pymc_nnsteps.laws.conditional import (
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.network.activations import decides
 from pymc_nnsteps.network.gates import logit_of
+
+NO_DEVIATIONS = Deviations()
 
 OBSERVED = {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}
 """Ops of children that see a Gaussian variable by their mean or logit."""
@@ -167,18 +170,31 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     ------
     NotConjugate
     """
-    priors = {rv: normal_prior(model, rv) for rv in rvs}
     direct = children(model, rvs[0])
-    observations = tuple(observe(model, child, rvs) for child in direct)
+    if any(children(model, rv) != direct for rv in rvs):
+        raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
+    return gaussian_of(model, rvs, [observe(model, child, rvs) for child in direct])
+
+
+def gaussian_of(
+    model: pm.Model, rvs: Sequence[TensorVariable], observations: Sequence[Child]
+) -> Gaussian:
+    """The joint full conditional of variables, from what their children say of them.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    priors = {rv: normal_prior(model, rv) for rv in rvs}
     if len(rvs) == 1:
         [rv] = rvs
         terms = [seen.terms[0] for seen in observations]
         linked = [term.linked_axes for term in terms]
         dense = [a for a in range(rv.ndim) if any(a not in axes for axes in linked)]
         labels = {rv: tuple(axis for axis in range(rv.ndim) if axis not in dense)}
-        observations = tuple(cut_axes(seen, rv, dense) for seen in observations)
+        observations = [cut_axes(seen, rv, dense) for seen in observations]
     else:
-        labels = _common_labels(model, rvs, direct, observations)
+        labels = _common_labels(rvs, observations)
     members = tuple(
         Member(
             rv,
@@ -188,7 +204,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
         )
         for rv in rvs
     )
-    return Gaussian(tuple(rvs), members, observations)
+    return Gaussian(tuple(rvs), members, tuple(observations))
 
 
 def decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
@@ -213,19 +229,26 @@ def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
     return match_gaussian(model, [rv])
 
 
-def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable]) -> Child:
+def observe(
+    model: pm.Model,
+    child: TensorVariable,
+    rvs: Sequence[TensorVariable],
+    deviations: Deviations = NO_DEVIATIONS,
+) -> Child:
     """Read how a child sees variables: by its mean, the mean of its logarithm, or its logit.
+
+    Variables that deviate from means of them by numbers that are kept count with these.
 
     Raises
     ------
     NotConjugate
     """
-    logit = logit_of(child)
+    logit, moved = logit_of(child), [*rvs, *deviations.means]
     if logit is not None:
-        offset, terms = _read_affine(model, child, logit, rvs, "logit")
+        offset, terms = _read_affine(model, child, logit, rvs, "logit", deviations)
         logit = logit.astype(upcast(*(rv.dtype for rv in rvs), config.floatX))
         [*stated, _] = parameters(child)
-        require_given(model, child, "the number of trials", stated, rvs)
+        require_given(model, child, "the number of trials", stated, moved)
         trials = stated[0].astype(logit.dtype) if stated else None
         half = pt.constant(0.5, dtype=logit.dtype)
         centred = value_of(model, child).astype(logit.dtype) - (
@@ -235,8 +258,8 @@ def observe(model: pm.Model, child: TensorVariable, rvs: Sequence[TensorVariable
     if not is_a(child, NormalRV, LogNormalRV):
         raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not Normal")
     mean, sigma = parameters(child)
-    require_given(model, child, "the scale", [sigma], rvs)
-    offset, terms = _read_affine(model, child, mean, rvs, "mean")
+    require_given(model, child, "the scale", [sigma], moved)
+    offset, terms = _read_affine(model, child, mean, rvs, "mean", deviations)
     value = value_of(model, child)
     value = pt.log(value) if is_a(child, LogNormalRV) else value
     return Observation(child, offset, terms, value, precision_of(child, sigma))
@@ -248,10 +271,12 @@ def _read_affine(
     parameter: TensorVariable,
     rvs: Sequence[TensorVariable],
     role: str,
+    deviations: Deviations,
 ) -> tuple[TensorVariable | None, tuple[Term, ...]]:
     """Offset and terms of a child's mean or logit."""
     with declined_as(f"the {role} of child {describe(child)} is not affine in it"):
-        form = broadcast(affine(parameter, set(rvs), model.basic_RVs), parameter, child)
+        stated, barriers = deviations.restate(parameter), [*model.basic_RVs, *deviations.barriers]
+        form = broadcast(affine(stated, set(rvs), barriers), stated, child)
     if any(rv not in form.terms for rv in rvs):
         raise NotConjugate(f"not all of the block enter the {role} of {describe(child)}")
     return form.offset, tuple(form.terms[rv] for rv in rvs)
@@ -267,15 +292,12 @@ def cut_axes(seen: Child, rv: TensorVariable, dense: Sequence[int]) -> Child:
 
 
 def _common_labels(
-    model: pm.Model,
-    rvs: Sequence[TensorVariable],
-    direct: Sequence[TensorVariable],
-    observations: Sequence[Child],
+    rvs: Sequence[TensorVariable], observations: Sequence[Child]
 ) -> dict[TensorVariable, tuple[int, ...]]:
     """Label axes of each variable of a block, in the order of the first child's axes."""
     names = ", ".join(describe(rv) for rv in rvs)
-    if not direct or any(children(model, rv) != tuple(direct) for rv in rvs):
-        raise NotConjugate(f"{names} do not have the same children")
+    if not observations:
+        raise NotConjugate(f"{names} have no children")
     carried = [_carried_together(seen, names) for seen in observations]
     for seen, labels in zip(observations, carried, strict=True):
         if set(labels) != set(carried[0]):

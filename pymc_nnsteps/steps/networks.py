@@ -9,6 +9,8 @@ These are the variables for which NUTS is wrong or poor:
   inputs. These are precisions of weights, biases and observations, and what controls them, at every
   level. A latent network adds half-Normal scales, as of effects beside it, which rays move;
 - the missing targets of a network with such scales;
+- beside a latent network or such scales, linked variables on which no functional network depends,
+  if Gibbs knows the law of each: scales and coefficients of another response, means of effects;
 - what the likelihood does not depend on in a wide network whose readout is whitened by the data.
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import pymc as pm
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -27,6 +30,7 @@ from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
+from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of
 from pymc_nnsteps.network.functional import functional_networks
@@ -59,6 +63,11 @@ def networks_of(model: pm.Model) -> Networks:
     scales = _scales_of(model, latent | functional) | _scales_of(model, latent, SQUARES)
     of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
     wide = wide_network(model)
+    if of_gibbs:
+        behind = set(ancestors(functional - of_gibbs))
+        by_gradients = {rv for rv in model.free_RVs if rv in behind}
+        network = of_gibbs | by_gradients | wide.readout | wide.hidden
+        of_gibbs |= _known_groups(model, network)
     return Networks(frozenset(of_gibbs | wide.readout), frozenset(functional), wide.hidden)
 
 
@@ -146,6 +155,38 @@ def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
 def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
     """Outputs that are not observed."""
     return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
+
+
+def _known_groups(model: pm.Model, network: Collection[TensorVariable]) -> set[TensorVariable]:
+    """Free variables outside a network of which each law is known, where that holds for all linked.
+
+    Those of which one law is not known are best moved together, by gradients.
+    """
+    outside = [rv for rv in model.free_RVs if rv not in network]
+    known: set[TensorVariable] = set()
+    for group in _linked(model, outside):
+        if all(_has_law(model, rv) for rv in group):
+            known.update(group)
+    return known
+
+
+def _linked(model: pm.Model, rvs: Collection[TensorVariable]) -> list[set[TensorVariable]]:
+    """Groups of variables that depend on each other, or on which the same variable depends."""
+    groups: list[set[TensorVariable]] = []
+    for child in model.basic_RVs:
+        family = {child, *stated_in(child.owner.inputs, model.basic_RVs)}.intersection(rvs)
+        apart = [group for group in groups if group.isdisjoint(family)]
+        joined = family.union(*(group for group in groups if group not in apart))
+        groups = [*apart, joined] if joined else apart
+    return groups
+
+
+def _has_law(model: pm.Model, rv: TensorVariable) -> bool:
+    try:
+        match(model, rv)
+    except NotConjugate:
+        return False
+    return True
 
 
 def _scales_of(

@@ -178,10 +178,12 @@ class GaussianLaw:
         return -0.5 * d @ np.linalg.solve(self.covariance, d)
 
 
-def gaussian_law(model, conditional, point, shapes=None, held=(), auxiliary=None):
+def gaussian_law(
+    model, conditional, point, shapes=None, held=(), auxiliary=None, uses_own_values=False
+):
     """Exact law of a draw: every standard normal of its graph is set to zero, then to each unit.
 
-    The drawn variables' own values are NaN meanwhile: a draw that uses them shows. ``held``
+    The drawn variables' own values are NaN meanwhile, unless it uses them: that shows. ``held``
     replaces draws of other kinds, in their order, by given values, and ``auxiliary`` variables
     that are not the model's. The law is that of transformed values where the model has transforms.
     """
@@ -205,7 +207,7 @@ def gaussian_law(model, conditional, point, shapes=None, held=(), auxiliary=None
     replaced = graph_replace(values, known, strict=False)
     names = list(model.value_vars)
     blind = dict(point)
-    for rv in conditional.draws:
+    for rv in () if uses_own_values else conditional.draws:
         name = model.rvs_to_values[rv].name
         blind[name] = np.full_like(point[name], np.nan)
     own = [blind[value.name] for value in names]

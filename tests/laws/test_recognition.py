@@ -395,17 +395,6 @@ def test_network_variables(activation, output):
     assert all(decided.values()), decided
 
 
-def test_unrelated_variables_beside_a_network_are_not_its_own():
-    with pm.Model() as model:
-        plain()
-        a = normal("a", 0, 1)
-        b = normal("b_", 0, 1, shape=D)
-        normal("other", a + X @ b, 0.1, observed=Y)
-    assert not needs_gibbs(model, a)
-    assert not needs_gibbs(model, b)
-    assert needs_gibbs(model, model["W1"])
-
-
 # --- what is declined, and why -------------------------------------------------------------------
 
 

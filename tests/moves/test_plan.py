@@ -127,7 +127,7 @@ def test_why_variables_are_not_given_to_hmc():
     network = hierarchical_network()
     assert reason(network, "W_ih1") == "HMC: weights of a network whose scales Gibbs draws"
     with network:
-        pm.Normal("apart")
+        pm.Gumbel("apart", 0, 1)
     assert reason(network, "apart").startswith("NUTS: others are for networks")
     assert reason(network, "W_ih1").endswith("as apart would be left to other steps")
     curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")

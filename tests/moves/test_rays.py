@@ -234,7 +234,7 @@ def test_scales_wait_for_weights_that_are_zero():
 def test_they_are_explained():
     [tau, _, _, a, _] = nns.explain(built(intercepts)).rows
     assert tau == ("tau", "generalised inverse Gaussian", "along a ray with a; children: a")
-    assert a[2].endswith("along a ray with tau; children: y")
+    assert "; along a ray with tau; " in a[2]
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_weights_are_moved_by_hmc():
         one = nns.hierarchical_mlp(X, X[:, 0], hidden=(8,), **others)
         assert assigned(one, nns.HMC) == set()
     with network() as larger:
-        pm.Normal("apart")
+        pm.Gumbel("apart", 0, 1)
     assert assigned(larger, nns.HMC) == set()
     with model:
         given = nns.MALA(["bo"])

@@ -89,16 +89,45 @@ def latent_layers_behind_a_logit():
 
 
 def beside_an_ordinary_regression():
+    """All laws are known, so that no gradients need be compiled."""
     found = by_hand()
     beta = pm.Normal("beta", 0, tau=pm.Gamma("tau_beta", 1, 1), shape=2)
     pm.Normal("other", X @ beta, tau=pm.Gamma("tau_other", 1, 1), observed=Y)
-    return found
+    return [*found, "beta", "tau_beta", "tau_other"]
+
+
+def beside_what_gradients_move():
+    """Coefficients are left with the parameter of no known law that their response shares."""
+    found = latent_layers()
+    beta, bend = pm.Normal("beta", shape=2), pm.Normal("bend")
+    pm.Normal("other", X @ beta + pt.exp(bend * X[:, 0]), 0.5, observed=Y)
+    pm.Normal("apart", pm.Normal("gamma", pm.Normal("mean"), shape=3)[GROUPS], observed=Y)
+    return [*found, "gamma", "mean"]
+
+
+def means_of_effects():
+    """Beside a latent network."""
+    a = pm.Normal("a", pm.Normal("mean", pm.Normal("level")), 0.5, shape=3)
+    z = pm.Normal("Z", X @ pm.Normal("W1", shape=(2, 3)), 0.1)
+    x = pm.Normal("X", pt.maximum(z, 0), 0.1)
+    pm.Normal("y", x @ pm.Normal("w2", shape=3) + a[GROUPS], 0.3, observed=Y)
+    return ["a", "mean", "level", "Z", "W1", "X", "w2"]
+
+
+def means_of_effects_that_gradients_move():
+    """They join the trajectory of a network whose layers are functions."""
+    w2 = pm.Normal("w2", 0, tau=pm.Gamma("tau", 1, 1), shape=3)
+    a = pm.Normal("a", pm.Normal("mean"), 0.5, shape=3)
+    f = pt.tanh(X @ pm.Normal("W1", shape=(2, 3))) @ w2
+    pm.Normal("y", f + a[GROUPS], 0.3, observed=Y)
+    return ["tau"]
 
 
 NETWORKS = [by_hand, a_classifier, of_a_part_of_the_data,
             targets_that_are_missing_behind_a_learnt_scale,
             an_output_that_is_a_variable_of_its_own, latent_layers,
-            latent_layers_behind_a_logit, beside_an_ordinary_regression]  # fmt: skip
+            latent_layers_behind_a_logit, beside_an_ordinary_regression, means_of_effects,
+            beside_what_gradients_move, means_of_effects_that_gradients_move]  # fmt: skip
 
 
 @pytest.mark.parametrize("build", NETWORKS)
