@@ -45,12 +45,12 @@ def set_auto_assign(enabled: bool) -> None:
     Once this package is imported it assigns :class:`~pymc_nnsteps.Gibbs` to the variables of
     networks: latent layers, which NUTS cannot sample or samples badly, and the scales of their
     weights and noise. Variables beside these go to it too where it knows the law of each that is
-    linked to them: means of effects, another response. :class:`~pymc_nnsteps.HMC` moves the weights of networks whose hidden layers
-    are functions, and what else they stand beside, if Gibbs draws scales and HMC can read the
-    network, under any likelihood. :class:`~pymc_nnsteps.PCNL` moves the hidden weights of a
-    :func:`~pymc_nnsteps.wide_mlp` that is wide enough. Other models are left alone, calls with a
-    ``nuts_sampler`` of another package too; so are the weights if arguments for NUTS are passed
-    (``target_accept=``, ``nuts={...}``) or another backend than Numba's.
+    linked to them: means of effects, another response. :class:`~pymc_nnsteps.HMC` moves the weights
+    of networks whose hidden layers are functions, and what else they stand beside, if Gibbs draws
+    scales and HMC can read the network, under any likelihood. :class:`~pymc_nnsteps.PCNL` moves the
+    hidden weights of a :func:`~pymc_nnsteps.wide_mlp` that is wide enough. Other models are left
+    alone, calls with a ``nuts_sampler`` of another package too; so are the weights if arguments for
+    NUTS are passed (``target_accept=``, ``nuts={...}``) or another backend than Numba's.
 
     Parameters
     ----------
