@@ -80,7 +80,7 @@ class Shift(Conditional):
 @proposes(priority=800)
 def propose_shifts(context: Context) -> Proposals:
     """Propose to shift effects with their means when all else has been drawn."""
-    if not context.sweep:
+    if not context.options.rays or not context.sweep:
         return Proposals()
     last = context.sweep[-1]
     return Proposals((Replacement(last, (), (last, *_shifts(context))),))

@@ -98,8 +98,9 @@ class Gibbs(Step):
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
         random number: a scale with the effects or output weights below it, levels of scales
         against each other, global scales against local ones; and units of a layer against the
-        weights that one output sees them through, with the scale of this output. It leaves the
-        posterior invariant.
+        weights that one output sees them through, with the scale of this output. Means of effects
+        are then drawn with what else is linear, and the effects go along. It leaves the posterior
+        invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional

@@ -175,6 +175,10 @@ def test_others_are_drawn_given_the_effects(function):
     assert not [draw for draw in sweep_of(model, drawn) if isinstance(draw, Shift)]
 
 
+def test_only_where_rays_are():
+    assert not [draw for draw in sweep_of(built(slopes), rays=False) if isinstance(draw, Shift)]
+
+
 def test_scales_must_stay():
     """Deviations that grow with the mean, and noise that grows with the effects."""
     model = built(scale_given_the_mean)

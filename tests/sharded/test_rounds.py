@@ -32,6 +32,16 @@ def test_rounds_of_a_network(scan, expected):
     assert found == expected
 
 
+def test_means_of_effects_are_drawn_given_the_effects():
+    """A joint draw of both, which sums over rows do not tell the law of."""
+    with pm.Model() as model:
+        groups, targets = pm.Data("groups", [0, 1, 1, 2, 0, 2]), pm.Data("targets", Y)
+        a = pm.Normal("a", pm.Normal("mu"), 0.5, shape=3)
+        pm.Normal("y", a[groups], 1, observed=targets)
+    [found] = rounds_of(model, ("groups", "targets")).rounds
+    assert [rv.name for drawn in found.shared for rv in drawn.draws] == ["mu", "a"]
+
+
 def latent_offsets(X, y):
     with pm.Model() as model:
         inputs, targets = pm.Data("inputs", X), pm.Data("targets", y)
