@@ -32,6 +32,7 @@ Owen and Zhou, *Safe and Effective Importance Sampling*, JASA 95 (2000).
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,6 +46,7 @@ from numpy.typing import NDArray
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
@@ -280,7 +282,7 @@ class Integrator:
         G, C = local.slope, local.covariance
         S = C + G @ G.transpose(0, 2, 1)
         e = self._rng.standard_normal((len(y), G.shape[2]))
-        xi = _times(np.linalg.cholesky(C), self._rng.standard_normal(local.mean.shape))
+        xi = _times(self._root(C), self._rng.standard_normal(local.mean.shape))
         residual = self._datum(y, local.mean, S) - local.mean - _times(G, e) - xi
         shift = _times(G.transpose(0, 2, 1), np.linalg.solve(S, residual[..., None])[..., 0])
         from_prior = np.arange(len(y)) % n < np.ceil(SHARE_OF_PRIOR * n)
@@ -299,10 +301,22 @@ class Integrator:
             sd = np.sqrt(covariance[:, 0, 0])
             above, below = log_probability_above(self._network.law.level, mean[:, 0], sd)
             return np.where((y[:, 0] > 0) == self._network.law.increasing, above, below)
-        root = np.linalg.cholesky(covariance)
+        root = self._root(covariance)
         white = np.linalg.solve(root, (y - mean)[..., None])[..., 0]
         log_det = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
         return -0.5 * (white**2).sum(1) - log_det - 0.5 * y.shape[1] * np.log(2 * np.pi)
+
+    def _root(self, covariance: Numbers) -> Numbers:
+        """Cholesky factors, or what is wrong."""
+        with suppress(np.linalg.LinAlgError):
+            root: Numbers = np.linalg.cholesky(covariance)
+            if np.isfinite(root).all():
+                return root
+        raise ValueError(
+            f"the noise of {describe(self._network.y)} is zero, infinite or lost in rounding at a "
+            "draw of the posterior, which has no log likelihood then; look for chains that have "
+            "not arrived, or state a noise that cannot vanish."
+        )
 
     def _datum(self, y: np.ndarray, mean: Numbers, covariance: Numbers) -> Numbers:
         """What is observed, or a draw of its utility."""
@@ -347,7 +361,8 @@ class Integrator:
         mean, sd, G, A = self._function(*data, *noise, *none, *levels, *weights)
         covariance = A @ A.transpose(0, 2, 1)
         diagonal = np.arange(mean.shape[1])
-        covariance[:, diagonal, diagonal] += sd**2
+        with np.errstate(over="ignore"):
+            covariance[:, diagonal, diagonal] += sd**2
         return _Local(mean, covariance, G).without(missing)
 
     def _split(self, e: Numbers) -> list[np.ndarray]:

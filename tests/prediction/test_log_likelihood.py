@@ -313,6 +313,16 @@ def test_bad_input(build, options, message):
         nns.log_likelihood(made_up(model), model, **options)
 
 
+@pytest.mark.parametrize("level", [-400.0, 400.0])
+def test_noise_beyond_the_range_of_numbers_is_named(level):
+    """Of a network of the noise at inputs far away: its variance is zero, or infinite."""
+    model = nns.wide_mlp(X, X[:, 0], hidden=(2,), sigma="network", reparametrize=False)
+    draws = made_up(model)
+    draws["b_noise"] = draws["b_noise"] * 0 + level
+    with pytest.raises(ValueError, match="the noise of y is zero, infinite or lost in rounding"):
+        nns.log_likelihood(draws, model)
+
+
 def test_a_potential_is_named_where_the_law_is_not_known():
     """It is not for being Normal that a layer is declined."""
     model = with_potential()
