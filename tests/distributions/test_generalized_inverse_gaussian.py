@@ -148,6 +148,7 @@ def test_python_numbers():
         assert log_density(2.0, *params).eval() == pytest.approx(expected, rel=1e-13)
 
 
+@config.change_flags(mode="FAST_COMPILE")
 def test_shapes_and_dims():
     """A size or a dimension that the support point or the draw ignores."""
     with pm.Model(coords={"row": range(3), "column": range(2)}) as model:

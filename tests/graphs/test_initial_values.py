@@ -3,6 +3,7 @@
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
@@ -101,6 +102,7 @@ BUILDERS = {
 }
 
 
+@pytensor.config.change_flags(mode="FAST_COMPILE")
 @pytest.mark.parametrize("name", quick(BUILDERS, {"probit", "hierarchical", "bow tie"}))
 def test_models_of_builders_can_be_transformed(name):
     """``pm.do``, ``pm.observe`` and ``pm.compute_log_likelihood``, with the starts as they were."""

@@ -25,13 +25,10 @@ def compiled(model, **options):
 
 
 def test_functions_are_those_of_a_plain_model(model):
-    """Another compiler, or other numbers than Numba's."""
-    found, plain = (
-        compiled(model),
-        pm.Model.compile_fn(
-            model, model.unobserved_value_vars, inputs=model.value_vars, point_fn=False
-        ),
-    )
+    """Another compiler, or other numbers than Python's."""
+    outs, inputs = model.unobserved_value_vars, model.value_vars
+    found = compiled(model)
+    plain = pm.Model.compile_fn(model, outs, inputs=inputs, point_fn=False, mode="FAST_COMPILE")
     assert isinstance(found.maker.linker, Machine)
     assert not isinstance(plain.maker.linker, Machine)
     point = [np.asarray(model.initial_point()[value.name]) for value in model.value_vars]
