@@ -15,7 +15,7 @@ from tests.steps.joint import assert_joint
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(5, 2))
-SHORT, LONG = 5_000, 20_000
+SHORT, LONG = 5_000, 10_000
 
 STAIRS = nns.PiecewiseLinear(knots=[-0.5, 0.5], slopes=[0.3, 0.0, -1.0], values=[-1.0, 0.4, 1.5])
 

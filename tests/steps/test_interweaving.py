@@ -30,7 +30,7 @@ from tests.steps.joint import assert_joint
 from tests.zoo import deep_network, regression, relu_network
 
 X = np.random.default_rng(8).normal(size=(4, 2))
-SHORT, LONG, RESTART = 5_000, 16_000, 50
+SHORT, LONG, RESTART = 5_000, 10_000, 50
 MOVES = {"interweaving_acceptance", "interweaving_rho"}
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 

@@ -20,7 +20,7 @@ from tests.steps.joint import LEVEL, joint_z_scores
 from tests.steps.priors import LIGHT
 
 X = np.random.default_rng(3).normal(size=(2, 2))
-SHORT, LONG, RESTART = 5_000, 12_000, 50
+SHORT, LONG, RESTART = 5_000, 8_000, 50
 
 
 def tiny(hidden=(2,), shrinkage="gaussian", y=X[:, 0]):

@@ -17,7 +17,7 @@ from tests.steps.joint import assert_joint, joint_z_scores
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(5, 2))
-SHORT, LONG = 4_000, 30_000
+SHORT, LONG = 4_000, 15_000
 LENGTHS = pytest.mark.parametrize("transitions", [SHORT, slow(LONG)], ids=["short", "long"])
 
 

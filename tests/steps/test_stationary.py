@@ -18,7 +18,7 @@ from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import COV, MEAN, PRIORS, Prior, covariance, design, one, regression
 
-SHORT, LONG = 6_000, 60_000
+SHORT, LONG = 6_000, 30_000
 THINNING = 3
 
 SCALES = np.array([0.5, 1.5, 1.0])
