@@ -104,6 +104,16 @@ def test_probability_of_the_largest(n_classes, spread):
     np.testing.assert_allclose(value, 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("distance", [1e3, 3e4, 1e5, 1e8, 1e12])
+@pytest.mark.parametrize("sd", [(1.0, 1.0), (1.0, 3.0), (5.0, 1.0)])
+def test_probability_of_the_far_less_likely_of_two_classes(distance, sd):
+    """Derivatives whose rounding grows with the distance: another mode, or NaN."""
+    mean = np.array([[-distance, 0.0]])
+    log = log_probability_of_largest(np.array([0, 1]), mean.repeat(2, axis=0), np.array(sd))
+    expected = log_ndtr(np.array([-1, 1]) * distance / np.hypot(*sd))
+    np.testing.assert_allclose(log, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("build", [probit, multinomial])
 def test_hidden_noise_is_part_of_a_probability(build):
     """As often as responses are of each class; those of a network without noise are bolder."""
