@@ -16,7 +16,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
     copy,
     put,
     solve,
-    total_of,
+    sum_of,
     try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import (
@@ -188,7 +188,7 @@ def weigh_levels(level: Array, new_level: Array, seen: Seen, term: Array) -> flo
     for n in range(len(level)):
         shift = new_level[n] - level[n]
         term[n] = shift * (gradient[n] - curvature[n] * (level[n] + 0.5 * shift))
-    return total_of(term)
+    return sum_of(term)
 
 
 @inline

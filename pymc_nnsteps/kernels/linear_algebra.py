@@ -42,7 +42,7 @@ def put(source: Array, target: Array, first_row: int, first_column: int) -> None
 
 
 @inline
-def total_of(terms: Array) -> float:
+def sum_of(terms: Array) -> float:
     """Sum of a vector, in several sums, as a sum waits for the one before it."""
     sums, rest = np.zeros(SUMS), len(terms) % SUMS
     for n in range(rest):

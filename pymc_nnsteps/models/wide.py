@@ -29,6 +29,7 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
+from pymc_nnsteps.arguments import is_word
 from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
@@ -185,7 +186,7 @@ def wide_mlp(
     )
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
-    varies = isinstance(sigma, str) and sigma == "network"
+    varies = is_word(sigma, "network")
     if reparametrize:
         _require_reparametrisable(varies, scaffolding.targets)
     scale = positive(

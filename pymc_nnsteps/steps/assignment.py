@@ -19,12 +19,11 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.network.wide import WIDE
 from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import network_curvature
-from pymc_nnsteps.steps.networks import needs_gibbs, networks_of
+from pymc_nnsteps.steps.networks import has_law, needs_gibbs, networks_of
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
@@ -224,13 +223,7 @@ def _asks_for_nuts(call: Mapping[str, Any]) -> bool:
 
 
 def _gibbs_takes(model: pm.Model, rv: TensorVariable) -> bool:
-    if not needs_gibbs(model, rv):
-        return False
-    try:
-        match(model, rv)
-    except NotConjugate:
-        return False
-    return True
+    return needs_gibbs(model, rv) and has_law(model, rv)
 
 
 def _model_to_sample() -> pm.Model | None:

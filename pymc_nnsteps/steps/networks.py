@@ -165,7 +165,7 @@ def _known_groups(model: pm.Model, network: Collection[TensorVariable]) -> set[T
     outside = [rv for rv in model.free_RVs if rv not in network]
     known: set[TensorVariable] = set()
     for group in _linked(model, outside):
-        if all(_has_law(model, rv) for rv in group):
+        if all(has_law(model, rv) for rv in group):
             known.update(group)
     return known
 
@@ -181,7 +181,8 @@ def _linked(model: pm.Model, rvs: Collection[TensorVariable]) -> list[set[Tensor
     return groups
 
 
-def _has_law(model: pm.Model, rv: TensorVariable) -> bool:
+def has_law(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether Gibbs knows the full conditional of a variable."""
     try:
         match(model, rv)
     except NotConjugate:
