@@ -17,6 +17,7 @@ from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
+from pymc_nnsteps.prediction.posterior import posterior_with_draws
 
 Kind = Literal["pit", "coverage"]
 
@@ -106,7 +107,7 @@ def plot_calibration(
             "see arviz_plots.plot_ppc_pava."
         )
     drawn = predict(
-        idata,
+        posterior_with_draws(idata),
         X,
         model=model,
         inputs=inputs,

@@ -16,7 +16,7 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.forward import stand_in_for
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, stored_draws
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, stored_draws
 
 FEWEST_DRAWS = 4
 """Draws of a chain that ArviZ needs to estimate anything."""
@@ -86,7 +86,7 @@ def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model,
     ValueError
         If there are fewer chains, or fewer than four draws in each.
     """
-    posterior = posterior_of(idata)
+    posterior = posterior_with_draws(idata)
     model = model_or_context(model)
     if posterior.sizes["chain"] < n_chains:
         raise ValueError(

@@ -22,7 +22,7 @@ from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
-from pymc_nnsteps.prediction.posterior import others_of, posterior_of
+from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
@@ -90,7 +90,8 @@ def plot_functions(
     """
     import arviz_plots
 
-    f = function_values("X", idata, X, model_or_context(model), inputs, output=output)
+    posterior = posterior_with_draws(idata)
+    f = function_values("X", posterior, X, model_or_context(model), inputs, output=output)
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.assign_coords({dim: f[dim] for dim in ("obs", "output")})
     tree = xr.DataTree.from_dict({"posterior": f.to_dataset()})
@@ -224,7 +225,7 @@ def plot_predictions(
     import arviz_plots
 
     require_choice("kind", kind, get_args(Kind))
-    model = model_or_context(model)
+    model, posterior = model_or_context(model), posterior_with_draws(idata)
     container = input_container("inputs", model, inputs)
     sampled = sampled_row_data(idata, model, container)
     X = sampled[container]
@@ -240,7 +241,7 @@ def plot_predictions(
     if not y.dtype.startswith("float"):
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
     settings = {"model": model, "inputs": container.name, "random_seed": random_seed}
-    f = predict(posterior_of(idata), grid, output=named, kind=kind, progressbar=False, **settings)
+    f = predict(posterior, grid, output=named, kind=kind, progressbar=False, **settings)
     if not 0 <= number < f.sizes["output"]:
         raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
     label, shown = column.name, str(named or y.name)

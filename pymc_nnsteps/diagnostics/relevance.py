@@ -18,7 +18,7 @@ from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters, stated_in
 from pymc_nnsteps.prediction.forward import named_output
 from pymc_nnsteps.prediction.new_inputs import input_container
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, sampled_rows
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, sampled_rows
 
 __all__ = ["Relevance", "relevance"]
 
@@ -135,7 +135,7 @@ def relevance(
             "weights, scales and inputs this dimension with dims=..., or build the network with "
             "nns.hierarchical_mlp or nns.bow_tie."
         )
-    posterior = posterior_of(idata)
+    posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
     spread = sampled_rows(idata, container).std(axis=0)
     scales = {

@@ -15,7 +15,7 @@ from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.prediction.columns import Column, evenly_spread, find_column
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
-from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_of, thinned
+from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 __all__ = ["PARTS", "Features", "partial_dependence"]
@@ -124,7 +124,7 @@ def partial_dependence(
     grids = [_grid(X[:, column.position], points) for column in columns]
     chosen = np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)
     data = {each: values[chosen] for each, values in sampled.items()}
-    posterior = thinned(posterior_of(idata), draws, "draws")
+    posterior = thinned(posterior_with_draws(idata), draws, "draws")
     settings = {"model": model, "inputs": container.name, "kind": kind, "random_seed": random_seed}
     predicted = partial(predict, posterior, output=output, **settings)
     f = _averages(predicted, posterior, data, container, columns, grids)

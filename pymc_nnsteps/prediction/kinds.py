@@ -1,5 +1,6 @@
 """Predicted probabilities and responses of new rows."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,12 +53,14 @@ def predicted_probabilities(
         If what is observed is no class.
     """
     labels = _labels(network)
-    columns = network.value.shape.eval(mode="FAST_COMPILE")[1:]
+    columns = _columns(network)
     targets = [np.full((len(rows[0]), *columns), label) for label in labels]
     integrators = [
         Integrator(network, rows, y, noise_draws, np.random.default_rng(seed), apart=True)
         for y in targets
     ]
+    if n_draws == 0:
+        return np.empty((0, len(rows[0]), len(labels) * math.prod(columns)))
     found = []
     for draw in tracked("Probabilities", n_draws, progressbar):
         weights = [values[draw] for values in draws]
@@ -85,12 +88,19 @@ def predicted_responses(
     -------
     ndarray, shape (n_draws, n_obs, n_outputs)
     """
+    if n_draws == 0:
+        return np.empty((0, len(rows[0]), math.prod(_columns(network))), network.y.dtype)
     draw_response = responses(network, np.random.default_rng(seed))
     found = [
         draw_response(rows, [values[draw] for values in draws]).reshape(len(rows[0]), -1)
         for draw in tracked("Responses", n_draws, progressbar)
     ]
     return np.stack(found)
+
+
+def _columns(network: NoisyPass) -> tuple[int, ...]:
+    """Shape of what is observed of a row."""
+    return tuple(int(length) for length in network.value.shape.eval(mode="FAST_COMPILE")[1:])
 
 
 def _labels(network: NoisyPass) -> Sequence[int]:

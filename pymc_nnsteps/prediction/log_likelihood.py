@@ -17,7 +17,7 @@ from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     SAMPLES,
     others_of,
-    posterior_of,
+    posterior_with_draws,
     stored_draws,
     thinned,
 )
@@ -108,7 +108,7 @@ def log_likelihood(
     >>> idata["log_likelihood"]["y"].sizes
     Frozen({'chain': 1, 'draw': 20, 'obs': 30})
     """
-    posterior = thinned(posterior_of(idata), num_samples)
+    posterior = thinned(posterior_with_draws(idata), num_samples)
     model = model_or_context(model)
     container = input_container("idata", model, inputs)
     noise_draws = positive_integer("noise_draws", noise_draws)

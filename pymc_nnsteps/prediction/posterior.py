@@ -34,6 +34,18 @@ def posterior_of(idata: Any) -> xr.Dataset:
     return idata
 
 
+def posterior_with_draws(idata: Any) -> xr.Dataset:
+    """The posterior, for readers to which one without draws tells nothing."""
+    posterior = posterior_of(idata)
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if n_chains * n_draws == 0:
+        raise ValueError(
+            f"idata has no draws: its posterior has {n_chains} chains of {n_draws}; pass the "
+            "result of pm.sample, or a part of it that keeps draws."
+        )
+    return posterior
+
+
 def others_of(idata: Any) -> dict[str, xr.Dataset]:
     """The groups beside the posterior in the result of ``pm.sample``."""
     if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
@@ -164,7 +176,7 @@ def thinned(
     ValueError
         If it is not a positive integer, or less than the number of chains.
     """
-    if num_samples is None:
+    if num_samples is None or posterior.sizes["chain"] == 0:
         return posterior
     wanted = positive_integer(name, num_samples) // posterior.sizes["chain"]
     if wanted == 0:

@@ -153,6 +153,19 @@ def test_responses_have_the_noise_of_all_layers():
     assert not np.any(y == nns.predict(draws, many, random_seed=2, **options))
 
 
+@pytest.mark.parametrize("build", [probit, multinomial])
+@pytest.mark.parametrize("kind", ["probability", "response"])
+def test_no_draws(build, kind):
+    model = build()
+    some = made_up(model)
+    options = {"model": model, "kind": kind, "noise_draws": 1}
+    width = nns.predict(some, X_NEW, **options).sizes["output"]
+    for none in ({"draw": []}, {"chain": []}):
+        p = nns.predict(some.isel(none), X_NEW, num_samples=2, **options)
+        assert p.size == 0
+        assert p.shape[2:] == (5, width)
+
+
 def test_stacked_and_thinned_draws():
     model = network(X[:, 0])
     draws = made_up(model, 10)

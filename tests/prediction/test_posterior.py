@@ -7,6 +7,8 @@ import xarray as xr
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.prediction import blocks
+from tests.diagnostics.networks import NETWORKS, Y, prior
+from tests.diagnostics.networks import X as X_SEEN
 
 RNG = np.random.default_rng(0)
 X, X_NEW = RNG.normal(size=(6, 3)), RNG.normal(size=(4, 3))
@@ -114,3 +116,25 @@ def test_a_network_of_other_features():
     nns.predict(draws, X_NEW, model=other)
     with pytest.raises(ValueError, match=r"idata has W1 with other labels of feature than the mod"):
         nns.predict(draws, X_NEW, model=model)
+
+
+READERS = {
+    "diagnose": lambda draws: nns.diagnose(draws, X_SEEN),
+    "log_likelihood": nns.log_likelihood,
+    "partial_dependence": lambda draws: nns.partial_dependence(draws, 0),
+    "plot_calibration": lambda draws: nns.plot_calibration(draws, X_SEEN, Y, backend="none"),
+    "plot_functions": lambda draws: nns.plot_functions(draws, X_SEEN, backend="none"),
+    "plot_predictions": lambda draws: nns.plot_predictions(draws, backend="none"),
+    "relevance": nns.relevance,
+    "rhat_over_time": lambda draws: nns.rhat_over_time(draws, X_SEEN),
+    "score_statistic": nns.score_statistic,
+}
+
+
+def test_readers_of_a_posterior_without_draws():
+    with NETWORKS["bow_tie"]() as model:
+        some = prior(model, 2, 3)
+        for read in READERS.values():
+            for none, counts in (({"draw": []}, "2 chains of 0"), ({"chain": []}, "0 chains of 3")):
+                with pytest.raises(ValueError, match=f"idata has no draws: .* has {counts}; pass"):
+                    read(some.isel(none))
