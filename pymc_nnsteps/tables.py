@@ -216,6 +216,8 @@ def _plain(name: str, data: object, advice: str) -> NDArray[Any]:
 
 def _array(name: str, data: object) -> NDArray[Any]:
     types = pd.api.types
+    if isinstance(data, pd.Series) and types.is_bool_dtype(data.dtype) and not data.hasnans:
+        return data.to_numpy(dtype=bool)
     if (
         isinstance(data, pd.Series)
         and types.is_numeric_dtype(data.dtype)

@@ -94,7 +94,10 @@ def _points(name: str) -> str:
 def _panel(dependence: object, output: int) -> tuple[str, xr.Dataset]:
     """Name of the first input, and curves over it, at a few values of the second."""
     if not isinstance(dependence, xr.Dataset) or not set(PARTS) <= set(dependence.data_vars):
-        raise ValueError("dependences must be results of partial_dependence.")
+        raise ValueError(
+            "dependences must be results of partial_dependence, as in "
+            "plot_partial_dependence(partial_dependence(idata, 0, model=model))."
+        )
     n_outputs = dependence.sizes["output"]
     if not 0 <= output < n_outputs:
         raise ValueError(f"output must be below {n_outputs}; got {output!r}.")

@@ -52,8 +52,8 @@ __all__ = ["hierarchical_mlp"]
 Likelihood = Literal["normal", "student_t", "bernoulli", "categorical"]
 
 _READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
-    "normal": partial(data.regression_targets, class_likelihood="categorical"),
-    "student_t": partial(data.regression_targets, class_likelihood="categorical"),
+    "normal": partial(data.regression_targets, two_classes="bernoulli", classes="categorical"),
+    "student_t": partial(data.regression_targets, two_classes="bernoulli", classes="categorical"),
     "bernoulli": partial(
         data.binary_targets, likelihood="bernoulli", class_likelihood="categorical", several=True
     ),

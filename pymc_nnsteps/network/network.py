@@ -160,6 +160,6 @@ def response_of(
             "responses; without latent layers pm.compute_log_likelihood has the likelihood of each"
         )
     raise NotConjugate(
-        f"predict needs one observed variable that depends on {describe(inputs)}; the model has "
+        f"there must be one observed variable that depends on {describe(inputs)}; the model has "
         f"{found}."
     )

@@ -327,9 +327,10 @@ def _read(
     X = in_type(values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
+        single = "; give a single row two dimensions" if X.shape == old.shape[1:] else ""
         raise ValueError(
             f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
-            f"model's {container.name}; got {X.shape}."
+            f"model's {container.name}; got {X.shape}{single}."
         )
     require_finite(argument, X)
     return table, X, others

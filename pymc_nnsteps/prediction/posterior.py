@@ -27,9 +27,10 @@ def posterior_of(idata: Any) -> xr.Dataset:
     if isinstance(idata, xr.DataTree):
         idata = idata.children.get("posterior", idata).to_dataset()
     if not isinstance(idata, xr.Dataset) or not {"chain", "draw"} <= set(idata.dims):
+        is_trace = isinstance(idata, pm.backends.base.MultiTrace)
         raise ValueError(
             "idata has no posterior with the dimensions chain and draw; pass the result of "
-            "pm.sample."
+            f"pm.sample{' without return_inferencedata=False' if is_trace else ''}."
         )
     return idata
 
@@ -102,7 +103,8 @@ def stored_draws(
     if missing:
         raise ValueError(
             f"idata lacks {', '.join(missing)}; store what is needed, with "
-            f"pm.sample(var_names={[variable.name for variable in weights]})."
+            f"pm.sample(var_names={[variable.name for variable in weights]}), or pass the model "
+            "that was sampled."
         )
     return [
         _draws(posterior[variable.name], variable, like, model)

@@ -184,7 +184,8 @@ def rows_of(
         elif is_own:
             values = own_rows(each)
         else:
-            raise ValueError(_lack(argument, container, each))
+            others = [other for other in data if other is not container]
+            raise ValueError(_lack(argument, container, others, given))
         if len(values) != len(X):
             raise ValueError(
                 f"{describe(each)} goes with the rows of {container.name} and must have as many; "
@@ -210,16 +211,26 @@ def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
     return read
 
 
-def _lack(argument: str, container: TensorSharedVariable, data: Variable) -> str:
+def _lack(
+    argument: str,
+    container: TensorSharedVariable,
+    needed: Sequence[Variable],
+    given: Collection[Variable],
+) -> str:
     others = 'or name what depends on the inputs alone, such as output="f"'
-    if isinstance(data, Constant):
-        return (
-            f"{argument} has other rows than the model, but the model states {data.type.dtype} "
-            f"numbers of shape {data.data.shape} for its own rows; put them in pm.Data, {others}."
-        )
+    for data in needed:
+        if isinstance(data, Constant):
+            return (
+                f"{argument} has other rows than the model, but the model states "
+                f"{data.type.dtype} numbers of shape {data.data.shape} for its own rows; put them "
+                f"in pm.Data, {others}."
+            )
+    lacking = [str(data.name) for data in needed if data not in given]
+    all_of_them = ", ".join(f'"{data.name}": ...' for data in (container, *needed))
     return (
-        f"{argument} has other rows than the model, whose {data.name} goes with them; pass "
-        f'{argument}={{"{container.name}": ..., "{data.name}": ...}}, {others}.'
+        f"{argument} has other rows than the model, whose {', '.join(lacking)} "
+        f"{'goes' if len(lacking) == 1 else 'go'} with them; pass {argument}={{{all_of_them}}}, "
+        f"{others}."
     )
 
 

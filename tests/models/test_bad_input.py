@@ -46,6 +46,7 @@ CASES = {
         r"X has 1 NaN .* X\[4, 1\]",
     ),
     "1-D X": ({"X": Y}, r"X must be 2-D .* shape \(6,\); for a single feature pass X\[:, None\]"),
+    "a column of a frame": ({"X": pd.Series(Y)}, r"a single feature pass X.to_frame\(\)"),
     "3-D X": ({"X": X[None]}, r"X must be 2-D .* shape \(1, 6, 2\)"),
     "ragged X": ({"X": [[1.0, 2.0], [3.0]]}, "X must be rectangular"),
     "text X": ({"X": X.astype(str)}, "X must be numeric; got dtype"),
@@ -71,6 +72,8 @@ CASES = {
         "y has no value in column 1 but missing ones",
     ),
     "text y": ({"y": list("abcdef")}, "y must be numeric"),
+    "boolean y": ({"y": Y > 0}, 'y is boolean, .* for two classes use likelihood="probit"; for a'),
+    "boolean series": ({"y": pd.Series(Y > 0)}, "y is boolean, but this network has real targets"),
     "scalar y": ({"y": 1.0}, r"y must have shape \(n_obs,\) or"),
     "3-D y": ({"y": X[None]}, r"y must have shape \(n_obs,\) or"),
     "binary range": (
@@ -92,7 +95,7 @@ CASES = {
     **{
         f"binary text {kind.__name__}": (
             {"y": kind(list("ababab")), "likelihood": "probit"},
-            'y must be numeric; .*; for class labels use likelihood="multinomial_probit"',
+            'y must be numeric; .* y == "yes"; for several use likelihood="multinomial_probit"',
         )
         for kind in (list, np.array, pd.Series, pd.Categorical)
     },
@@ -469,7 +472,7 @@ HIERARCHICAL_CASES = {
     "binary nan": ({**BINARY, "y": [0, 1, np.nan, 0, 1, 0]}, r"y has 1 NaN .* y\[2\]"),
     "binary text": (
         {**BINARY, "y": list("ababab")},
-        'y must be numeric; .*; for class labels use likelihood="categorical"',
+        'y must be numeric; .* y == "yes"; for several use likelihood="categorical"',
     ),
     "binary 3-D": ({**BINARY, "y": np.ones((6, 1, 1))}, "y must be 1-D"),
     "binary single class": ({**BINARY, "y": np.ones(6)}, "y holds a single class"),

@@ -145,5 +145,5 @@ def test_missing_values_that_enter_something_else_are_no_targets():
         x, w = pm.Data("inputs", X), pm.Normal("w", shape=2)
         y = pm.Normal("y", x @ w, 1, observed=TARGETS[:, 0])
         pm.Normal("z", y.sum(), 1, observed=0.0)
-    with pytest.raises(ValueError, match="predict needs one observed variable"):
+    with pytest.raises(ValueError, match="there must be one observed variable"):
         nns.predict(made_up(model), X, model=model)

@@ -668,8 +668,9 @@ def test_weights_of_another_shape():
         lambda draws: draws.isel(chain=0),
         dict,
         lambda draws: None,
+        lambda draws: pm.backends.base.MultiTrace([]),
     ],
-    ids=["prior only", "one chain", "dict", "None"],
+    ids=["prior only", "one chain", "dict", "None", "a trace of old"],
 )
 def test_no_posterior(mangle):
     model = build()

@@ -101,6 +101,16 @@ def test_what_mixes_rows_is_declined(f, reason):
             function(made_up(model), X, model=model)
 
 
+def test_all_data_that_are_lacking_are_named():
+    """One after another, each in an error of its own."""
+    model = model_of(ROW_BY_ROW["crossed"])
+    draws = made_up(model)
+    message = r'whose {} with them; pass X_new=\{{"inputs": ..., "group": ..., "place": ...\}}'
+    for given, lacking in (({}, "group, place go"), ({"group": GROUP}, "place goes")):
+        with pytest.raises(ValueError, match=message.format(lacking)):
+            nns.predict(draws, {"inputs": X[::-1], **given}, model=model)
+
+
 def test_statistics_of_the_data_stay():
     """What does not follow the rows is that of the data that the model holds."""
     model = model_of(lambda x, group, place, offset, a, B: x @ B[0] + a[group].mean() * offset)

@@ -4,11 +4,13 @@ A builder called inside ``with pm.Model(...)`` adds to that model. Everything th
 is checked before the first variable is added, so a failed call leaves the model as it was.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
+from pymc.exceptions import ImputationWarning
 
 from pymc_nnsteps.models.model import Model
 
@@ -145,7 +147,8 @@ def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
     dims : mapping of str to Dim
         Dimensions that it needs.
     """
-    with pm.Model(model=None) as alone:
+    with pm.Model(model=None) as alone, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImputationWarning)  # the model itself warns
         add_dims(alone, dims)
         build()
     return alone

@@ -83,7 +83,8 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
     table = numbers("X", X, ("obs", "feature"))
     values = _floating(table)
     if values.ndim != 2:
-        hint = "; for a single feature pass X[:, None]" if values.ndim == 1 else ""
+        column = "X.to_frame()" if isinstance(X, pd.Series) else "X[:, None]"
+        hint = f"; for a single feature pass {column}" if values.ndim == 1 else ""
         raise ValueError(
             f"X must be 2-D with shape (n_obs, n_features); got shape {values.shape}{hint}."
         )
@@ -124,7 +125,10 @@ def images(X: ArrayLike) -> Inputs:
 
 
 def regression_targets(
-    y: ArrayLike | pd.Series | pd.DataFrame, n_obs: int, class_likelihood: str | None = None
+    y: ArrayLike | pd.Series | pd.DataFrame,
+    n_obs: int,
+    two_classes: str | None = None,
+    classes: str | None = None,
 ) -> Targets:
     """Check real-valued targets.
 
@@ -133,8 +137,8 @@ def regression_targets(
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
     n_obs : int
         Number of rows of the inputs.
-    class_likelihood : str, optional
-        Name of the likelihood for classes, if the network has one, for messages.
+    two_classes, classes : str, optional
+        Names of the likelihoods for classes, if the network has them, for messages.
 
     Returns
     -------
@@ -144,11 +148,17 @@ def regression_targets(
     Raises
     ------
     ValueError
-        If ``y`` is not numeric, has the wrong shape, holds infinite values, or nothing but missing
-        ones in a column.
+        If ``y`` is not numeric, boolean, has the wrong shape, holds infinite values, or nothing but
+        missing ones in a column.
     """
-    remedy = f'use likelihood="{class_likelihood}"' if class_likelihood else "pass nns.one_hot(y)"
+    remedy = f'use likelihood="{classes}"' if classes else "pass nns.one_hot(y)"
     table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
+    if table.values.dtype.kind == "b":
+        remedy = f'for two classes use likelihood="{two_classes}"; ' if two_classes else ""
+        raise ValueError(
+            f"y is boolean, but this network has real targets; {remedy}for a regression on 0 and 1 "
+            "pass y as floats."
+        )
     values = _floating(table)
     if values.ndim not in (1, 2):
         raise ValueError(
@@ -199,7 +209,10 @@ def binary_targets(
     ValueError
         If ``y`` has the wrong shape, holds anything but 0 and 1, or only one of them.
     """
-    advice = f'for class labels use likelihood="{class_likelihood}"'
+    advice = (
+        'for two classes compare with the label of one, such as y == "yes"; for several use '
+        f'likelihood="{class_likelihood}"'
+    )
     table = numbers("y", y, ("obs", "output"), advice)
     given = _floating(table)
     has_columns = several and given.ndim == 2

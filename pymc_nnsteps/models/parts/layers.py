@@ -62,9 +62,10 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
             for width in hidden
         )
     ):
+        example = f"({hidden},)" if isinstance(hidden, int) and hidden > 1 else "(10,)"
         raise ValueError(
             "hidden must be a sequence of positive integers, one width per hidden layer, "
-            f"such as (10,); got {hidden!r}."
+            f"such as {example}; got {hidden!r}."
         )
     return tuple(int(width) for width in hidden)
 

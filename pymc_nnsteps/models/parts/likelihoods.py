@@ -40,7 +40,7 @@ Likelihood = Literal["normal", "probit", "multinomial_probit"]
 Vary = Callable[[TensorVariable | NDArray, tuple[str, ...]], TensorVariable]
 
 READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
-    "normal": partial(data.regression_targets, class_likelihood="multinomial_probit"),
+    "normal": partial(data.regression_targets, two_classes="probit", classes="multinomial_probit"),
     "probit": data.binary_targets,
     "multinomial_probit": data.class_targets,
 }
