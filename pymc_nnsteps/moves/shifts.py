@@ -1,7 +1,7 @@
 r"""Means of effects moved with the effects, which keep their deviations.
 
-Model, for effects a of groups, coefficients :math:`\beta` (an intercept, weights of a layer), and
-all children y of both:
+Model, for effects a of groups (or coefficients of inputs) that have means :math:`\mu`, other
+coefficients :math:`\beta` (an intercept, weights of a layer), and all children y of both:
 
 .. math::
 
@@ -33,6 +33,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.deviations import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import Term
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
@@ -92,7 +93,7 @@ def _shifts(context: Context) -> Iterator[Shift]:
     latent = {rv for drawn in context.sweep for rv in drawn.integrates_out}
     blocks = [block for block in context.blocks if isinstance(block, Gaussian)]
     coefficients = [rv for block in blocks for rv in block.draws if rv not in latent]
-    effects = {rv for block in blocks for rv in _picked(block) if rv not in latent}
+    effects = {rv for block in blocks for rv in _effects(block) if rv not in latent}
     shifted: set[TensorVariable] = set()
     for mean in reversed(coefficients):
         if mean in shifted or effects.isdisjoint(children(model, mean)):
@@ -111,17 +112,18 @@ def _shifts(context: Context) -> Iterator[Shift]:
         yield shift
 
 
-def _picked(block: Gaussian) -> list[TensorVariable]:
-    """Variables of which a child picks entries."""
+def _effects(block: Gaussian) -> list[TensorVariable]:
+    """Variables of which a child picks entries, or sees sums over several."""
     return [
         rv
         for i, rv in enumerate(block.draws)
-        if any(
-            link is not None and link.index is not None
-            for seen in block.observations
-            for link in seen.terms[i].links
-        )
+        if any(_picks_or_sums(seen.terms[i]) for seen in block.observations)
     ]
+
+
+def _picks_or_sums(term: Term) -> bool:
+    picks = any(link is not None and link.index is not None for link in term.links)
+    return picks or len(term.linked_axes) < term.rv_ndim
 
 
 def shift_of(

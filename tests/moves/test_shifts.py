@@ -69,12 +69,19 @@ def levels():
     pm.Normal("y", a[GROUPS] + pm.Normal("beta") * X[:, 0], 0.8, observed=Y)
 
 
+def coefficients():
+    """Coefficients of inputs for each of two outputs, about means of their own."""
+    b = pm.Normal("b", pm.Normal("mu", [0.3, 1.0], shape=2), 0.4, shape=(2, 2))
+    pm.Normal("y", X @ b + pm.Normal("c", shape=2), [0.5, 0.9], observed=COLUMNS)
+
+
 CASES = {
     network: [("mu", "v", "c", "a")],
     slopes: [("mu", "a")],
     of_groups: [("gamma", "level", "beta", "a")],
     crossed: [("nu", "b"), ("mu", "a")],
     outputs: [("mu", "c", "a")],
+    coefficients: [("mu", "c", "b")],
     logistic: [("mu", "beta", "a")],
     levels: [("mu", "a"), ("level", "beta", "mu", "a")],
 }
