@@ -157,7 +157,7 @@ def response_of(
         found = (
             f"{', '.join(map(describe, observed))}: give predict as output= the name of a "
             "pm.Deterministic for function values, or that of one of them for probabilities and "
-            "responses; without latent layers pm.compute_log_likelihood has the likelihood of each"
+            "responses; log_likelihood takes all of them"
         )
     raise NotConjugate(
         f"there must be one observed variable that depends on {describe(inputs)}; the model has "

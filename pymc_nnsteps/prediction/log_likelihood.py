@@ -9,8 +9,10 @@ import xarray as xr
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import depends_on, model_or_context
 from pymc_nnsteps.prediction.entries import require_entries
+from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.integration import Integrator
 from pymc_nnsteps.prediction.new_inputs import input_container
 from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
@@ -23,6 +25,9 @@ from pymc_nnsteps.prediction.posterior import (
 )
 from pymc_nnsteps.prediction.progress import tracked
 from pymc_nnsteps.prediction.row_data import rows_of
+
+LOGS = "log_likelihood"
+"""Name of the group of log likelihoods."""
 
 ERRORS = "log_likelihood_error"
 """Name of the group of standard errors."""
@@ -79,14 +84,16 @@ def log_likelihood(
         draws count, as for targets far from what the network predicts: the estimate may be far too
         small, and more ``noise_draws`` are needed. The columns of a row count together. Rows whose
         targets are all missing are left out, as ``az.loo`` refuses a likelihood that is the same in
-        all draws.
+        all draws. Each observed variable that depends on the inputs has a likelihood of its own
+        (``az.loo(..., var_name="y")``), and rows of its own if targets are missing.
 
     Raises
     ------
     ValueError
         If the model has latent variables that are neither Normal, Bernoulli nor mixtures of
-        normals, if it is not established that rows are independent given the weights, or if the
-        posterior lacks a variable that is needed.
+        normals, if it is not established that rows are independent given the weights, if several
+        observed variables share latent variables, or if the posterior lacks a variable that is
+        needed.
 
     References
     ----------
@@ -112,33 +119,75 @@ def log_likelihood(
     model = model_or_context(model)
     container = input_container("idata", model, inputs)
     noise_draws = positive_integer("noise_draws", noise_draws)
-    network = noisy_pass(model, container)
+    rng = np.random.default_rng(random_seed)
+    networks = _networks(model, container)
+    integrators = [_integrator(model, each, container, noise_draws, rng) for each in networks]
+    found = {
+        str(network.y.name): _of_rows(network, integrator, posterior, model, container, progressbar)
+        for network, integrator in zip(networks, integrators, strict=True)
+    }
+    if len(found) > 1 and not all(each.observed.all() for each in integrators):
+        found = {
+            name: rows.rename({dim: f"{name}_{dim}" for dim in rows.dims if dim not in SAMPLES})
+            for name, rows in found.items()
+        }
+    groups = dict(others_of(idata), posterior=posterior)
+    for group in (LOGS, ERRORS):
+        groups[group] = xr.Dataset({name: rows[group] for name, rows in found.items()})
+    groups[LOGS].attrs = {
+        "latent_variables": "integrated out",
+        "noise_draws": 0 if all(each.is_exact for each in integrators) else noise_draws,
+        "largest_standard_error": max(
+            float(rows[ERRORS].max()) if rows[ERRORS].size else 0.0 for rows in found.values()
+        ),
+    }
+    return xr.DataTree.from_dict(groups)
+
+
+def _networks(model: pm.Model, container: TensorSharedVariable) -> list[NoisyPass]:
+    """The law of each observed variable that depends on the inputs."""
+    whole = with_gaps(model)
+    observed = [rv for rv in whole.observed_RVs if depends_on(rv, {container})]
+    if len(observed) < 2:
+        return [noisy_pass(model, container)]
+    for rv in whole.free_RVs:
+        seen = [describe(y) for y in observed if depends_on(y, {rv})]
+        if len(seen) > 1 and depends_on(rv, {container}):
+            raise ValueError(
+                f"the rows of {' and '.join(seen)} share the latent variable {describe(rv)}, so "
+                "that neither has a likelihood of its own given the weights; state what is "
+                "observed as one variable with a column for each."
+            )
+    return [noisy_pass(model, container, named=rv.name) for rv in observed]
+
+
+def _of_rows(
+    network: NoisyPass,
+    integrator: Integrator,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    progressbar: bool,
+) -> xr.Dataset:
+    """Log likelihood of the rows that are observed, and its standard errors."""
     draws = stored_draws(posterior, model, network.weights)
-    integrator = _integrator(model, network, container, noise_draws, random_seed)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     log, error = (np.empty((n_draws, integrator.n_obs)) for _ in range(2))
     for draw in tracked("Log likelihood", n_draws, progressbar):
         found = integrator([values[draw] for values in draws])
         log[draw], error[draw] = found.log, found.standard_error
-
-    name = str(network.y.name)
-    dims = (*SAMPLES, (model.named_vars_to_dims.get(container.name) or (f"{name}_dim_0",))[0])
-    shape = posterior.sizes["chain"], posterior.sizes["draw"], integrator.n_obs
-    coords: dict[Any, Any] = {dim: posterior[dim].values for dim in SAMPLES}
-    if model.coords.get(dims[-1]) is not None:
-        coords[dims[-1]] = list(model.coords[dims[-1]])
+    dim = (model.named_vars_to_dims.get(container.name) or (f"{network.y.name}_dim_0",))[0]
+    coords: dict[Any, Any] = {each: posterior[each].values for each in SAMPLES}
+    if model.coords.get(dim) is not None:
+        coords[dim] = list(model.coords[dim])
     if not integrator.observed.all():
-        coords.setdefault(dims[-1], np.arange(integrator.n_obs))
-    groups = dict(others_of(idata), posterior=posterior)
-    for group, values in (("log_likelihood", log), (ERRORS, error)):
-        every_row = xr.Dataset({name: (dims, values.reshape(shape))}, coords)
-        groups[group] = every_row.isel({dims[-1]: integrator.observed})
-    groups["log_likelihood"].attrs = {
-        "latent_variables": "integrated out",
-        "noise_draws": 0 if integrator.is_exact else noise_draws,
-        "largest_standard_error": float(error.max(initial=0.0)),
-    }
-    return xr.DataTree.from_dict(groups)
+        coords.setdefault(dim, np.arange(integrator.n_obs))
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], integrator.n_obs
+    values = {LOGS: log, ERRORS: error}
+    every_row = xr.Dataset(
+        {group: ((*SAMPLES, dim), each.reshape(shape)) for group, each in values.items()}, coords
+    )
+    return every_row.isel({dim: integrator.observed})
 
 
 def _integrator(
@@ -146,7 +195,7 @@ def _integrator(
     network: NoisyPass,
     container: TensorSharedVariable,
     noise_draws: int,
-    random_seed: Any,
+    rng: np.random.Generator,
 ) -> Integrator:
     """The likelihood of the rows that the model holds."""
     [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
@@ -158,4 +207,4 @@ def _integrator(
             f"{name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
             "pm.set_data, or make the model anew where targets are missing."
         )
-    return Integrator(network, rows, y, noise_draws, np.random.default_rng(random_seed))
+    return Integrator(network, rows, y, noise_draws, rng)

@@ -135,7 +135,8 @@ def noisy_pass(
                 "law of latent variables is not that of the network; state it as a distribution."
             )
     stand_ins = stand_ins_of(network, stated, lengths)
-    read_as = {rv: network.layer(rv) for rv in network.latents if rv is not utilities}
+    latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
+    read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     others = without_rows(model, stand_ins, stated)
     others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}

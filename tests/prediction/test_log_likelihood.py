@@ -276,6 +276,36 @@ def test_models_are_compared():
     np.testing.assert_allclose(first(nns.log_likelihood(draws, model)), before[::-1], rtol=1e-7)
 
 
+TARGETS = {"y": X[:, 0], "u": np.ma.masked_array(X[:, 1], np.arange(N_OBS) == 2)}
+
+
+def networks_of(names, shared=False):
+    """A network with noise for each response, beside a coefficient of both."""
+    with pm.Model() as model:
+        inputs, slope = pm.Data("inputs", X), pm.Normal("slope")
+        for name in names:
+            z = pm.Normal(f"Z_{name}", inputs @ pm.Normal(f"W_{name}", shape=(2, 3)), 0.4)
+            hidden = pm.Normal(f"X_{name}", pm.math.maximum(z, 0), 0.2)
+            hidden = model[f"X_{names[0]}"] if shared else hidden
+            mean = hidden @ pm.Normal(f"v_{name}", shape=3) + slope * inputs[:, 0]
+            pm.Normal(name, mean, 0.3, observed=TARGETS[name])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Data in u contains missing values")
+def test_each_response_has_the_likelihood_that_it_has_alone():
+    """Without the noise of the other's layers, and in rows of its own where targets are missing."""
+    model = networks_of(["y", "u"])
+    draws = made_up(model)
+    both = nns.log_likelihood(draws, model)
+    for name, n_rows in (("y", 3), ("u", 2)):
+        alone = nns.log_likelihood(draws, networks_of([name]))
+        for group in ("log_likelihood", "log_likelihood_error"):
+            assert both[group][name].sizes == {"chain": 1, "draw": 2, f"{name}_{name}_dim_0": n_rows}
+            np.testing.assert_allclose(both[group][name], alone[group][name], rtol=1e-9)
+    assert both["log_likelihood"].attrs["noise_draws"] == 0
+
+
 def with_potential():
     model = network(0.1, X[:, 0])
     with model:
@@ -301,12 +331,14 @@ def with_rows_that_are_correlated():
     ("build", "options", "message"),
     [
         (with_potential, {}, "p is a potential that depends on the inputs"),
+        (lambda: networks_of(["y", "u"], shared=True), {}, "y and u share the latent variable Z_y"),
         (with_counts, {}, "rate depends on the inputs and is Exponential"),
         (with_rows_that_are_correlated, {}, "draw responses by pm.sample_posterior_predictive"),
         (lambda: network(0.1, X[:, 0]), {"noise_draws": 0}, "noise_draws must be a positive int"),
         (lambda: network(0.1, X[:, 0]), {"num_samples": "all"}, "num_samples must be a positive"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Data in u contains missing values")
 def test_bad_input(build, options, message):
     model = build()
     with pytest.raises(ValueError, match=message):
