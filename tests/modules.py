@@ -17,7 +17,9 @@ TESTED_IN = {
         *("gaussian/batched", "gaussian/diagonal", "gaussian/few_rows", "gaussian/labels"),
         *("gaussian/observations", "gaussian/shared", "kernels/reflections"),
     ],
-    "laws/test_effects": ["gaussian/groups", "gaussian/zero_sums", "graphs/centred"],
+    "laws/test_effects": [
+        *("gaussian/contrasts", "gaussian/groups", "gaussian/zero_sums", "graphs/centred"),
+    ],
     "moves/test_responses": ["gaussian/common_noise"],
     "graphs/test_affine": ["graphs/indexing", "graphs/linear_terms", "graphs/restated"],
     "graphs/test_piecewise_linear": ["graphs/reshaping"],

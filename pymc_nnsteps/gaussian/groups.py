@@ -151,6 +151,9 @@ class Said:
         self, rows: TensorVariable, index: TensorVariable, groups: Length
     ) -> TensorVariable:
         """Weighted sums of the rows of each group."""
+        if rows.ndim > 1 and rows.type.broadcastable[0]:
+            total = self._by_group(pt.ones(1, rows.dtype), index, groups)
+            return total.dimshuffle(0, *["x"] * (rows.ndim - 1)) * rows
         if self._weighs:
             rows = rows * self.weight.dimshuffle(0, *["x"] * (rows.ndim - 1))
         full = expand(rows, {0: index.shape[0]})
@@ -278,7 +281,7 @@ class Eliminated:
         return rng, self._factor.refuse_lost(self._factor.solve_upper(half + noise))
 
     def solve(self, right: TensorVariable) -> TensorVariable:
-        """``P^{-1}`` times an array (groups, k), where nothing is left beside the effects."""
+        """``P^{-1}`` times an array (groups, k, n), where nothing is left beside the effects."""
         return self._factor.solve_upper(self._factor.solve_lower(right))
 
     def solve_with(
@@ -288,7 +291,7 @@ class Eliminated:
         right: TensorVariable,
         of_rest: TensorVariable,
     ) -> tuple[TensorVariable, TensorVariable]:
-        """``P^{-1}`` times an array (groups, k) and a vector (d,); ``root`` is the factor of S."""
+        """``P^{-1}`` times arrays (groups, k, n) and (d, n); ``root`` is the factor of S."""
         half, coupling = self._factor.solve_lower(right), self._coupling(rest)
         score = of_rest - pt.tensordot(coupling, half, [[0, 1], [0, 1]])
         found = draw_from_factor(root, score, pt.zeros_like(score))

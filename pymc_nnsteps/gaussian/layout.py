@@ -8,11 +8,13 @@ the array does not vary with the label.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
+import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.gaussian.contrasts import entries
 from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Length
@@ -21,16 +23,21 @@ from pymc_nnsteps.graphs.values import typed_like
 
 @dataclass(frozen=True)
 class Layout:
-    """Variable of the block and its axes in the order (labels, dense)."""
+    """Variable of the block and its axes in the order (labels, dense).
+
+    Along the axes ``contrasts`` its entries sum to zero. The block holds their coordinates there
+    (:mod:`.contrasts`), of which there is one less.
+    """
 
     rv: TensorVariable
     labels: tuple[int, ...]
     dense: tuple[int, ...]
+    contrasts: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
     def lengths(self) -> list[Length]:
-        """Lengths of the variable's axes."""
-        return lengths(self.rv)
+        """Lengths of the variable's axes in the block."""
+        return [n - 1 if i in self.contrasts else n for i, n in enumerate(lengths(self.rv))]
 
 
 @dataclass(frozen=True)
@@ -40,10 +47,17 @@ class Member(Layout):
     mean: TensorVariable
     precision: TensorVariable
 
+    @property
+    def center(self) -> TensorVariable:
+        """Prior mean of what the block holds."""
+        return pt.zeros((), self.rv.dtype) if self.contrasts else self.mean
+
 
 def dense_size(members: Sequence[Layout], shapes: Mapping[TensorVariable, tuple[int, ...]]) -> int:
     """Number of entries of a block at each label."""
-    return sum(math.prod(shapes[m.rv][axis] for axis in m.dense) for m in members)
+    return sum(
+        math.prod(shapes[m.rv][axis] - (axis in m.contrasts) for axis in m.dense) for m in members
+    )
 
 
 def block_of(members: Sequence[Layout]) -> TensorVariable:
@@ -64,6 +78,8 @@ def split(block: TensorVariable, members: Sequence[Member]) -> dict[TensorVariab
         if len(member.dense) != 1:
             part = part.reshape(shape)
         value = part.dimshuffle(*(axes.index(axis) for axis in range(member.rv.ndim)))
+        for axis in member.contrasts:
+            value = entries(value, axis, lengths(member.rv)[axis])
         values[member.rv] = typed_like(member.rv, value)
         start = start + size
     return values

@@ -81,8 +81,8 @@ class BlockPrior:
 def prior_of(members: Sequence[Member]) -> BlockPrior:
     """Prior of a block."""
     label_lengths = tuple(members[0].lengths[axis] for axis in members[0].labels)
-    zero = all(scalar_constant(member.mean) == 0 for member in members)
-    means = [by_label(m, m.mean.astype(m.rv.dtype)) for m in members]
+    zero = all(scalar_constant(member.center) == 0 for member in members)
+    means = [by_label(m, m.center.astype(m.rv.dtype)) for m in members]
     mean = None if zero else concatenate(means, label_lengths)
     precision = concatenate([by_label(m, m.precision) for m in members], label_lengths)
     [folded] = constant_fold([precision], raise_not_constant=False)

@@ -1,51 +1,68 @@
 r"""Gaussian entries given that some of them sum to zero.
 
-For a draw :math:`x \sim N(m, P^{-1})` and a vector :math:`c` of zeros and ones,
+For a draw :math:`x \sim N(m, P^{-1})` and a matrix C whose columns are zeros and ones,
 
-.. math:: x - P^{-1} c \, \frac{c \cdot x}{c \cdot P^{-1} c}
+.. math:: x - P^{-1} C \, (C^T P^{-1} C)^{-1} C^T x
 
-has the law of :math:`x` given :math:`c \cdot x = 0` (conditioning by kriging; Rue and Held,
-*Gaussian Markov Random Fields*, 2005, section 2.3.3). Several sums are conditioned
-on one after another.
+has the law of :math:`x` given :math:`C^T x = 0` (conditioning by kriging; Rue and Held,
+*Gaussian Markov Random Fields*, 2005, section 2.3.3).
 """
 
-from collections.abc import Sequence
 from functools import reduce
 from operator import add
 
+import pytensor.tensor as pt
+from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.factor import draw_from_factor
+from pymc_nnsteps.gaussian.layout import Member
+from pymc_nnsteps.graphs.arrays import expand, flatten
 
 Entries = tuple[TensorVariable, ...]
 """A vector as arrays of any shapes."""
 
 
-def given_zero_sums(
-    drawn: Entries, sums: Sequence[Entries], responses: Sequence[Entries]
-) -> Entries:
+def given_zero_sums(drawn: Entries, sums: Entries, responses: Entries) -> Entries:
     """Make a draw one of the law given that sums are zero.
 
     Parameters
     ----------
     drawn : tuple of TensorVariable
         Draw from ``N(m, P^{-1})``.
-    sums : sequence of tuple of TensorVariable
-        The vectors ``c``: one where an entry is summed, and zero elsewhere.
-    responses : sequence of tuple of TensorVariable
-        ``P^{-1} c`` for each of them.
+    sums : tuple of TensorVariable
+        ``C``, with the sums in a last axis.
+    responses : tuple of TensorVariable
+        ``P^{-1} C``.
     """
-    left = list(zip(sums, responses, strict=True))
-    while left:
-        (summed, response), *left = left
-        drawn = _without(drawn, summed, response)
-        left = [(other, _without(its, summed, response)) for other, its in left]
-    return drawn
+    root = cholesky(_dot(sums, responses), lower=True)
+    left = _dot(sums, drawn)
+    share = draw_from_factor(root, left, pt.zeros_like(left))
+    return tuple(
+        each - pt.tensordot(along, share, 1) for each, along in zip(drawn, responses, strict=True)
+    )
 
 
-def _without(entries: Entries, summed: Entries, response: Entries) -> Entries:
-    """Entries whose sum is made zero along a response."""
-    share = _dot(summed, entries) / _dot(summed, response)
-    return tuple(each - share * along for each, along in zip(entries, response, strict=True))
+def sums_over(member: Member, axes: tuple[int, ...]) -> TensorVariable:
+    """Which coordinates of a variable are summed over axes, with axes (labels, d, sums)."""
+    lengths, order = member.lengths, (*member.labels, *member.dense)
+    others = [axis for axis in order if axis not in axes]
+    n_sums = reduce(lambda a, b: a * b, [lengths[axis] for axis in others], 1)
+    one = pt.eye(n_sums, dtype=member.rv.dtype)
+    if others:
+        one = one.reshape((*(lengths[axis] for axis in others), n_sums))
+    else:
+        one = pt.specify_shape(one, (1, 1))[0]
+    places = ["x" if axis in axes else others.index(axis) for axis in order]
+    spread = {i: lengths[axis] for i, axis in enumerate(order) if axis in axes}
+    full = expand(one.dimshuffle(*places, len(others)), spread)
+    return flatten(full, len(member.labels), len(member.dense))
 
 
 def _dot(first: Entries, second: Entries) -> TensorVariable:
-    return reduce(add, ((a * b).sum() for a, b in zip(first, second, strict=True)))
+    """Sums of products, over all axes but the last of the first."""
+    products = []
+    for a, b in zip(first, second, strict=True):
+        axes = list(range(a.ndim - 1))
+        products.append(pt.tensordot(a, b, [axes, axes]))
+    return reduce(add, products)

@@ -1,8 +1,10 @@
 """Effects that enter a model only by their differences from their own mean."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalar
@@ -11,8 +13,15 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.search import depends_on, operands, unwrapped
 
 
-def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable | None:
-    """The expression ``rv - rv.mean()`` of a vector, if a child sees the vector by it alone.
+class AboutMean(NamedTuple):
+    """An expression ``rv - rv.mean(axes)``, and the axes."""
+
+    expression: TensorVariable
+    axes: tuple[int, ...]
+
+
+def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> AboutMean | None:
+    """The expression ``rv - rv.mean(axes)``, if a child sees a variable by it alone.
 
     Parameters
     ----------
@@ -24,15 +33,16 @@ def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Te
     Examples
     --------
     >>> with pm.Model() as model:
-    ...     a = pm.Normal("a", shape=3)
-    ...     y = pm.Normal("y", (a - a.mean())[[0, 1, 1, 2]], observed=[0.0, 1.0, 2.0, 3.0])
-    >>> about_mean(model, y, a).owner.inputs[0] is a
-    True
+    ...     d = pm.Normal("d", shape=(3, 2))
+    ...     y = pm.Normal("y", (d - d.mean(0))[[0, 1, 1], 0], observed=[0.0, 1.0, 2.0])
+    >>> about_mean(model, y, d).axes
+    (0,)
     """
     others = [other for other in model.basic_RVs if other is not rv]
     inputs = child.owner.inputs
-    found = differences(inputs, rv, others)
-    if len(found) != 1 or any(depends_on(each, [rv], [*others, *found]) for each in inputs):
+    found = _found(inputs, rv, others)
+    seen_beside = [*others, *(each.expression for each in found)]
+    if len(found) != 1 or any(depends_on(each, [rv], seen_beside) for each in inputs):
         return None
     return found[0]
 
@@ -49,16 +59,36 @@ def differences(
     barriers : collection of Variable
         Variables behind which the graphs are not searched.
     """
-    if rv.ndim != 1:
-        return []
-    forms = [rv - rv.mean(axis, keepdims=kept) for axis in (None, 0) for kept in (False, True)]
+    return [each.expression for each in _found(expressions, rv, barriers)] if rv.ndim == 1 else []
+
+
+def _found(
+    expressions: Sequence[Variable], rv: TensorVariable, barriers: Collection[Variable]
+) -> list[AboutMean]:
+    """The expressions ``rv - rv.mean(axes)`` in the graphs of others."""
     return [
-        variable
+        AboutMean(variable, axes)
         for variable in ancestors(expressions, blockers=[*barriers, rv])
         if isinstance(variable, TensorVariable)
         and _minuend(variable) is rv
-        and any(equal_computations([variable], [form], [rv], [rv]) for form in forms)
+        and (axes := _axes_of_mean(variable, rv)) is not None
     ]
+
+
+def _axes_of_mean(variable: TensorVariable, rv: TensorVariable) -> tuple[int, ...] | None:
+    """Axes of the mean that an expression takes off a variable, if it is ``rv - rv.mean(axes)``."""
+    every = tuple(range(rv.ndim))
+    means = [
+        (every, rv.mean(axis, keepdims=kept)) for axis in (None, every) for kept in (False, True)
+    ]
+    for axis in every:
+        means += [((axis,), rv.mean(axis, keepdims=True))]
+        means += [((axis,), pt.expand_dims(rv.mean(axis), axis))]
+    means += [((0,), rv.mean(0))] if every else []
+    for axes, mean in means:
+        if equal_computations([variable], [rv - mean], [rv], [rv]):
+            return axes
+    return None
 
 
 def about_mean_of_first(vector: TensorVariable, n: int) -> TensorVariable:

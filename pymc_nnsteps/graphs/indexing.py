@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, equal_computations
+from pytensor.scalar import basic as scalar
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -18,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import AffineMap, broadcast, full, linear, reads
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.lengths import present_length
 from pymc_nnsteps.graphs.linear_terms import (
     Length,
     Link,
@@ -29,6 +31,7 @@ from pymc_nnsteps.graphs.linear_terms import (
     scale,
     take,
 )
+from pymc_nnsteps.graphs.search import operands as operands_of
 
 Index = tuple[Any, ...]
 
@@ -123,12 +126,23 @@ def _not_negative(index: TensorVariable, length: TensorVariable) -> TensorVariab
     return pt.switch(pt.lt(index, 0), index + length, index)
 
 
+def as_stated(index: TensorVariable, source: TensorVariable, axis: int) -> TensorVariable:
+    """An index of an axis as the model states it, with negative entries for those from the end."""
+    parts = operands_of(index, scalar.Switch)
+    if parts is None:
+        return index
+    same = equal_computations([index], [_not_negative(parts[2], source.shape[axis])])
+    return parts[2] if same else index
+
+
 def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
-    """Entries of output axes; one axis may stay linked if the result is a vector of entries."""
+    """Entries of output axes; the longest may stay linked if the result is a vector of entries."""
     if len(arrays.axes) == arrays.ndim == 1:
         return take(term, arrays.axes[0], arrays.arrays[0])
     linked = [axis for axis in arrays.axes if term.links[axis] is not None]
-    kept = linked[:1] if arrays.ndim == 1 else []
+    kept = linked if arrays.ndim == 1 else []
+    if len(kept) > 1:
+        kept = [max(linked, key=lambda axis: _present_length(term.links[axis], rv))]
     term = cut_links(term.whole(), [axis for axis in linked if axis not in kept], rv)
     new: list[Link | None] = [None] * arrays.ndim
     for axis in kept:
@@ -141,6 +155,11 @@ def _gather(term: Term, arrays: IndexArrays, rv: TensorVariable) -> Term:
     links = [None if axis is None else term.links[axis] for axis in order]
     links[arrays.position : arrays.position + arrays.ndim] = new
     return Term(tuple(links), _gathered(term, arrays, order), picked=_picked(term, arrays))
+
+
+def _present_length(link: Link | None, rv: TensorVariable) -> int:
+    assert link is not None
+    return present_length(rv, link.axis)
 
 
 def _picked(term: Term, arrays: IndexArrays) -> Picked | None:

@@ -1,11 +1,14 @@
 """Lengths of the axes of random variables, as far as the graph states them."""
 
 import pymc as pm
+from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import size_of
+from pymc_nnsteps.graphs.known import is_a
+from pymc_nnsteps.graphs.search import random_in, size_of
 
 
 def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
@@ -46,3 +49,22 @@ def lengths(rv: TensorVariable) -> list[TensorVariable | int]:
     """Lengths of the axes of a random variable, stated without its value where possible."""
     stated = stated_lengths(rv)
     return [rv.shape[axis] if n is None else n for axis, n in enumerate(stated)]
+
+
+def present_length(array: TensorVariable, axis: int) -> int:
+    """Length of an axis of a random variable, or of what is computed from it entry by entry.
+
+    It is that at the present values of data and dims, and zero where these do not tell it.
+    """
+    if (static := array.type.shape[axis]) is not None:
+        return static
+    if isinstance(array.owner.op, Elemwise):
+        [first, *_] = [part for part in array.owner.inputs if not part.type.broadcastable[axis]]
+        return present_length(first, axis)
+    size, batch = size_of(array), array.ndim - getattr(array.owner.op, "ndim_supp", 0)
+    stated = None if size is None or axis >= batch else size[axis]
+    if axis >= batch and is_a(array, ZeroSumNormalRV):
+        stated = array.owner.inputs[-1][axis - batch]
+    if stated is None or random_in([stated]):
+        return 0
+    return int(stated.eval(mode="FAST_COMPILE"))

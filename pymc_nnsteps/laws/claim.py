@@ -290,13 +290,16 @@ def _normals(chain: _Chain, point: Point, blind: Point, known: Mapping[Any, Any]
         vector: Array = np.concatenate([np.ravel(part) for part in drawn(noise)]).astype(float)
         return vector
 
-    shapes = [value.shape for value in drawn(np.zeros(ends[-1]))]
+    at_zero = drawn(np.zeros(ends[-1]))
+    shapes = [value.shape for value in at_zero]
+    epsilon = max(float(np.finfo(value.dtype).eps) for value in at_zero)
     mean = flat(np.zeros(ends[-1]))
     factor = np.stack([flat(unit) - mean for unit in np.eye(ends[-1])], axis=1)
     _require_numbers([mean, factor])
 
     def log_density(vector: Array) -> float:
-        noise = np.linalg.lstsq(factor, vector - mean)[0]
+        # where entries sum to zero, the factor has no full rank
+        noise = np.linalg.lstsq(factor, vector - mean, epsilon * max(factor.shape))[0]
         return float(-0.5 * np.sum(np.square(noise)))
 
     def sample(rng: np.random.Generator, scale: float) -> Array:

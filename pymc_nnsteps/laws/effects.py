@@ -15,14 +15,18 @@ count as coefficients. Logistic children enter by their Polya-Gamma variables
 (:mod:`.augmentation`).
 
 Effects of one law that enter by their differences from their mean, :math:`a_g - \bar a`, are two
-independent parts: the differences, drawn as above given that they sum to zero
-(:mod:`pymc_nnsteps.gaussian.zero_sums`), and :math:`\bar a`, drawn from its prior
-:math:`N(\mu_0, 1 / (G \Lambda))` because no child tells of it. ``pm.ZeroSumNormal`` is the first
-part alone (:mod:`.zero_sum`).
+independent parts: the differences, drawn as above given that they sum to zero, and :math:`\bar a`,
+drawn from its prior :math:`N(\mu_0, 1 / (G \Lambda))` because no child tells of it.
+``pm.ZeroSumNormal`` is the first part alone (:mod:`.zero_sum`). Matrices have such sums along one
+axis or several. What sums to zero within a group is drawn by coordinates
+(:mod:`pymc_nnsteps.gaussian.contrasts`). Sums over groups are conditioned on after the draw
+(:mod:`pymc_nnsteps.gaussian.zero_sums`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import mul
 from typing import Any, override
 
 import pymc as pm
@@ -33,15 +37,17 @@ from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
+from pymc_nnsteps.gaussian.contrasts import coordinates
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
-from pymc_nnsteps.gaussian.layout import Member, by_label, dense_size, split
+from pymc_nnsteps.gaussian.layout import Member, dense_size, split
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.gaussian.prior import prior_of
-from pymc_nnsteps.gaussian.zero_sums import Entries, given_zero_sums
-from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten
+from pymc_nnsteps.gaussian.zero_sums import Entries, given_zero_sums, sums_over
+from pymc_nnsteps.graphs.arrays import align, expand, flatten
 from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.indexing import as_stated
 from pymc_nnsteps.graphs.lengths import length_of, lengths
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links, pick
 from pymc_nnsteps.graphs.names import describe
@@ -52,11 +58,14 @@ from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.gaussian import OBSERVED, decides_nothing, observe
 from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
+from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_axes, zero_sum_prior
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 MOST_COEFFICIENTS = 1000
 """Largest number of entries, apart from eliminated ones, that are drawn jointly."""
+
+
+Sums = Mapping[TensorVariable, tuple[tuple[int, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -77,10 +86,10 @@ class Effects(Conditional):
     members : tuple of Member
         The variables. The labels of an eliminated variable are its groups.
     seen : tuple of Seen
+    sums : mapping from random variable to tuple of tuple of int
+        Axes over which the entries of a variable sum to zero: by themselves, or together.
     centred : tuple of TensorVariable
-        Variables that all children see by their differences from their mean.
-    zero_sum : tuple of TensorVariable
-        Variables whose prior fixes their sum at zero.
+        Those of these that all children see by their differences from their mean.
     common_noise : tuple of CommonNoise
         Noise of what is seen, beside that of the children.
     """
@@ -89,8 +98,8 @@ class Effects(Conditional):
     members: tuple[Member, ...]
     seen: tuple[Seen, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
+    sums: Sums = field(default_factory=dict)
     centred: tuple[TensorVariable, ...] = ()
-    zero_sum: tuple[TensorVariable, ...] = ()
     common_noise: tuple[CommonNoise, ...] = ()
 
     @property
@@ -131,16 +140,26 @@ class Effects(Conditional):
 
         kinds = [self._some(positions) for positions in (groups, rest) if positions]
         entries = tuple(part for part in (block, drawn) if part is not None)
-        sums = [_summed(rv, kinds, entries) for rv in (*self.centred, *self.zero_sum)]
-        entries = given_zero_sums(entries, sums, [solve(each) for each in sums])
+        if fixed := self._conditioned_on():
+            sums = tuple(_summed(members, fixed) for members in kinds)
+            entries = given_zero_sums(entries, sums, solve(sums))
         values: dict[TensorVariable, TensorVariable] = {}
         for part, members in zip(entries, kinds, strict=True):
             values.update(split(part, members))
         for member in self.members:
             if member.rv in self.centred:
-                rng, mean = _mean_of(rng, member)
+                rng, mean = _mean_of(rng, member, *self.sums[member.rv])
                 values[member.rv] = typed_like(member.rv, values[member.rv] + mean)
         return Draw(rng, {rv: values[rv] for rv in self.draws})
+
+    def _conditioned_on(self) -> list[tuple[Member, tuple[int, ...]]]:
+        """Axes over which a variable, as it is drawn, has sums that are zero."""
+        return [
+            (member, axes)
+            for member in self.members
+            for axes in self.sums.get(member.rv, ())
+            if not set(axes) <= set(member.contrasts)
+        ]
 
     def _of_rest(
         self,
@@ -192,21 +211,34 @@ class Effects(Conditional):
         return rng, said
 
 
-def _summed(rv: TensorVariable, kinds: Sequence[Sequence[Member]], entries: Entries) -> Entries:
-    """One at the entries of a variable and zero elsewhere, in the shapes of all entries."""
-    marks = []
-    for members, part in zip(kinds, entries, strict=True):
-        labels = tuple(members[0].lengths[axis] for axis in members[0].labels)
-        one = [by_label(m, pt.constant(float(m.rv is rv), dtype=m.rv.dtype)) for m in members]
-        marks.append(pt.broadcast_to(concatenate(one, labels), part.shape))
-    return tuple(marks)
+def _summed(
+    members: Sequence[Member], fixed: Sequence[tuple[Member, tuple[int, ...]]]
+) -> TensorVariable:
+    """What is summed of variables that are drawn side by side, with axes (labels, d, sums)."""
+    labels = tuple(members[0].lengths[axis] for axis in members[0].labels)
+    rows = []
+    for member in members:
+        columns = []
+        for summed, axes in fixed:
+            one = sums_over(summed, axes)
+            if summed is not member:
+                d = reduce(mul, [member.lengths[axis] for axis in member.dense], 1)
+                one = pt.zeros((*labels, d, one.shape[-1]), one.dtype)
+            columns.append(one)
+        rows.append(pt.concatenate(columns, axis=-1))
+    return pt.concatenate(rows, axis=-2)
 
 
-def _mean_of(rng: Variable, member: Member) -> tuple[Variable, TensorVariable]:
-    """Draw the mean of effects of one law, of which no child tells."""
-    rng, noise = standard_normal(rng, (1,), member.rv.dtype)
-    [groups] = member.lengths
-    return rng, member.mean + noise[0] * pt.sqrt(pt.reciprocal(member.precision * groups))
+def _mean_of(
+    rng: Variable, member: Member, axes: tuple[int, ...]
+) -> tuple[Variable, TensorVariable]:
+    """Draw means of effects of one law over axes, of which no child tells."""
+    rv, sizes = member.rv, lengths(member.rv)
+    shape = [1 if axis in axes else size for axis, size in enumerate(sizes)]
+    rng, noise = standard_normal(rng, shape, rv.dtype)
+    noise = pt.specify_broadcastable(noise, *axes)
+    precision = align(member.precision, rv.ndim) * reduce(mul, [sizes[axis] for axis in axes])
+    return rng, align(member.mean, rv.ndim) + noise * pt.sqrt(pt.reciprocal(precision))
 
 
 def row_axis(child: TensorVariable) -> int:
@@ -224,17 +256,25 @@ def row_axis(child: TensorVariable) -> int:
     return axes[0]
 
 
-def _outputs(child: TensorVariable) -> Sequence[int | None]:
+def _outputs(model: pm.Model, child: TensorVariable) -> Sequence[int | None]:
     """Columns of a child with several, whose rows are along its first axis; else only None."""
-    if child.ndim != 2 or any(child.type.broadcastable) or child.type.shape[1] is None:
+    if child.ndim != 2 or any(child.type.broadcastable):
         return [None]
-    return range(child.type.shape[1])
+    columns = length_of(model, child, 1)
+    return [None] if columns is None else range(columns)
 
 
 def _part(
-    child: TensorVariable, rv: TensorVariable, term: Term, output: int | None
+    child: TensorVariable,
+    rv: TensorVariable,
+    term: Term,
+    output: int | None,
+    sums: Sequence[tuple[int, ...]],
 ) -> tuple[Part, int | None]:
-    """How the rows of a child see a variable, and which axes of the variable are the groups."""
+    """How the rows of a child see a variable, and which axis of the variable is that of groups.
+
+    Entries that sum to zero along another axis are seen by their coordinates.
+    """
     if output is None:
         row = row_axis(child)
     else:
@@ -252,11 +292,18 @@ def _part(
     ordered = term.coefficient.dimshuffle(row, *(term.out_ndim + axis for axis in seen))
     sizes = lengths(rv)
     full = expand(ordered, {1 + i: sizes[axis] for i, axis in enumerate(seen)})
+    for axis in _contrasts(sums, groups):
+        full = coordinates(full, 1 + seen.index(axis), sizes[axis])
     design = flatten(full, 1, len(seen))
     if link is None:
         return Part(design, None, 1), None
     n_groups = sizes[link.axis]
     return Part(design, pt.arange(n_groups) if whole else link.index, n_groups), groups
+
+
+def _contrasts(sums: Sequence[tuple[int, ...]], groups: int | None) -> tuple[int, ...]:
+    """Axes along which entries sum to zero, within a group if there are any."""
+    return tuple(axes[0] for axes in sums if len(axes) == 1 and axes[0] != groups)
 
 
 def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes) -> Effects:
@@ -274,50 +321,57 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
     seen = []
     axes: dict[TensorVariable, int | None] = {}
-    centred = [rv for rv in rvs if _is_centred(model, rv, direct)]
+    picked: dict[TensorVariable, list[Any]] = {rv: [] for rv in rvs}
+    sums = {rv: _sums(model, rv, direct, priors[rv]) for rv in rvs}
+    centred = [rv for rv in rvs if sums[rv] and not is_zero_sum(rv)]
     for child in direct:
-        stated = [about_mean(model, child, rv) if rv in centred else rv for rv in rvs]
-        observation = observe(model, child, [rv for rv in stated if rv is not None])
-        for output in _outputs(child):
+        stated = [_stated(model, child, rv) if rv in centred else rv for rv in rvs]
+        observation = observe(model, child, stated)
+        for output in _outputs(model, child):
             parts = []
-            for rv, term in zip(rvs, observation.terms, strict=True):
-                part, groups = _part(child, rv, term, output)
+            for rv, source, term in zip(rvs, stated, observation.terms, strict=True):
+                part, groups = _part(child, rv, term, output, sums[rv])
                 if axes.setdefault(rv, groups) != groups:
                     raise NotConjugate(f"the children of {describe(rv)} pick entries of other axes")
+                if part.index is not None and groups is not None:
+                    picked[rv].append(as_stated(part.index, source, groups))
                 parts.append(part)
             if output is None:
                 _require_weights_of_rows(observation)
             elif all(groups is None for groups in axes.values()):
                 raise NotConjugate(f"outputs of {describe(child)} have no effects of groups")
             seen.append(Seen(observation, tuple(parts), output))
-    labelled = _eliminated(rvs, axes, seen, shapes)
+    labelled = _eliminated(axes, picked, shapes)
     members = []
     for rv in rvs:
         groups = axes[rv]
         first = () if groups is None else (groups,)
         others = tuple(axis for axis in range(rv.ndim) if axis != groups)
         labels, dense = (first, others) if rv in labelled else ((), first + others)
-        members.append(Member(rv, labels, dense, *priors[rv]))
+        contrasts = _contrasts(sums[rv], groups)
+        if any(shapes[rv][axis] < 2 for axis in contrasts):
+            raise NotConjugate(f"{describe(rv)} has one entry along an axis of sums that are zero")
+        members.append(Member(rv, labels, dense, *priors[rv], contrasts=contrasts))
     if dense_size([m for m in members if not m.labels], shapes) > MOST_COEFFICIENTS:
         raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients are not eliminated")
     return Effects(
         tuple(rvs),
         tuple(members),
         tuple(seen),
+        sums={rv: over for rv, over in sums.items() if over},
         centred=tuple(centred),
-        zero_sum=tuple(filter(is_zero_sum, rvs)),
     )
 
 
 @recognises(
     650,
-    "Gaussian, given that its sum is zero",
+    "Gaussian, given that sums are zero",
     {ZeroSumNormalRV},
     OBSERVED,
     when=decides_nothing,
 )
 def match_zero_sum(model: pm.Model, rv: TensorVariable) -> Effects:
-    """Recognise the full conditional of one vector of effects that sum to zero.
+    """Recognise the full conditional of effects that sum to zero along one or several axes.
 
     Raises
     ------
@@ -326,17 +380,35 @@ def match_zero_sum(model: pm.Model, rv: TensorVariable) -> Effects:
     zero_sum_prior(model, rv)
     if not children(model, rv):
         raise NotConjugate("it has no children")
-    if (length := length_of(model, rv, 0)) is None:
-        raise NotConjugate("its length is not known")
-    return match_effects(model, [rv], {rv: (length,)})
+    shape = [length_of(model, rv, axis) for axis in range(rv.ndim)]
+    known = tuple(length for length in shape if length is not None)
+    if len(known) < len(shape):
+        raise NotConjugate("its shape is not known")
+    return match_effects(model, [rv], {rv: known})
 
 
-def _is_centred(model: pm.Model, rv: TensorVariable, direct: Sequence[TensorVariable]) -> bool:
-    """Whether effects have one law, and all children see them about their mean."""
+def _sums(
+    model: pm.Model,
+    rv: TensorVariable,
+    direct: Sequence[TensorVariable],
+    prior: Iterable[TensorVariable],
+) -> tuple[tuple[int, ...], ...]:
+    """Axes over which entries of one law sum to zero, by prior or as all children see them."""
     if is_zero_sum(rv):
-        return False
-    one_law = all(all(parameter.type.broadcastable) for parameter in normal_prior(model, rv))
-    return one_law and all(about_mean(model, child, rv) is not None for child in direct)
+        return tuple((axis,) for axis in zero_sum_axes(rv))
+    abouts = [about_mean(model, child, rv) for child in direct]
+    [axes, *others] = {about and about.axes for about in abouts}
+    if axes is None or others:
+        return ()
+    laws = [align(parameter, rv.ndim).type.broadcastable for parameter in prior]
+    return (axes,) if all(law[axis] for law in laws for axis in axes) else ()
+
+
+def _stated(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    """What a child sees of effects about their mean."""
+    about = about_mean(model, child, rv)
+    assert about is not None
+    return about.expression
 
 
 def _require_weights_of_rows(observation: Child) -> None:
@@ -348,25 +420,19 @@ def _require_weights_of_rows(observation: Child) -> None:
 
 
 def _eliminated(
-    rvs: Sequence[TensorVariable],
     axes: Mapping[TensorVariable, int | None],
-    seen: Sequence[Seen],
+    picked: Mapping[TensorVariable, list[Any]],
     shapes: Shapes,
 ) -> list[TensorVariable]:
     """Variables with the most groups whose entries all children pick by the same index."""
-    grouped = {rv: shapes[rv][axis] for rv in rvs if (axis := axes[rv]) is not None}
+    grouped = {rv: shapes[rv][axis] for rv, axis in axes.items() if axis is not None}
     if not grouped:
         return []
     most = max(grouped, key=lambda rv: grouped[rv])
-
-    def picked_by(rv: TensorVariable) -> list[Any]:
-        indices = (s.parts[rvs.index(rv)].index for s in seen)
-        return [index for index in indices if index is not None]
-
     return [
         rv
         for rv in grouped
-        if grouped[rv] == grouped[most] and equal_computations(picked_by(rv), picked_by(most))
+        if grouped[rv] == grouped[most] and equal_computations(picked[rv], picked[most])
     ]
 
 

@@ -9,6 +9,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.graphs.centred import about_mean
+from pymc_nnsteps.graphs.indexing import as_stated
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -99,6 +101,55 @@ def zero_sums():
     pm.Normal("y", a[SCHOOL] + slope + 2 * b[TEACHER] + X[:, 1:] @ beta, SPREAD, observed=Y)
 
 
+def zero_sum_matrices():
+    """Sums along the last axis or both: of most groups, of fewer, and of what all rows see."""
+    u = pm.ZeroSumNormal("u", [[0.6], [1]], shape=(2, 5))
+    t, w, b = (
+        pm.ZeroSumNormal(name, 0.8, shape=(groups, 3), n_zerosum_axes=2)
+        for name, groups in {"t": 5, "w": 2, "b": 2}.items()
+    )
+    mean = u[TEACHER, SCHOOL] + ((t[SCHOOL] + w[TEACHER]) * X).sum(1) + pm.Normal("c", 0.2)
+    seen = X[:, :2, None] * X[:, None, :]
+    pm.Normal("y", mean + (seen * b).sum((1, 2)), SPREAD, observed=Y)
+
+
+def centred_matrices():
+    """About means of columns and of all: of most groups, of fewer, and of what all rows see."""
+    d, e = pm.Normal("d", [0.2, -0.4], [0.7, 1], shape=(5, 2)), pm.Normal("e", 0.3, shape=(5, 2))
+    w, b = pm.Normal("w", 0.1, 0.8, shape=(3, 2)), pm.Normal("b", 1, 0.6, shape=(3, 2))
+    mean = ((d - d.mean(0))[SCHOOL] * X[:, :2]).sum(1) + (e - e.mean())[SCHOOL, TEACHER]
+    mean += ((w - w.mean(0))[:, TEACHER].T * X).sum(1)
+    mean += (X @ (b - b.mean(-1)[:, None]) * X[:, :2]).sum(1)
+    pm.Normal("y", mean, SPREAD, observed=Y)
+
+
+def centred_rows():
+    """About the mean of each group, which has a law of its own."""
+    r = pm.Normal("r", X[:5, :1], SPREAD[:5, None], shape=(5, 3))
+    mean = ((r - r.mean(1, keepdims=True))[SCHOOL] * X).sum(1)
+    pm.Normal("y", mean + pm.Normal("c"), SPREAD, observed=Y)
+
+
+def sums_of_outputs():
+    """Effects of each output whose sums are zero, beside weights of the outputs."""
+    z = pm.ZeroSumNormal("z", 0.7, shape=(5, 3), n_zerosum_axes=2)
+    d, v = pm.Normal("d", 0.4, 0.7, shape=(2, 3)), pm.Normal("v", 0, 0.8, shape=(3, 3))
+    mean = z[SCHOOL] + (d - d.mean(0))[TEACHER] + X @ v
+    y = np.stack([Y, -Y[::-1], Y**2], 1)
+    pm.Normal("y", mean, SPREAD[:, None] * np.array([0.5, 2, 1]), observed=y)
+
+
+def by_data_and_dims():
+    """Lengths and an index that may change: levels, slopes, and sums by the model's dims."""
+    coords = {"group": range(5), "output": range(3), "row": range(N)}
+    pm.modelcontext(None).add_coords(coords)
+    index = pm.Data("index", SCHOOL % 5)
+    a, s = pm.Normal("a", dims=("group", "output")), pm.Normal("s", 0.3, dims="group")
+    mean = a[index] + ((s - s.mean())[index] * X[:, 0])[:, None]
+    mean += pm.ZeroSumNormal("z", dims=("output", "group"))[:, index].T
+    pm.Normal("y", mean, 0.6, observed=np.stack([Y, -Y, Y**2], 1), dims=("row", "output"))
+
+
 def several_outputs():
     """Effects of each output, one that all share, and the weights of a network's outputs."""
     v, b = pm.Normal("v", 0, 0.8, shape=(2, 3)), pm.Normal("b", 0.3, 2, shape=2)
@@ -121,6 +172,11 @@ CASES = {
     centred: ("a", "s", "b", "beta"),
     centred_alone: ("a", "s"),
     zero_sums: ("a", "b", "s", "beta"),
+    zero_sum_matrices: ("u", "t", "w", "b", "c"),
+    centred_matrices: ("d", "e", "b", "w"),
+    centred_rows: ("r", "c"),
+    sums_of_outputs: ("z", "d", "v"),
+    by_data_and_dims: ("a", "s", "z"),
     several_outputs: ("a", "s", "v", "b"),
     one_group: ("a", "beta"),
 }
@@ -148,6 +204,17 @@ def test_law_is_the_models(function):
     model, found = joined(function)
     assert tuple(rv.name for rv in found.draws) == CASES[function]
     assert_exact_gaussian(model, found, point_of(model, RNG))
+
+
+def test_groups_by_data_are_eliminated_together():
+    """The index is the same, though negative entries count from the end of several variables."""
+    _, found = joined(by_data_and_dims)
+    assert [member.labels for member in found.members] == [(0,), (0,), (1,)]
+    with pm.Model():
+        b = pm.Normal("b", shape=5)
+        index = pm.Data("index", SCHOOL)
+        form = pt.switch(pt.lt(index, 0), index + 7, index)
+        assert as_stated(form, b, 0) is form
 
 
 def test_law_of_logistic_children():
@@ -202,15 +269,32 @@ PLANTS = {
     "sums taken one by one": (
         centred,
         "given_zero_sums",
-        "_without(its, summed, response)",
-        "its",
+        "_dot(sums, responses)",
+        "pt.diag(pt.diag(_dot(sums, responses)))",
     ),
-    "a sum left open": (zero_sums, "Effects", "(*self.centred, *self.zero_sum)", "self.centred"),
+    "a sum left open": (
+        zero_sums,
+        "Effects",
+        "in self.members\n            for axes",
+        "in self.members[1:]\n            for axes",
+    ),
+    "coordinates of another basis": (
+        centred_rows,
+        "coordinates",
+        "(a * first.sum(axis, keepdims=True) + b * last)",
+        "(a * first.sum(axis, keepdims=True) - b * last)",
+    ),
+    "mean beside contrasts": (
+        centred_rows,
+        "Member",
+        "if self.contrasts else",
+        "if False else",
+    ),
     "mean of one effect": (
         centred_alone,
         "_mean_of",
-        "member.precision * groups",
-        "member.precision",
+        "rv.ndim) * reduce(mul, [sizes[axis] for axis in axes])",
+        "rv.ndim)",
     ),
 }
 
@@ -247,6 +331,27 @@ def test_only_what_is_seen_about_its_mean_is_centred():
         assert not effects.match_effects(model, rvs, shapes_of(model)).centred
 
 
+@pytest.mark.parametrize(
+    ("form", "axes"),
+    [
+        (lambda d: d - d.mean(0), (0,)),
+        (lambda d: d - d.mean(-2, keepdims=True), (0,)),
+        (lambda d: d - d.mean(axis=1)[:, None], (1,)),
+        (lambda d: d - d.mean(-1, keepdims=True), (1,)),
+        (lambda d: d - d.mean((0, 1)), (0, 1)),
+        (lambda d: d - d.mean(keepdims=True), (0, 1)),
+        (lambda d: d - d.mean(0)[:1], None),
+        (lambda d: d - d[:2].mean(0), None),
+    ],
+)
+def test_axes_of_means(form, axes):
+    with pm.Model() as model:
+        d = pm.Normal("d", shape=(3, 2))
+        y = pm.Normal("y", form(d)[SCHOOL % 3, TEACHER], 0.5, observed=Y)
+    found = about_mean(model, y, d)
+    assert (found and found.axes) == axes
+
+
 def activations():
     """Each row sees entries of its own: those are drawn apart, as a layer."""
     h = pm.Normal("h", shape=(N, 2))
@@ -274,13 +379,19 @@ def test_little_noise_loses_no_digits():
     np.testing.assert_allclose(law.covariance[-1, -1], 1 / 5, rtol=1e-6)
 
 
-def test_many_groups_are_quick():
+@pytest.mark.parametrize("matrix", [False, True])
+def test_many_groups_are_quick(matrix):
     """1e5 rows and 1e4 groups: a matrix of both would have 8 GB."""
     n, groups = 100_000, 10_000
     with pm.Model() as model:
-        a = pm.Normal("a", shape=groups)
+        index = RNG.integers(groups, size=n)
+        if matrix:
+            z = pm.ZeroSumNormal("z", shape=(groups, 3), n_zerosum_axes=2)
+            effect = z[index, RNG.integers(3, size=n)]
+        else:
+            effect = pm.Normal("a", shape=groups)[index]
         beta, sigma = pm.Normal("beta", shape=6), pm.HalfNormal("sigma")
-        mean = a[RNG.integers(groups, size=n)] + RNG.normal(size=(n, 6)) @ beta
+        mean = effect + RNG.normal(size=(n, 6)) @ beta
         pm.Normal("y", mean, sigma, observed=RNG.normal(size=n))
         step = nns.Gibbs()
     point, taken = point_of(model, RNG), []
