@@ -18,6 +18,7 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
+from pymc_nnsteps.tables import numbers, require_same_rows
 
 Kind = Literal["pit", "coverage"]
 
@@ -61,8 +62,8 @@ def plot_calibration(
         Result of ``pm.sample``, or its posterior.
     X : array_like or table, shape (n_obs, n_features)
         Inputs that the network was not fitted to: of those that it was, targets are nearer.
-    y : array_like, shape (n_obs,) or (n_obs, n_outputs)
-        Their real targets; those that are NaN are left out.
+    y : array_like or table, shape (n_obs,) or (n_obs, n_outputs)
+        Their real targets; those that are NaN are left out. Rows with labels have those of ``X``.
     kind : {"pit", "coverage"}
         Places of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed
@@ -78,8 +79,8 @@ def plot_calibration(
     Raises
     ------
     ValueError
-        If ``kind`` is neither, if targets are not real or have another shape than predictions, or
-        as for :func:`~pymc_nnsteps.predict`.
+        If ``kind`` is neither, if targets are not real, have another shape than predictions or
+        other labels than ``X``, or as for :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------
@@ -100,7 +101,8 @@ def plot_calibration(
 
     require_choice("kind", kind, get_args(Kind))
     model = model_or_context(model)
-    observed = response_of(model, input_container("X", model, inputs))
+    container = input_container("X", model, inputs)
+    observed = response_of(model, container)
     if not observed.dtype.startswith("float"):
         raise ValueError(
             f"plot_calibration shows real targets; {observed.name} is {distribution(observed)}: "
@@ -115,7 +117,9 @@ def plot_calibration(
         num_samples=num_samples,
         random_seed=(rng := np.random.default_rng(random_seed)),
     )
-    targets = np.asarray(y, dtype=float)
+    require_same_rows(X.get(container.name) if isinstance(X, dict) else X, y)
+    labels = drawn.indexes.get("output")
+    targets = numbers("y", y, ("obs", "output")).arranged("y", labels).astype(float)
     if targets.shape not in (drawn.shape[2:], drawn.shape[2:-1] if drawn.shape[-1] == 1 else ()):
         raise ValueError(f"y must have shape {drawn.shape[2:]}; got {targets.shape}.")
     seen = ~np.isnan(targets.ravel())

@@ -290,6 +290,7 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
     name : str or None
     """
     containers = {data.name: data for data in model.data_vars}
+    tables = list(containers)
     if name is None:
         means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]
         tables = [
@@ -300,9 +301,12 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
         name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
     if name not in containers:
         known = ", ".join(containers) or "none"
+        advice = "put the network's inputs in pm.Data"
+        if tables:
+            advice = f'name one of these, such as inputs="{tables[0]}"'
         raise ValueError(
             f"inputs must name the pm.Data container that {argument} stands for; the model has "
-            f"{known}; put the network's inputs in pm.Data."
+            f"{known}; {advice}."
         )
     return containers[name]
 

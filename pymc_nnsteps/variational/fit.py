@@ -19,7 +19,7 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.tables import numbers
+from pymc_nnsteps.tables import numbers, require_same_rows
 from pymc_nnsteps.variational.approximation import (
     Approximation,
     Ensemble,
@@ -281,6 +281,7 @@ def _checked(reading: Reading, batch: object) -> Batch:
         raise ValueError(f"{PAIRS}; got {type(batch).__name__}.")
     X, y = batch
     _, inputs = read_inputs(reading, X, "inputs of batches")
+    require_same_rows(X, y, names=("inputs of batches", "targets of batches"))
     targets = numbers("targets of batches", y, ("obs", "output")).values.astype(float)
     targets = targets[:, None] if targets.ndim == 1 else targets
     n_outputs = reading.targets.shape[1]

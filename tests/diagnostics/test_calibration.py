@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -84,6 +85,25 @@ def test_missing_targets_and_several_outputs():
     y = np.column_stack([Y, np.where(Y > 0.5, np.nan, Y)])
     plot = nns.plot_calibration(prior(model, 2, 20), X, y, model=model, backend="none")
     assert "ecdf_lines" in plot.viz.children
+
+
+def test_labels_of_targets():
+    """Rows or columns in another order, paired with predictions of others."""
+    rows = pd.DataFrame(X, index=[f"r{i}" for i in range(len(X))])
+    y = pd.DataFrame({"near": Y, "far": -Y}, index=rows.index)
+    model = nns.hierarchical_mlp(rows, y, hidden=(3,))
+    draws = prior(model, 2, 20)
+    options = {"model": model, "random_seed": 1}
+
+    def shown(targets):
+        plot = nns.plot_calibration(draws, rows, targets, **options)
+        return np.asarray(plot.viz["ecdf_lines"]["y"].item().get_ydata())
+
+    np.testing.assert_array_equal(shown(y[["far", "near"]]), shown(y))
+    with pytest.raises(ValueError, match="y has the row labels of X in another order"):
+        nns.plot_calibration(draws, rows, y[::-1], **options)
+    with pytest.raises(ValueError, match="y has the row labels of X in another order"):
+        nns.plot_calibration(draws, {"inputs": rows}, y[::-1], **options)
 
 
 def test_what_cannot_be_shown():

@@ -192,6 +192,10 @@ def test_wrong_batches(model):
         ({"batches": [(X[:5] * np.nan, Y[:5])], "n_obs": 9}, "inputs of batches has .* NaN"),
         ({"batches": [(X[:5], Y[:5] * np.nan)], "n_obs": 9}, "targets of batches has .* NaN"),
         ({"batches": [(X[:5], Y[:4])], "n_obs": 9}, "of the same rows"),
+        (
+            {"batches": [(pd.DataFrame(X[:5]), pd.Series(Y[:5])[::-1])], "n_obs": 9},
+            "targets of batches has the row labels of inputs of batches in another order",
+        ),
         ({"batches": [(X[:0], Y[:0])], "n_obs": 9}, "of the same rows"),
         ({"batches": [X[:5]], "n_obs": 9}, "must give pairs of inputs and targets; got ndarray"),
         ({"batches": 5, "n_obs": 9}, "must give pairs of inputs and targets; got int"),
