@@ -174,7 +174,7 @@ class NetworkRegressor(RegressorMixin, _Network):
     """Regression by a Bayesian neural network, with intervals, as an estimator of scikit-learn.
 
     Inputs and targets are standardised before the network sees them, and predictions are in the
-    units of the targets. Weights of samples are not supported.
+    units of the targets. Sample weights are not supported.
 
     Parameters
     ----------
@@ -193,9 +193,10 @@ class NetworkRegressor(RegressorMixin, _Network):
         As of ``pm.sample``. The defaults are for the hierarchical network; Gibbs sweeps of the
         others are cheaper, and more of them are needed.
     n_jobs : int, optional
-        Chains that run at the same time: one if not given, as many as there are processors for -1.
+        Chains that run at the same time: one if not given, as many as there are processors if -1.
     random_state : int, RandomState or None
-        Of the chains, and of the noise of predictions: a fitted estimator repeats its predictions.
+        Seed of the chains and of the noise of predictions: a fitted estimator repeats its
+        predictions.
     verbose : bool
         Whether to show progress and the messages of ``pm.sample``.
 
@@ -204,9 +205,9 @@ class NetworkRegressor(RegressorMixin, _Network):
     model_ : pm.Model
         The model of the standardised data.
     idata_ : DataTree
-        Result of ``pm.sample``, without what has an entry for each row of the data.
+        Result of ``pm.sample``, without variables that have an entry for each row of the data.
     input_scaler_, target_scaler_ : StandardScaler
-        What inputs and targets are standardised by.
+        Scalers that standardise inputs and targets.
     n_features_in_ : int
         Number of columns of ``X``.
     feature_names_in_ : ndarray of str
@@ -342,7 +343,7 @@ class NetworkClassifier(ClassifierMixin, _Network):
     """Classification by a Bayesian neural network, as an estimator of scikit-learn.
 
     Inputs are standardised before the network sees them. Labels may be of any kind, two or more.
-    Weights of samples are not supported.
+    Sample weights are not supported.
 
     Parameters
     ----------

@@ -48,22 +48,24 @@ def plot_calibration(
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
-    r"""Plot whether held-out targets are where predictions say, with all noise drawn afresh.
+    r"""Plot whether predictive distributions of held-out targets are right.
 
-    The place :math:`u_i = P(y_i^* \le y_i \mid x_i)` of a target in its predictive distribution
-    is uniform where this distribution is right. The line is the distribution function of
-    :math:`u` less that of uniform numbers, or, for coverage, the share of targets in central
-    intervals less the intervals' probability: intervals that are too short are below zero.
-    Marked points are those that speak most against uniformity, where it is refused.
+    The quantile :math:`u_i = P(y_i^* \le y_i \mid x_i)` of a target in its predictive distribution
+    is uniform if this distribution is right. The line is the distribution function of :math:`u`
+    less that of uniform numbers, or, for coverage, the share of targets in central intervals less
+    the intervals' probability: intervals that are too short are below zero. If a test rejects
+    uniformity, the targets that contribute most are marked.
+
+    All noise is drawn afresh.
 
     Parameters
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior.
     X : array_like or table, shape (n_obs, n_features)
-        Inputs that the network was not fitted to: of those that it was, targets are nearer.
+        Inputs that the network was not fitted to: training targets are nearer to their predictions.
     y : array_like or table, shape (n_obs,) or (n_obs, n_outputs)
-        Their real targets; those that are NaN are left out. Rows with labels have those of ``X``.
+        Their real targets; those that are NaN are left out. Labels of rows must be those of ``X``.
     kind : {"pit", "coverage"}
         Places of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed

@@ -113,12 +113,12 @@ def diagnose(
     inputs: str | None = None,
     output: str | None = None,
 ) -> Diagnosis:
-    """Judge chains by what the network computes: R-hat and effective sample size.
+    """Judge chains by the network's function values: R-hat and effective sample size.
 
-    Hidden units can change places without changing the network: ignore R-hat of variables with an
-    entry for each hidden unit, as PyMC and ArviZ report it, and believe that of function values, at
-    inputs that matter. Believe R-hat of every other variable (noise, scales, effects beside a
-    network). Below the table both are named.
+    Hidden units can change places without changing the network. So ignore R-hat of variables with
+    an entry for each hidden unit, as PyMC and ArviZ report it. Believe R-hat of function values, at
+    inputs that matter, and that of every other variable (noise, scales, effects beside a network).
+    Lines below the table name both kinds of variables.
 
     Parameters
     ----------

@@ -16,7 +16,8 @@ def plot_partial_dependence(
 ) -> Any:
     """Plot the mean function over one input per panel, with bands.
 
-    Of two inputs it is shown over the first, a line for each of three values of the second.
+    A function of two inputs is shown over the first, as a line for each of three values of the
+    second.
 
     Parameters
     ----------

@@ -176,10 +176,9 @@ def plot_predictions(
 ) -> Any:
     """Plot predictive bands over one input, with the data; other inputs are at their medians.
 
-    So are data that go with the rows of the inputs; of whole numbers, such as the group of each
-    row, it is a value that they have. The data are those that the model was sampled with, which the
-    result of ``pm.sample`` has stored; with the posterior alone, those that the model holds at
-    present.
+    So are other data of the rows. For whole numbers, such as the group of each row, the median is
+    one of their values. The data are those that the model was sampled with, which the result of
+    ``pm.sample`` has stored; with the posterior alone, those that the model holds at present.
 
     Parameters
     ----------
@@ -192,7 +191,7 @@ def plot_predictions(
         variable, or with ``kind="function"`` that of a ``pm.Deterministic``, which is shown without
         the data.
     kind : {"response", "function"}
-        Bands of new data, all noise drawn afresh, or of the noise-free function.
+        Bands of new data, with all noise drawn afresh, or of the noise-free function.
     model, inputs
         As for :func:`~pymc_nnsteps.predict`.
     random_seed : int, optional

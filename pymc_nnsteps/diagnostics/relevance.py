@@ -67,19 +67,20 @@ def relevance(
 ) -> Relevance:
     r"""Compare inputs by the scales of their weights, where these were learnt.
 
-    Of a group of weights :math:`W_{dj}` from inputs j to units d, whose prior given its scales has
-    standard deviations (of Student-t and Laplace laws: scales) :math:`s_{dj}`, an input has
+    Weights :math:`W_{dj}` lead from inputs j to units d. Given the learnt scales, their prior has
+    standard deviations (for Student-t and Laplace laws: scales) :math:`s_{dj}`. The relevance of an
+    input is
 
-    .. math:: r_j = \operatorname{sd}(x_j) \Big( \frac{1}{D} \sum_d s_{dj}^2 \Big)^{1/2}:
+    .. math:: r_j = \operatorname{sd}(x_j) \Big( \frac{1}{D} \sum_d s_{dj}^2 \Big)^{1/2}.
 
-    how far the input typically moves a unit. The standard deviation of an input is over the rows
-    that the model was sampled with, which the result of ``pm.sample`` has stored; with the
+    It tells how far the input typically moves a unit. The standard deviation of an input is over
+    the rows that the model was sampled with, which the result of ``pm.sample`` has stored; with the
     posterior alone, over those that the model holds at present. Scales are learnt by automatic
     relevance determination (the precisions ``tau_ih1_unit`` of
     :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1`` of :func:`~pymc_nnsteps.bow_tie`)
-    and by the same written by hand. They are known less well than function values, and inputs that
-    say the same share what they matter:
-    :func:`~pymc_nnsteps.partial_dependence` shows what the network does with them.
+    and by the same written by hand. Scales are more uncertain than function values, and inputs with
+    the same information share their relevance. :func:`~pymc_nnsteps.partial_dependence` shows the
+    effect of an input on the function.
 
     Parameters
     ----------

@@ -57,9 +57,10 @@ def score_statistic(
     .. math:: U = \frac{1}{k} \sum_i \frac{\partial \log p(v, \text{others}, \text{data})}
         {\partial v_i},
 
-    whose mean under the posterior is zero. A chain that has not arrived, or a sampler of another
-    distribution, has another mean in general. But the mean is nearly zero too in one of several
-    modes, and for draws about the mean of a Gaussian that scatter too much or too little.
+    whose mean under the posterior is zero. A chain that has not converged, or a sampler of another
+    distribution, usually has another mean. But the mean is also nearly zero for draws in only one
+    of several modes, and for draws about the mean of a Gaussian that scatter too much or too
+    little.
 
     Where the model transforms a variable, :math:`v` is the transformed, unbounded value that NUTS
     samples, and :math:`p` its density, Jacobian included. On the variable's own scale the mean

@@ -119,19 +119,20 @@ def teacher_student(
     n_prior: int = 1,
     random_seed: int | None = None,
 ) -> TeacherStudent:
-    """Draw a teacher and its targets from a model's prior, and make the student's model of these.
+    """Draw a teacher and its targets from a model's prior, and build the student's model.
 
     Parameters
     ----------
     build : callable
         ``build(X, targets)`` returns a model in which the targets are observed as they are. Its
-        priors must not depend on them: set what a builder would take from the data.
+        priors must not depend on them: pass the hyperparameters that a builder would take from the
+        data.
     X : array_like or table
         Inputs, passed on to ``build``.
     targets : optional
-        Stand-in for the targets: what is like them in shape and type, and for labels has all
-        classes. A mapping of names to such where several variables are observed. Standard normal
-        numbers, one for each row of ``X``, if not given. Their values do not matter.
+        Stand-in for the targets: of their shape and type, and for labels with all classes. With
+        several observed variables, a mapping from names to these. Standard normal numbers, one for
+        each row of ``X``, if not given. Their values do not matter.
     n_prior : int
         Number of starts drawn from the prior.
     random_seed : int, optional

@@ -125,8 +125,8 @@ def thermalize(
         Points at which chains begin, by names: values of the model's transformed variables, such
         as ``.starts`` of :func:`~pymc_nnsteps.teacher_student`.
     functions : mapping from str to TensorVariable
-        Test functions: expressions of the model's variables. Those of several values are recorded
-        but not compared.
+        Test functions: expressions of the model's variables. Functions with several values are
+        recorded but not compared.
     sweeps : int
         Calls of the step, those of ``tune`` included.
     step : step or sequence of steps, optional
@@ -143,9 +143,9 @@ def thermalize(
         Taken from the context if not given.
     random_seed : int
     path : str or Path, optional
-        File that keeps the state of the run. If it is there, the run goes on where it stopped,
-        also for more ``sweeps`` than before, and as if it had not been interrupted. It is a
-        pickle: open none that others have made.
+        File that keeps the state of the run. If it is there, the run goes on where it stopped, also
+        for more ``sweeps`` than before, and as if it had not been interrupted. It is a pickle: open
+        only your own.
     progressbar : bool
 
     Returns

@@ -95,7 +95,7 @@ def bow_tie(
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear regression with shrinkage.
     temperature : float
-        ``T``: how far about zero a gate is undecided, in units of ``z``.
+        ``T``: width of the range of ``z`` about zero in which a gate is undecided.
     shrinkage : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"} or Shrinkage
         Prior of the weights: the family of the laws of ``tau`` and ``psi``, or a
         :class:`~pymc_nnsteps.Shrinkage` with their hyperparameters too.
@@ -107,8 +107,8 @@ def bow_tie(
         The same of the outputs' ``eta^2``, in squared units of ``y``.
     sigma : float or "network", optional
         The outputs' ``eta``, a standard deviation in the units of ``y``, if it is known;
-        variational fits are of a noise that is not. ``"network"``: it varies with the inputs, as
-        ``eta_{L+1}``, its level, times the exponential of a network of its own.
+        variational fits need one that is not. ``"network"``: it varies with the inputs, as its
+        level ``eta_{L+1}`` times the exponential of a network of its own.
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
         :func:`~pymc_nnsteps.blocks.hierarchical`: four tanh units if not given, and biases of
@@ -170,18 +170,18 @@ def bow_tie(
     that of a column of ``W{l+1}``. With a small temperature and little noise in the hidden layers
     gates, activations and weights are nearly functions of each other, so that chains may move
     slowly even with interwoven rows (:class:`~pymc_nnsteps.Gibbs`): run several, and look at R-hat
-    of function values. Gates and activations, which
-    have a number for each observation and unit, are best left out of the trace::
+    of function values. Gates and activations have a number for each observation and unit. Leave
+    them out of the trace::
 
         with model:
             idata = pm.sample(var_names=nns.without_latents())
 
-    With ``marginalize_gates`` all is left to NUTS, which by default jitters the start; pass
+    With ``marginalize_gates`` NUTS draws all variables. It jitters the start by default; pass
     ``init="adapt_diag"`` to keep it.
 
-    **Prediction** at new inputs exchanges these and samples forward; the targets may stay as they
-    are. In a model with ``coords={"obs": ...}`` of your own also pass ``coords={"obs": ...}`` to
-    ``pm.set_data``::
+    **Prediction.** Use :func:`~pymc_nnsteps.predict`, or set the new inputs and sample forward; the
+    targets can stay. In a model with your own ``coords={"obs": ...}`` also pass
+    ``coords={"obs": ...}`` to ``pm.set_data``::
 
         with model:
             pm.set_data({"inputs": X_new})

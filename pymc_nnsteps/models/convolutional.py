@@ -83,15 +83,15 @@ def intermediate_noise_cnn(
         hidden layer, for ``"pool"`` per convolution that is pooled) and the last pre-activations.
         A layer without noise is a ``pm.Deterministic``. The output noise must be positive.
     sigma : float, "learnt", Prior or dict
-        Standard deviations, PyMC's word, in place of the variances of ``noise``.
+        Standard deviations, in place of the variances of ``noise``.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in: of a convolution, the
         number of weights of a kernel.
     bias : bool
         Whether layers have biases, one per channel or unit.
     likelihood : {"normal", "probit", "multinomial_probit"}
-        What is observed of the last pre-activations: their values, which side of zero they
-        are on, or which of them is the largest.
+        What is observed of the last pre-activations: their values, their signs, or the index of the
+        largest.
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.

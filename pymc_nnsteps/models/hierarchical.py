@@ -75,8 +75,8 @@ def hierarchical_mlp(
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
 
-    ``nns.hierarchical_mlp(X, y)`` is a model for standardised inputs and targets: how wide the
-    weights, biases and the noise are, and how much each input matters, is learnt.
+    ``nns.hierarchical_mlp(X, y)`` is a model for standardised inputs and targets. It learns the
+    scales of weights, biases and noise, and the relevance of each input.
 
     Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
     where they name one of the network's dimensions; otherwise a new model is made.
@@ -124,21 +124,22 @@ def hierarchical_mlp(
         layer alone. See :data:`~pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS`.
     connections : mapping from str to array_like of int, optional
         For groups of weights, by the keys of ``priors``, an array of shape (fan_out, fan_in) with
-        the number of the weight that each connection uses, and -1 where there is none: so weights
-        are shared or left out. Weights are numbered from 0 without gaps. For biases and offsets,
-        of shape (units,). Such a group has no precisions of its source units and no adjustments,
-        as its weights need not belong to one unit; ``scale`` in its prior divides the variance
-        among as many sources as lead into the unit that has most of them.
+        the number of the weight that each connection uses, and -1 where there is none. In this way
+        weights are shared or left out. Weights are numbered from 0 without gaps. For biases and
+        offsets, of shape (units,). Such a group has no precisions of its source units and no
+        adjustments, as its weights need not belong to one unit; ``scale`` in its prior divides the
+        variance among as many sources as lead into the unit that has most of them.
     likelihood : {"normal", "student_t", "bernoulli", "categorical"}
-        Law of the targets given the outputs f: about f with unknown noise; with probability
-        1/(1 + exp(-f)) of 1; by the softmax of f. Student-t noise has as many degrees of freedom
-        as ``alpha_weight`` of the noise's prior says, 4 by default.
+        Law of the targets given the outputs f. ``"normal"`` and ``"student_t"``: real numbers about
+        f with unknown noise; ``"bernoulli"``: 0 and 1, with probability 1/(1 + exp(-f)) of 1;
+        ``"categorical"``: classes, by the softmax of f. The degrees of freedom of Student-t noise
+        are ``alpha_weight`` of the noise's prior, 4 by default.
     sigma : float or "network", optional
-        Standard deviation of real targets about the outputs, if it is known: short for the
-        prior ``"noise"``. ``"network"``: it varies with the inputs. The noise that the prior
-        ``"noise"`` is of is its level, and is multiplied by the exponential of a second output of
-        the network, whose weights have the prior ``"hs"``: their precision ``tau_h1s`` says how
-        much the noise varies, and is learnt.
+        Standard deviation of real targets about the outputs, if it is known: short for the prior
+        ``"noise"``. ``"network"``: it varies with the inputs. Then the prior ``"noise"`` is that of
+        its level. The level is multiplied by the exponential of a second output of the network,
+        whose weights have the prior ``"hs"``. Their precision ``tau_h1s`` determines how much the
+        noise varies, and is learnt.
     start : {"support_point", "prior"}
         Initial values of the chains: zero parameters and moderate scales, or a draw from the
         prior, another one for each chain.
@@ -171,9 +172,9 @@ def hierarchical_mlp(
     ``pm.sample`` draws all precisions by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`), exactly, and
     moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
     (:class:`~pymc_nnsteps.HMC`; by NUTS if arguments for it are passed, such as
-    ``target_accept=``). Judge convergence by function values, which ``f`` is at the training
-    inputs and ``nns.predict`` at others, and by the noise, not by single weights: hidden units
-    can be exchanged, and tanh units change sign.
+    ``target_accept=``). Judge convergence by the noise and by function values (``f`` at the
+    training inputs, ``nns.predict`` at others), not by single weights: hidden units can change
+    places, and tanh units their signs.
 
     References
     ----------

@@ -70,21 +70,20 @@ def intermediate_noise_mlp(
         ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"`` or a
         :class:`~pymc_nnsteps.activations.PiecewiseLinear`.
     noise : float, "learnt", Prior or dict
-        Variance ``Delta``: a number, ``"learnt"``, or the prior of one that is learnt, as
-        ``nns.Prior(width, alpha_common)``: inverse gamma with shape ``alpha_common / 2`` about
-        ``width**2``. One for all, or ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z``
-        and ``Delta_X`` of the hidden layers (each one, or one per hidden layer) and for
-        ``Delta_Z^(L+1)``. Learnt variances are variables ``noise_Z2``, ``noise_X2``, ...,
-        ``noise_y``. If neither ``noise`` nor ``sigma`` is given: learnt with real targets, 1e-2
-        with classes, whose utilities have no noise to be learnt. A pre- or
-        post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic
-        feed-forward network, and
-        ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive.
+        Variance ``Delta``: a number, ``"learnt"``, or a prior, ``nns.Prior(width, alpha_common)``:
+        inverse gamma with shape ``alpha_common / 2`` about ``width**2``. One for all, or
+        ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
+        layers (each one, or one per hidden layer) and for ``Delta_Z^(L+1)``. Learnt variances are
+        variables ``noise_Z2``, ``noise_X2``, ..., ``noise_y``. If neither ``noise`` nor ``sigma``
+        is given: learnt with real targets, 1e-2 with classes, whose utilities have no noise to be
+        learnt. A pre- or post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is
+        a stochastic feed-forward network, and ``"pre": 0, "post": 0`` the classical posterior. The
+        output noise must be positive.
     sigma : float, "learnt", Prior or dict
-        Standard deviations, PyMC's word, in place of the variances of ``noise``.
-        ``"network"``, or ``"network"`` as ``"output"`` of a dict: the noise of real targets varies
-        with the inputs. It has the level ``noise_y``, which is learnt, times the exponential of a
-        network of its own; noise of hidden layers does not vary.
+        Standard deviations, in place of the variances of ``noise``. ``"network"``, or ``"network"``
+        as ``"output"`` of a dict: the noise of real targets varies with the inputs. It has the
+        level ``noise_y``, which is learnt, times the exponential of a network of its own; noise of
+        hidden layers does not vary.
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
         :func:`~pymc_nnsteps.blocks.hierarchical`: four tanh units if not given, and biases of
@@ -94,13 +93,13 @@ def intermediate_noise_mlp(
     bias : bool
         Whether layers have biases.
     likelihood : {"normal", "probit", "multinomial_probit"}
-        What is observed of the last pre-activations: their values, which side of zero they
-        are on, or which of them is the largest. The probit models have no noise after that:
-        their ``Z{L+1}`` is a free variable under a hard constraint.
+        What is observed of the last pre-activations: their values, their signs, or the index of the
+        largest. The probit models have no noise after that: their ``Z{L+1}`` is a free variable
+        under a hard constraint.
     start : {"support_point", "prior"}
-        Initial values of the chains: zero weights, or a draw from the prior, another one for
-        each chain, whose latent variables follow from its weights. In probit models the last
-        pre-activations start on the side that ``y`` demands.
+        Initial values of the chains: zero weights, or a draw from the prior, another one for each
+        chain, whose latent variables follow from its weights. In probit models the last
+        pre-activations start with the signs that ``y`` requires.
 
     Returns
     -------
@@ -126,16 +125,16 @@ def intermediate_noise_mlp(
 
     Notes
     -----
-    To predict at new inputs, store no latent variables, exchange the inputs and sample forward;
-    the targets may stay as they are. In a model with ``coords={"obs": ...}`` of your own also
-    pass ``coords={"obs": ...}`` to ``pm.set_data``::
+    To predict at new inputs, use :func:`~pymc_nnsteps.predict`. Or store no latent variables, set
+    the new inputs and sample forward; the targets can stay. In a model with your own
+    ``coords={"obs": ...}`` also pass ``coords={"obs": ...}`` to ``pm.set_data``::
 
         with model:
             idata = pm.sample(var_names=nns.without_latents())
             pm.set_data({"inputs": X_new})
             predictions = pm.sample_posterior_predictive(idata, predictions=True)
 
-    Latent variables that were stored belong to the old rows, and are to be left out.
+    Stored latent variables belong to the old rows: leave them out.
 
     References
     ----------

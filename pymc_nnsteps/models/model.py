@@ -16,7 +16,7 @@ __all__ = ["Model"]
 
 
 class Model(pm.Model):
-    """A PyMC model whose functions are ready sooner: C++ compiles them, where Numba would.
+    """A PyMC model whose functions are ready sooner: they are compiled by C++ in place of Numba.
 
     Builders make such models. Use it in place of ``pm.Model`` for a network of your own, or for
     blocks. Before the first draw PyMC compiles what a trace computes from each draw, and Numba

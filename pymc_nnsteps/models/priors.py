@@ -30,8 +30,8 @@ class Prior:
         Typical standard deviation of the parameters, in their own units: the mean of the common
         precision is ``width**-2``.
     alpha_common : float
-        Shape of the group's precision: small values leave the scale of the group open, an
-        infinite one (the default) fixes it.
+        Shape of the group's precision: a small value makes the prior of the group's scale vague, an
+        infinite one (the default) fixes the scale.
     alpha_unit : float
         Shape of the precisions of the units that the weights come from, about the common one.
         On inputs this is automatic relevance determination. The units of noise are outputs.
@@ -39,8 +39,8 @@ class Prior:
         Degrees of freedom of single weights (of the noise: of single cases); infinite (the
         default) means normal.
     scale : bool
-        Whether the variance is to be divided among the source units, so that the effect of all
-        of them together is as wide whatever their number.
+        Whether the variance is divided among the source units, so that the spread of their joint
+        effect does not depend on their number.
 
     Raises
     ------

@@ -94,7 +94,7 @@ def wide_mlp(
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
     noise : None
-        Not taken: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
+        Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
 
     Returns
     -------
@@ -131,25 +131,24 @@ def wide_mlp(
             idata = pm.sample(step=step)
 
     Judge convergence by function values (``f``, or ``nns.predict`` at some inputs) and by the
-    likelihood of the hidden layers, not by single weights: hidden units can be exchanged.
+    likelihood of the hidden layers, not by single weights: hidden units can change places.
 
-    **Prediction.** ``nns.predict(idata, X_new, model=model)`` passes new inputs through the
-    network of each draw. In the reparametrised form, forward sampling of ``y`` draws from its
-    law given the hidden layers with the readout integrated over its *prior*: that is right for
-    prior predictive sampling (whose ``f`` and readout still are those given the targets), not
-    for posterior predictive sampling, which is refused. The latter is done by
-    ``nns.predict(..., kind="response")``, or by the plain form of the same network, whose variables
-    have the same names and shapes::
+    **Prediction.** ``nns.predict(idata, X_new, model=model)`` passes new inputs through the network
+    of each draw. In the reparametrised form, forward sampling of ``y`` integrates the readout over
+    its *prior*. That is right for prior predictive sampling (whose ``f`` and readout still are
+    those given the targets), but not for posterior predictive sampling, which is refused. For the
+    latter use ``nns.predict(..., kind="response")``, or the plain form of the same network, whose
+    variables have the same names and shapes::
 
         plain = nns.wide_mlp(X, y, ..., reparametrize=False)
         with plain:
             pm.set_data({"inputs": X_new})
             pm.sample_posterior_predictive(idata, predictions=True)
 
-    **Cost.** With no more observations than columns of the readout, ``y`` is a ``pm.MvNormal``
-    with the covariance ``K`` of the observations; with more, the same density is computed from
-    a matrix of the readout's size. The data given here decide on the form, which is right for
-    whatever ``pm.set_data`` puts in their place.
+    **Cost.** With no more observations than columns of the readout, ``y`` is a ``pm.MvNormal`` with
+    the covariance ``K`` of the observations; with more, the same density is computed from a matrix
+    of the readout's size. The data given here determine the form, which is also right after
+    ``pm.set_data``.
 
     References
     ----------

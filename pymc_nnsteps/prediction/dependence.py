@@ -50,10 +50,10 @@ def partial_dependence(
 
     .. math:: \bar f(v) = \frac{1}{n} \sum_{i=1}^n f(x_i \text{ with } x_{ij} = v)
 
-    is a function of the weights, of which there is one for each draw. Where inputs depend on each
-    other the average is also over rows that no data are like. The data are those that the model was
-    sampled with, which the result of ``pm.sample`` has stored; with the posterior alone, those that
-    the model holds at present.
+    is one function for each draw of the weights. Where inputs depend on each other, the average is
+    also over rows that are unlike any data. The data are those that the model was sampled with,
+    which the result of ``pm.sample`` has stored; with the posterior alone, those that the model
+    holds at present.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def partial_dependence(
     features : int or str, or a pair of these
         Columns of the inputs, or their names.
     points : int, optional
-        Values of each input, evenly spread over the range of the data, and rounded where these are
-        of an integer type; or all that the data have, if these are no more. 31 of one input, 15 of
-        each of two, if not given.
+        Number of values of each input, evenly spread over the range of the data, and rounded where
+        these are of an integer type; all values of the data, if there are no more. If not given: 31
+        of one input, 15 of each of two.
     rows : int
         Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
     draws : int

@@ -12,12 +12,12 @@ __all__ = ["without_latents"]
 
 
 def without_latents(model: pm.Model | None = None) -> list[str]:
-    """Names of a model's variables but those that have entries for each row of the data.
+    """Names of a model's variables, without those that have entries for each row of the data.
 
     Pre-activations, activations, gates, utilities and other latent variables of rows take most of
-    the memory of a trace and belong to the rows that were sampled. Neither
-    :func:`~pymc_nnsteps.predict` and :func:`~pymc_nnsteps.log_likelihood` nor
-    ``pm.sample_posterior_predictive`` need them. Stored, they keep the latter from new rows.
+    the memory of a trace and belong to the rows that were sampled. No prediction needs them:
+    neither :func:`~pymc_nnsteps.predict`, :func:`~pymc_nnsteps.log_likelihood` nor
+    ``pm.sample_posterior_predictive``. If they are stored, the last of these takes no new rows.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ def without_latents(model: pm.Model | None = None) -> list[str]:
     Returns
     -------
     list of str
-        Of all free variables and deterministics, except those that depend on data of the rows that
-        are observed and have as many entries along their first axis.
+        All free variables and deterministics, except those that depend on data of the observed rows
+        and have as many entries along their first axis.
 
     Examples
     --------

@@ -66,7 +66,7 @@ def log_likelihood(
     inputs : str, optional
         As for :func:`~pymc_nnsteps.predict`.
     num_samples : int, optional
-        Use but so many draws of the posterior, evenly spaced in each chain.
+        Number of draws to use, of all chains together, evenly spaced in each; all if not given.
     noise_draws : int
         Draws of the noise for each row and draw of the weights, where any are needed.
     random_seed : int, Generator or None

@@ -56,14 +56,14 @@ def predict(
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> xr.DataArray:
-    """Predict new rows: what the network computes, classes' probabilities or responses.
+    """Predict new rows: values of the network's function, probabilities of classes, or responses.
 
     For each posterior draw new inputs are passed through the network without noise. Latent layers,
     with one row for each row of the inputs (pre- and post-activations, gates, utilities), are
     replaced by their means given the layer before; all other variables are taken from the
-    posterior. So are the ``pm.Deterministic`` that the training data enter as a whole, inputs and
-    targets, such as the readout weights of :func:`~pymc_nnsteps.wide_mlp`: they are what the chain
-    has learnt. Probabilities and responses are those of the model, noise of hidden layers included.
+    posterior. So is each ``pm.Deterministic`` that depends on all training data, inputs and
+    targets, such as the readout weights of :func:`~pymc_nnsteps.wide_mlp`: it is a result of the
+    chain. Probabilities and responses are those of the model, noise of hidden layers included.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def predict(
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
         model's inputs have names. A dict has other data of the new rows too, by the names of their
         ``pm.Data``, as for ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the
-        output has ``a[group]``. Rows that the model holds at present need no more than the inputs.
+        output has ``a[group]``. For rows that the model holds at present the inputs are enough.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
@@ -89,17 +89,18 @@ def predict(
     kind : {"function", "probability", "response"}
         What to predict. ``"function"``: the network without noise. ``"probability"``: the
         probability of each class given the weights, or that of 1 where classes are 0 and 1.
-        ``"response"``: a draw of what would be observed, with the noise of all layers.
+        ``"response"``: a draw of a new observation, with the noise of all layers; of classes: the
+        index.
     num_samples : int, optional
-        Use but so many draws of the posterior, evenly spaced in each chain.
+        Number of draws to use, of all chains together, evenly spaced in each; all if not given.
     noise_draws : int
         Draws of the noise of hidden layers that a probability is the mean of. Probabilities given
         the hidden layers are not drawn but integrated, to the last digits; so are those of networks
         without such noise.
     sample_new_groups : bool
-        Whether rows may be of groups that the model does not have, numbered on from those that it
-        has: at each draw of the posterior their effects are drawn from their law given the
-        hyperparameters, such as ``Normal(mu, sd)`` at the draw of ``mu`` and ``sd``.
+        Whether rows may be of new groups, whose numbers continue those of the model's groups. At
+        each draw of the posterior their effects are drawn from their law given the hyperparameters,
+        such as ``Normal(mu, sd)`` at the draw of ``mu`` and ``sd``.
     random_seed : int, Generator or None
         Of noise, and of effects of new groups.
     progressbar : bool

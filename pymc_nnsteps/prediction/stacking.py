@@ -31,9 +31,9 @@ LONGEST = 20_000
 def stacking_weights(idata: Any) -> xr.DataArray:
     """Weights of chains with which their mixture predicts rows that it has not seen best.
 
-    Chains that keep to modes of their own do not visit them by their posterior mass. The mixture
-    of all chains counts each alike; these weights leave out a chain that others predict better
-    than.
+    Chains that stay in different modes do not visit these by their posterior mass. In the mixture
+    of all chains each has the same weight. These weights leave out a chain that predicts worse than
+    others.
 
     Parameters
     ----------

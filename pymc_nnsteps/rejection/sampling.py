@@ -64,14 +64,14 @@ def rejection_sample(
     r"""Draw independently and exactly from a posterior, by rejection from the prior.
 
     A draw from the prior is accepted with probability likelihood / bound. The expected number of
-    tries per draw is bound / marginal likelihood, which grows exponentially with the data: this
-    is for problems with a handful of informative observations, to check samplers against.
+    tries per draw is bound / marginal likelihood, which grows exponentially with the data: this is
+    for problems with a handful of informative observations, as a reference for samplers.
 
-    The bound is found for discrete observations (their probability is at most one) and for
-    Normal, StudentT, Laplace and MvNormal ones of fixed scale. It is found too for the first
-    three if their scale is a power of positive variables with Gamma, inverse Gamma or
-    exponential priors, at any number of levels: these are then drawn from their prior times the
-    power that the scales :math:`\prod_i s_i^{-1}` of the observations leave.
+    The bound is found for discrete observations (their probability is at most one) and for Normal,
+    StudentT, Laplace and MvNormal ones of fixed scale. It is also found for Normal, StudentT and
+    Laplace observations whose scale is a power of positive variables with Gamma, inverse Gamma or
+    exponential priors, at any number of levels. These variables are then drawn from their prior
+    times a power, which comes from the factor :math:`\prod_i s_i^{-1}` of the likelihood.
 
     Parameters
     ----------

@@ -23,10 +23,10 @@ def experiments(
     client: Any = None,
     progressbar: bool = True,
 ) -> pd.DataFrame:
-    """Call a function at each of many settings, and keep what it returns.
+    """Call a function at each of many settings, and keep the results.
 
-    Each result is written as soon as it is there. What the store has is not computed again, so that
-    after an interrupt, or with more settings, the same call goes on.
+    Each result is written at once. Results in the store are not computed again, so that after an
+    interrupt, or with more settings, the same call goes on.
 
     Workers with several threads call the function in one of them at a time, as PyTensor compiles in
     one only.
@@ -40,7 +40,7 @@ def experiments(
         Arguments by their names: numbers, words, truth values, None, and lists of these. A result
         is known by its setting alone: give another function another store.
     store : str or Path
-        Folder for the results, one file of JSON each; made if need be.
+        Folder for the results, one file of JSON each; made if it does not exist.
     client : distributed.Client, optional
         Client of a Dask cluster that works on settings in parallel. If not given, they are worked
         on here, one after another.

@@ -47,9 +47,9 @@ def sample_distributed(
 ) -> DataTree:
     """Draw samples as ``pm.sample`` does, on a Dask cluster if there is one, with checkpoints.
 
-    Chains are the same as those of ``pm.sample`` with the same seed, draw for draw. Whatever stops
-    them, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, and they stay the same. A run
-    is of the data that the model has now: it goes on from a copy of the model and the steps.
+    Chains are the same as those of ``pm.sample`` with the same seed, draw for draw. After an
+    interrupt, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, with the same draws. A
+    run uses the data that the model has now: the store has a copy of the model and the steps.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def sample_distributed(
         Client of a Dask cluster that runs chains in parallel. If a worker dies, another goes on
         from the last checkpoint. If not given, chains run here, one after another.
     store : str or Path
-        Where the run is kept: a folder that is not there yet, on a disk that all workers see, or a
-        URL that Zarr can write to.
+        Where the run is kept: a new folder, on a disk that all workers see, or a URL that Zarr can
+        write to.
     draws, tune, chains, random_seed, step, var_names, initvals, init, compile_kwargs
         As for ``pm.sample``. A chain is never spread over several workers.
     draws_per_chunk : int
@@ -82,15 +82,15 @@ def sample_distributed(
     ValueError
         If an argument is unusable, or something is in the store already.
     RuntimeError
-        If another process writes there. Nothing tells where the store is a URL: see to it yourself.
+        If another process writes there. At a URL this is not checked: allow one writer yourself.
     ImportError
         If Zarr is not installed.
 
     Notes
     -----
     The steps are sent to the workers with their compiled functions' graphs, and are compiled once
-    in each. The store has pickles of the model and the steps: open none that others have made.
-    The same bits in all processes take the same versions of all packages, and processors alike.
+    in each. The store has pickles of the model and the steps: open only your own. Draws are the
+    same bit by bit only with the same versions of all packages and the same kind of processor.
 
     Examples
     --------
@@ -148,17 +148,17 @@ def resume(
 ) -> DataTree:
     """Go on with a run that was interrupted or killed, from the last checkpoints of its chains.
 
-    Draws are the same, bit by bit, as if it had not been. If the run is finished, this returns its
-    result.
+    Draws are the same, bit by bit, as without the interrupt. If the run is finished, this returns
+    its result.
 
     Parameters
     ----------
     store : str or Path
         Where :func:`~pymc_nnsteps.sample_distributed` was told to keep it. It has pickles: open
-        none that others have made.
+        only your own.
     model : pm.Model, optional
-        The model that it is thought to be of, to be sure of it: with the same variables, log
-        densities, data, constants and labels. The run goes on from the model in the store.
+        The model of the run, as a check: variables, log densities, data, constants and labels have
+        to be the same. The run goes on from the model in the store.
     client, discard_tuned_samples, compute_convergence_checks, progressbar
         As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those it was begun
         with.
@@ -213,10 +213,10 @@ def extend(
     compute_convergence_checks: bool = True,
     progressbar: bool = True,
 ) -> DataTree:
-    """Add draws to each chain of a run, as if it had been begun with so many more.
+    """Add draws to each chain of a run, as if it had been begun with more draws.
 
-    If this is interrupted, :func:`~pymc_nnsteps.resume` goes on with it; calling it again would add
-    as many once more.
+    If this is interrupted, :func:`~pymc_nnsteps.resume` goes on with it; a second call would add as
+    many draws again.
 
     Parameters
     ----------

@@ -78,10 +78,10 @@ def sample_sharded(
 ) -> xr.DataTree:
     """Sample exactly by Gibbs where the rows of the data are in shards, on one machine or many.
 
-    Latent variables of rows are drawn where the rows are and never leave that place. The weights,
-    and other variables that all rows share, are drawn once, from sums over rows: of a layer of d
-    inputs and k units a shard sends d (d + k) numbers. The law of the draws does not depend on
-    the shards, only the random numbers do.
+    Latent variables of rows are drawn where the rows are, and stay there. The weights, and other
+    variables that all rows share, are drawn once, from sums over rows: for a layer of d inputs and
+    k units a shard sends d (d + k) numbers. The law of the draws does not depend on the shards;
+    only the random numbers do.
 
     Parameters
     ----------
@@ -89,10 +89,10 @@ def sample_sharded(
         The network with a few rows, two at least, in ``pm.Data``; taken from the context if not
         given.
     shards : sequence of mapping or callable
-        For each shard the arrays that the data containers are exchanged for, such as
-        ``{"inputs": X, "targets": y}``; or a function without arguments that returns them, which
-        is called where the shard is: from a part of a memory-mapped file, of a Zarr array, of a
-        Parquet file.
+        For each shard the arrays that replace those in the data containers, such as
+        ``{"inputs": X, "targets": y}``; or a function without arguments that returns them, for
+        example from a part of a memory-mapped file, of a Zarr array or of a Parquet file. The
+        function is called where the shard is.
     client : distributed.Client, optional
         Client of a Dask cluster whose workers hold the shards as actors. None: all shards are in
         this process.
@@ -120,8 +120,8 @@ def sample_sharded(
     Raises
     ------
     NotConjugate
-        If a variable has no full conditional of a known form, if rows are not independent given
-        the shared variables, or if what they say of one of these is no sum.
+        If a variable has no full conditional of a known form, if rows are not independent given the
+        shared variables, or if a shared variable depends on the rows other than through sums.
     ValueError
         If an argument is unusable, a shard does not fit the model, or the run in ``store`` is
         another one, was begun with other versions, or is damaged.

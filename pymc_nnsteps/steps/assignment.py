@@ -39,7 +39,7 @@ WIDE_REASON = (
 
 
 def set_auto_assign(enabled: bool) -> None:
-    """Say whether :func:`pymc.sample` may assign the steps of this package by itself.
+    """Set whether :func:`pymc.sample` may assign the steps of this package by itself.
 
     Once this package is imported it assigns :class:`~pymc_nnsteps.Gibbs` to the variables of
     networks: latent layers, which NUTS cannot sample or samples badly, and the scales of their
@@ -47,9 +47,10 @@ def set_auto_assign(enabled: bool) -> None:
     linked to them: means of effects, another response. :class:`~pymc_nnsteps.HMC` moves the weights
     of networks whose hidden layers are functions, and what else they stand beside, if Gibbs draws
     scales and HMC can read the network, under any likelihood. :class:`~pymc_nnsteps.PCNL` moves the
-    hidden weights of a :func:`~pymc_nnsteps.wide_mlp` that is wide enough. Other models are left
-    alone, calls with a ``nuts_sampler`` of another package too; so are the weights if arguments for
-    NUTS are passed (``target_accept=``, ``nuts={...}``) or another backend than Numba's.
+    hidden weights of a :func:`~pymc_nnsteps.wide_mlp` that is wide enough. PyMC assigns its own
+    steps in other models, in calls with a ``nuts_sampler`` of another package, and for weights if
+    the call has arguments for NUTS (``target_accept=``, ``nuts={...}``) or another backend than
+    Numba's. ``pm.sample(hmc={"target_accept": 0.95})`` passes options to HMC.
 
     Parameters
     ----------

@@ -94,11 +94,12 @@ def _beta(delta: float) -> float:
 
 
 class PCN(MetropolisHastings):
-    """Preconditioned Crank-Nicolson: a random walk that knows the prior.
+    """Preconditioned Crank-Nicolson: a random walk that leaves the Gaussian prior invariant.
 
-    For the posterior ``exp(l(u)) N(u; m, C)``, propose ``v - m = sqrt(1 - beta^2) (u - m) +
-    beta w``, ``w ~ N(0, C)``, and accept with probability ``min(1, exp(l(v) - l(u)))``. Needs no
-    gradient. One evaluation of ``l`` and one normal per coordinate are the cost of a proposal.
+    For the posterior ``exp(l(u)) N(u; m, C)``, propose
+    ``v - m = sqrt(1 - beta^2) (u - m) + beta w``, ``w ~ N(0, C)``, and accept with probability
+    ``min(1, exp(l(v) - l(u)))``. The step needs no gradient. A proposal costs one evaluation of
+    ``l`` and one normal per coordinate.
 
     Parameters
     ----------
@@ -111,12 +112,12 @@ class PCN(MetropolisHastings):
     target_accept : float, optional
         Acceptance probability that the adaptation aims at, 0.234 if not given.
     steps : int
-        Proposals per draw: thinning without storing.
+        Proposals per stored draw.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
     blocked : bool
-        PyMC's; False makes a step of its own for each variable.
+        An argument of PyMC's steps; False makes a separate step for each variable.
     initial_point : dict, optional
         A point with the shapes of the variables. PyMC passes it.
     compile_kwargs : dict, optional
@@ -191,9 +192,9 @@ class PCNL(MetropolisHastings):
     """Preconditioned Crank-Nicolson Langevin: PCN that follows the likelihood's gradient.
 
     For the posterior ``exp(l(u)) N(u; m, C)``, with ``u`` and ``v`` taken about ``m``, propose
-    ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``,
-    ``w ~ N(0, C)``, and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, see
-    :func:`pcnl_log_ratio`. One evaluation of ``l`` and its gradient is the cost of a proposal.
+    ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``, ``w ~ N(0, C)``,
+    and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, see :func:`pcnl_log_ratio`.
+    A proposal costs one evaluation of ``l`` and its gradient.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Gibbs(Step):
         Random variables (or their names) of the model. None: all that have a full conditional
         with a known form, see :func:`pymc_nnsteps.explain`.
     sweeps : int
-        Sweeps per draw: thinning without storing.
+        Sweeps per stored draw.
     scan : {"sequential", "parallel"}
         Order of a sweep. "sequential" follows the model from input to output (Piccioli et al.,
         Algorithm 1); "parallel" draws all post-activations, then all weights, then all
@@ -79,33 +79,33 @@ class Gibbs(Step):
     collapse : bool or "auto"
         Whether the gates and the weights of a layer behind binary gates
         (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
-        all units, at a cost that grows with the cube of the layer's number of weights. "auto"
-        does so up to 1500 weights where they are not moved row by row, which mixes as well for
-        less (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its
-        response, is drawn so as well, in place of its draw given the activations. Effects of
-        groups beside the layer are drawn both so and given them. All choices leave the posterior
-        invariant.
+        all units, at a cost that grows with the cube of the layer's number of weights. "auto" does
+        so up to 1500 weights, unless they are moved row by row, which mixes as well at less cost
+        (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its
+        response, is drawn in this way too, in place of its draw given the activations. Effects of
+        groups beside the layer are drawn both in this way and given the activations. All choices
+        leave the posterior invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
-        these, row by row, its activations integrated out: what makes networks with little noise
-        mix. Those of a layer behind binary gates are moved so in place of other draws, with the
-        gates of the row summed out and then drawn afresh. The cost grows with the square of a
-        row's number of weights; "auto" does so up to 128, and moves kernels of convolutions
-        where one output sees them. All choices leave the posterior invariant.
+        these, row by row, with the layer's activations integrated out. Networks with little noise
+        mix only by this move. Weights of a layer behind binary gates are moved in this way in place
+        of other draws, with the gates of the row summed out and then drawn afresh. The cost grows
+        with the square of a row's number of weights; "auto" does so up to 128, and moves kernels of
+        convolutions where one output sees them. All choices leave the posterior invariant.
     passes : int
-        How often each row is so moved in a sweep.
+        How often each row is moved in this way in a sweep.
     rays : bool
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
-        random number: a scale with the effects or output weights below it, levels of scales
-        against each other, global scales against local ones; and units of a layer against the
-        weights that one output sees them through, with the scale of this output. Means of effects
-        are then drawn with what else is linear, and the effects go along. It leaves the posterior
-        invariant.
+        random number: a scale with the effects or output weights below it, levels of scales against
+        each other, global scales against local ones; and units of a layer against the weights that
+        one output sees them through, with the scale of this output. Means of effects are then drawn
+        jointly with all else that is linear, and the effects are shifted along. It leaves the
+        posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
     blocked : bool
-        PyMC's; a Gibbs step takes all its variables as one block of work.
+        An argument of PyMC's steps; a Gibbs step takes all its variables as one block.
     initial_point : dict, optional
         A point with the shapes of the variables. PyMC passes it.
     compile_kwargs : dict, optional
@@ -115,7 +115,7 @@ class Gibbs(Step):
     Attributes
     ----------
     plan : Explanation
-        The draws of a sweep as a table: what :func:`pymc_nnsteps.explain` shows for these options.
+        The draws of a sweep as a table, as :func:`pymc_nnsteps.explain` shows it for these options.
 
     Raises
     ------

@@ -93,20 +93,20 @@ class HMCState(StepMethodState):
 class HMC(Step):
     r"""Hamiltonian Monte Carlo with a metric that is recomputed for every trajectory.
 
-    Made to run beside :class:`~pymc_nnsteps.Gibbs`: the scales of weights that another step has
-    just drawn may differ from the last ones by factors. The precision of each momentum is
+    It is made to run beside :class:`~pymc_nnsteps.Gibbs`, whose new scales of weights may differ
+    from the last ones by factors. The precision of each momentum is
 
-    .. math:: M_i = \text{prior precision}_i(\text{parents}) + c_i,
+    .. math:: M_i = \text{prior precision}_i(\text{parents}) + c_i.
 
-    the prior's at the present values of the variable's parents (of a Normal, Student-t or Laplace
-    prior; 1 on the unconstrained scale for others, and where a parent is moved by this step too),
-    and the curvature of the rest of the log density. For the weights of a network this is the
-    square of what a weight multiplies times what lies between it and the outputs, as large as they
-    may be at the present scales, times the expected information of the response in the outputs:
-    units may exchange their roles. Where that information depends on what is moved, this is held at
-    its mean in tuning. For other variables and models the curvature is the mean of squared
-    gradients in tuning, recent ones above all, kept after that. As no M depends on what is moved,
-    the posterior is left invariant.
+    The first term is the prior's precision at the present values of the variable's parents (of a
+    Normal, Student-t or Laplace prior; 1 on the unconstrained scale for others, and where this step
+    moves a parent too). The second is the curvature of the rest of the log density. For a weight of
+    a network the curvature is the square of the weight's factor times all factors between the
+    weight and the outputs, as large as they may be at the present scales, times the expected
+    information of the response in the outputs: units may exchange their roles. Where that
+    information depends on what is moved, its mean in tuning is used. For other variables and models
+    the curvature is the mean of squared gradients in tuning, recent ones above all, kept after
+    that. As no M depends on what is moved, the posterior is left invariant.
 
     If the targets are Normal, weights in which the outputs are linear are integrated out of the
     density and drawn exactly from their Gaussian conditional after each trajectory (``collapse``).
@@ -121,10 +121,10 @@ class HMC(Step):
         all of the model.
     metric : {"auto", "network", "learnt", "prior"}
         The curvature: of a network at the present scales, learnt in tuning, or none. "auto" is
-        "network" where some variables are weights of a network that can be read (Normal,
-        Student-t or Laplace priors; matrix products, sums, and tanh, erf, softplus, relu or abs
-        between; any likelihood, with the network in its mean, its scale or both); those that are
-        none have a learnt curvature. "learnt" elsewhere.
+        "network" where some variables are weights of a network that can be read (Normal, Student-t
+        or Laplace priors; matrix products, sums, and tanh, erf, softplus, relu or abs between; any
+        likelihood, with the network in its mean, its scale or both); then all other variables have
+        a learnt curvature. "learnt" elsewhere.
     collapse : bool or "auto"
         Whether the largest block of the variables that is Gaussian given all others is integrated
         out. "auto" does so in float64 for weights of a network that can be read, up to 100 in what
@@ -144,13 +144,14 @@ class HMC(Step):
         other metrics.
     persistence : float
         Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
-        for trajectories that have a ``longest``. As the metric differs between trajectories, it is
-        momenta over their present standard deviations that persist, negated by a rejection.
+        for trajectories that have a ``longest``. As the metric differs between trajectories, the
+        momenta that persist are those divided by their present standard deviations; a rejection
+        negates them.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
     blocked : bool
-        PyMC's; the variables are moved as one block.
+        An argument of PyMC's steps; the variables are moved as one block.
     initial_point : dict, optional
         A point with the shapes of the variables. PyMC passes it.
     compile_kwargs : dict, optional

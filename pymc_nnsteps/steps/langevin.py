@@ -53,9 +53,9 @@ def _epsilon_at(coordinate: float) -> float:
 class MALA(MetropolisHastings):
     """Metropolis-adjusted Langevin algorithm, with an optional diagonal preconditioner.
 
-    For the posterior ``p(u)`` of the unconstrained values, propose ``v = u + epsilon^2/2 M
-    grad log p(u) + epsilon M^{1/2} w``, ``w ~ N(0, I)``, and accept with the Metropolis-Hastings
-    ratio. One evaluation of ``log p`` and its gradient is the cost of a proposal.
+    For the posterior ``p(u)`` of the unconstrained values, propose
+    ``v = u + epsilon^2/2 M grad log p(u) + epsilon M^{1/2} w``, ``w ~ N(0, I)``, and accept with
+    the Metropolis-Hastings ratio. A proposal costs one evaluation of ``log p`` and its gradient.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class MALA(MetropolisHastings):
         Diagonal of ``M``, such as posterior variances of the unconstrained values; must
         broadcast to their shapes. Variables that are not mentioned have 1.
     steps : int
-        Proposals per draw: thinning without storing.
+        Proposals per stored draw.
     model, rng, blocked, initial_point, compile_kwargs
         As for :class:`~pymc_nnsteps.PCN`.
 

@@ -66,10 +66,9 @@ def trained_starts(
     noise: bool = False,
     random_seed: int | np.random.Generator | None = None,
 ) -> list[dict[str, np.ndarray]]:
-    """Initial values of a network's weights, trained anew for each chain.
+    """Initial values of a network's weights, trained separately for each chain.
 
-    On thousands of rows chains that begin here need fewer draws. Each chain has a network of its
-    own. The posterior does not change.
+    On thousands of rows chains that begin here need fewer draws. The posterior does not change.
 
     Parameters
     ----------

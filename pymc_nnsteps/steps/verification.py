@@ -56,7 +56,7 @@ def verify(
     rtol: float | None = None,
     random_seed: int | None = None,
 ) -> Verification:
-    """Check what a model is drawn from against its log density.
+    """Check laws and draws of a model against its log density.
 
     Without ``sweeps``, law by law, in seconds: the log density of each law that
     :class:`~pymc_nnsteps.Gibbs` draws from, read off its draw, has to differ between two points by

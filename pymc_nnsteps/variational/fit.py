@@ -77,9 +77,9 @@ def fit(
 
     The approximation is the best one among products of laws of the activations of each row, gates,
     weights of each layer, noise variances and scales. Each of them turns out to be of a known
-    family. It takes seconds where sampling takes minutes. Which optimum is found depends on the
-    start; its spread is that of one mode, so that intervals of weights are too short, while those
-    of predictions are mostly made by the noise.
+    family. It takes seconds where sampling takes minutes. The start decides which optimum is found.
+    The spread is that of one mode: intervals of weights are too short, while the width of
+    predictive intervals comes mostly from the noise.
 
     Parameters
     ----------

@@ -62,11 +62,12 @@ def bow_tie(
     dims : str or sequence of str, optional
         Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
     shrinkage, bias_var
-        As for :func:`~pymc_nnsteps.bow_tie`, but with defaults for inputs and outputs on a scale
-        of 1, as if the largest coefficient of a regression were 1: there are no targets to take
+        As for :func:`~pymc_nnsteps.bow_tie`, but the defaults are for inputs and outputs on a scale
+        of 1, as if the largest coefficient of a regression were 1: a block has no targets to take
         them from.
     start : {"support_point", "prior"}
-        Where chains begin: at zero weights, or each at a draw from the prior.
+        Initial values of the chains: zero weights, or a draw from the prior, another one for each
+        chain.
 
     Returns
     -------

@@ -77,8 +77,8 @@ def hierarchical(
     hidden, activation, priors, connections
         As for :func:`~pymc_nnsteps.hierarchical_mlp`; there is no ``"noise"`` among the priors.
     start : {"support_point", "prior"}
-        Where chains begin: at zero parameters and moderate scales, or each at a draw from the
-        prior.
+        Initial values of the chains: zero parameters and moderate scales, or a draw from the prior,
+        another one for each chain.
 
     Returns
     -------

@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Conv2D:
-    """A convolution, perhaps with average pooling behind it.
+    """A convolution, with optional average pooling behind it.
 
     Parameters
     ----------

@@ -135,8 +135,8 @@ class Shrinkage:
     Raises
     ------
     ValueError
-        If there is no such family, or it does not have a parameter that is given. Whether numbers
-        are in their range, and are as many as there are layers, is seen when a network is built.
+        If there is no such family, or it does not have a parameter that is given. Ranges and
+        numbers of parameters are checked when a network is built.
 
     Examples
     --------
