@@ -12,7 +12,7 @@ LINES = 3
 
 
 def plot_partial_dependence(
-    *dependences: xr.Dataset, output: int = 0, backend: str = "matplotlib", **options: Any
+    *dependences: xr.Dataset, output: int | str = 0, backend: str = "matplotlib", **options: Any
 ) -> Any:
     """Plot the mean function over one input per panel, with bands.
 
@@ -24,8 +24,8 @@ def plot_partial_dependence(
     *dependences : Dataset
         Results of :func:`~pymc_nnsteps.partial_dependence`: several of one input each, or one of
         two.
-    output : int
-        Column of the outputs.
+    output : int or str
+        Column of the outputs, or its label.
     backend : str
     **options
         Of ``arviz_plots.PlotCollection.wrap``.
@@ -92,7 +92,7 @@ def _points(name: str) -> str:
     return f"{name} values"
 
 
-def _panel(dependence: object, output: int) -> tuple[str, xr.Dataset]:
+def _panel(dependence: object, output: int | str) -> tuple[str, xr.Dataset]:
     """Name of the first input, and curves over it, at a few values of the second."""
     if not isinstance(dependence, xr.Dataset) or not set(PARTS) <= set(dependence.data_vars):
         raise ValueError(
@@ -100,6 +100,11 @@ def _panel(dependence: object, output: int) -> tuple[str, xr.Dataset]:
             "plot_partial_dependence(partial_dependence(idata, 0, model=model))."
         )
     n_outputs = dependence.sizes["output"]
+    labels = list(dependence.indexes.get("output", ()))
+    if isinstance(output, str):
+        if output not in labels:
+            raise ValueError(f"output must be a number or one of {labels}; got {output!r}.")
+        output = labels.index(output)
     if not 0 <= output < n_outputs:
         raise ValueError(f"output must be below {n_outputs}; got {output!r}.")
     chosen = dependence.isel(output=output, drop=True)

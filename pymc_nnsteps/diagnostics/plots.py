@@ -187,9 +187,9 @@ def plot_predictions(
     feature : int or str
         Column of the inputs, or its name.
     output : int or str
-        Column of the targets; or a name, as for :func:`~pymc_nnsteps.predict`: that of an observed
-        variable, or with ``kind="function"`` that of a ``pm.Deterministic``, which is shown without
-        the data.
+        Column of the targets, or its label; or a name, as for :func:`~pymc_nnsteps.predict`: that
+        of an observed variable, or with ``kind="function"`` that of a ``pm.Deterministic``, which
+        is shown without the data.
     kind : {"response", "function"}
         Bands of new data, with all noise drawn afresh, or of the noise-free function.
     model, inputs
@@ -232,6 +232,9 @@ def plot_predictions(
     points = evenly_spread(X[:, column.position], GRID)
     grid = {each: np.repeat(_medians(x)[None], len(points), axis=0) for each, x in sampled.items()}
     grid[container][:, column.position] = points
+    labels = list(model.coords.get("output") or ())
+    if isinstance(output, str) and output in labels and output not in model.named_vars:
+        output = labels.index(output)
     named, number = (output, 0) if isinstance(output, str) else (None, output)
     whole, alone = with_gaps(model), named is not None and kind == "function"
     y = response_of(

@@ -4,6 +4,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import xarray as xr
 
 import pymc_nnsteps as nns
 from tests.diagnostics.networks import NETWORKS, prior
@@ -60,3 +61,13 @@ def test_what_cannot_be_shown(found):
             nns.plot_partial_dependence(*wrong)
     with pytest.raises(ValueError, match="output must be below 1; got 1"):
         nns.plot_partial_dependence(one, output=1)
+    with pytest.raises(ValueError, match=r"output must be a number or one of \['u'\]; got 'v'"):
+        nns.plot_partial_dependence(one.assign_coords(output=["u"]), output="v")
+
+
+def test_a_named_output(found):
+    one, *_ = found
+    pair = xr.concat([one + 1, one], "output").assign_coords(output=["u", "v"])
+    plot = nns.plot_partial_dependence(pair, output="v")
+    line = plot.viz["lines"]["inputs[0]"].item()
+    np.testing.assert_array_equal(line.get_ydata(), one["mean"][:, 0])

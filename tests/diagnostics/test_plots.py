@@ -6,6 +6,7 @@ from functools import partial
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -131,6 +132,13 @@ def test_targets_beside_predictive_bands(build, shown):
     plot = nns.plot_predictions(prior(model, 2, 10), model=model, output=output)
     points = plot.viz["observed_scatter"]["inputs[0]"].item().get_offsets()
     np.testing.assert_allclose(points, np.column_stack([X[known, 0], shown[known]]))
+
+
+def test_predictive_bands_of_a_named_target():
+    model = nns.hierarchical_mlp(X, pd.DataFrame({"u": X[:, 0], "v": Y}), hidden=(2,))
+    plot = nns.plot_predictions(prior(model, 2, 10), model=model, output="v")
+    points = plot.viz["observed_scatter"]["inputs[0]"].item().get_offsets()
+    np.testing.assert_allclose(points, np.column_stack([X[:, 0], Y]))
 
 
 def test_predictive_bands_of_two_observed_variables():

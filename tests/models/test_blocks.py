@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -123,11 +124,16 @@ def test_names_and_dimensions(block):
 
 BAD = {
     "x a vector": ({"x": X[:, 0]}, "x must be 2-D .*; it has 1 axes; .* pass x"),
+    "x NaN": ({"x": np.where(X > 1, np.nan, X)}, "x has .* NaN or infinite values, the first at"),
+    "x a text column": ({"x": pd.DataFrame({"a": list("uv")})}, r"x has non-numeric .*\['a'\]"),
     "x text": ({"x": "data"}, "x must be a tensor or an array of numbers"),
     "outputs": ({"outputs": 0}, "outputs must be a positive integer; got 0"),
     "name empty": ({"name": ""}, "name must be a name"),
     "name nested": ({"name": "a::b"}, 'name must be a name such as "f", without "::"'),
-    "name taken": ({"name": "other"}, r"already has the names \['other'\]"),
+    "name taken": (
+        {"name": "other"},
+        r'already has the names \[.other.\]; give this block .* name="g"',
+    ),
     "dims of two": ({"dims": ("obs", "kind")}, "dims must be one name, of the rows; got"),
     "dims of one": ({"dims": "obs", "outputs": 2}, "dims must be two names"),
     "dims unknown": ({"dims": "row"}, 'dims names "row", which the model does not have'),
@@ -138,6 +144,16 @@ BAD = {
     "hidden": ({"hidden": (0,)}, "hidden must be a sequence of positive integers"),
     "start": ({"start": "zero"}, "start must be one of"),
 }
+
+
+def test_indicators_beside_numbers():
+    """A frame with columns of booleans, which PyTensor refuses."""
+    frame = pd.DataFrame({"a": X[:, 0], "is_new": X[:, 1] > 0})
+    with pm.Model() as model:
+        nns.blocks.hierarchical(frame, hidden=(2,))
+        nns.blocks.hierarchical(frame.to_numpy(float), hidden=(2,), name="g")
+    point = model.initial_point()
+    assert point["f::W_ih1"].shape == point["g::W_ih1"].shape == (2, 2)
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -8,20 +8,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.tensor import TensorVariable
+from pytensor.tensor import TensorConstant, TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import positive_integer, require_finite
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
 from pymc_nnsteps.models.parts.stack import Stack
+from pymc_nnsteps.tables import numbers
 
 __all__ = ["Block", "Network", "block"]
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
+
+OTHER_NAME = 'give this block a name of its own, such as name="g"'
 
 Network = Callable[[TensorVariable, Stack], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
@@ -63,7 +67,7 @@ class Block:
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
         alone = rehearsed(lambda: network(self.inputs, self.stack), known | self.dims)
         names = [f"{self.name}::{name}" for name in alone.named_vars]
-        check_names(model, [self.name, *names], self.dims)
+        check_names(model, [self.name, *names], self.dims, OTHER_NAME)
         check_dims(model, self.dims)
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
@@ -115,6 +119,8 @@ def block(
 
 
 def _inputs(x: Any) -> TensorVariable:
+    if isinstance(x, pd.DataFrame):
+        x = numbers("x", x, ("obs", "feature")).values
     try:
         inputs: TensorVariable = pt.as_tensor_variable(x)
     except (TypeError, ValueError, NotImplementedError):
@@ -124,6 +130,8 @@ def _inputs(x: Any) -> TensorVariable:
         raise ValueError(
             f"x must be 2-D with shape (n_obs, n_features); it has {inputs.ndim} axes{hint}."
         )
+    if isinstance(inputs, TensorConstant):
+        require_finite("x", inputs.data)
     if inputs.dtype.startswith(("bool", "int", "uint")):
         return inputs.astype(pytensor.config.floatX)
     return inputs

@@ -64,7 +64,12 @@ def current_or_new_model() -> pm.Model:
     return pm.Model.get_context(error_if_none=False) or Model()
 
 
-def check_names(model: pm.Model, variables: Iterable[str], dims: Iterable[str]) -> None:
+def check_names(
+    model: pm.Model,
+    variables: Iterable[str],
+    dims: Iterable[str],
+    advice: str = 'build this network in its own model or inside pm.Model(name="...")',
+) -> None:
     """Check that new variables and dimensions do not clash with names the model has.
 
     Parameters
@@ -72,6 +77,8 @@ def check_names(model: pm.Model, variables: Iterable[str], dims: Iterable[str]) 
     model : pm.Model
     variables, dims : iterable of str
         Names about to be added. A dimension may exist already, a variable may not.
+    advice : str
+        What to do about a clash, for the message.
 
     Raises
     ------
@@ -86,10 +93,7 @@ def check_names(model: pm.Model, variables: Iterable[str], dims: Iterable[str]) 
     ]
     taken += [name for name in dims if model.named_vars.tree_contains(name)]
     if taken:
-        raise ValueError(
-            f"The model already has the names {taken}; "
-            'build this network in its own model or inside pm.Model(name="...").'
-        )
+        raise ValueError(f"The model already has the names {taken}; {advice}.")
 
 
 def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
