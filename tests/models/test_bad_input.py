@@ -36,6 +36,10 @@ CASES = {
         {"X": with_entry(X, ([3, 5], [1, 0]), np.nan)},
         r"X has 2 NaN or infinite values, the first at X\[3, 1\]",
     ),
+    "constant column, standardised": (
+        {"X": pd.DataFrame({"a": Y, "b": Y * np.nan})},
+        r"X has nothing but NaN in the columns \['b'\]; leave them out",
+    ),
     "inf in X": ({"X": with_entry(X, (0, 0), np.inf)}, r"X has 1 NaN .* X\[0, 0\]"),
     "missing in frame": (
         {"X": pd.DataFrame({"a": [1, 2, None, 4, 5, 6]}, dtype="Int64")},

@@ -89,6 +89,13 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
             f"X must be 2-D with shape (n_obs, n_features); got shape {values.shape}{hint}."
         )
     _require_entries("X", values)
+    names = range(values.shape[1]) if table.columns is None else table.columns
+    empty = [name for name, each in zip(names, values.T, strict=True) if np.isnan(each).all()]
+    if empty:
+        raise ValueError(
+            f"X has nothing but NaN in the columns {empty}; leave them out, such as constant "
+            "columns that were divided by their standard deviation."
+        )
     require_finite(
         "X", values, "remove or impute them, or model them around a network of nns.blocks"
     )
