@@ -43,6 +43,7 @@ from operator import add, sub
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.scalar import upcast
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.factor import draw_from_factor
@@ -50,7 +51,7 @@ from pymc_nnsteps.gaussian.layout import Member, dense_size
 from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten, varies
 from pymc_nnsteps.graphs.linear_terms import Length
-from pymc_nnsteps.kernels.ops import refuse_lost
+from pymc_nnsteps.kernels.ops import add_products, refuse_lost, see_groups
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -87,13 +88,12 @@ class Said:
             return self.dot(self._rows(first), self._rows(second))
         if first.index is None:
             return self.gram(j, i).T
-        product = first.design[:, :, None] * second.design[:, None, :]
+        designs = first.design, second.design
         if second.index is None:
-            rows = first.design[:, :, None] * self._rows(second)[:, None, :]
-            return flatten(self._by_group(rows, first.index, first.groups), 0, 2)
+            return flatten(self._by_group(first.index, first.groups, *designs), 0, 2)
         index = first.index * second.groups + second.index
-        sums = self._by_group(product, index, first.groups * second.groups)
-        shape = (first.groups, second.groups, product.shape[1], product.shape[2])
+        sums = self._by_group(index, first.groups * second.groups, *designs)
+        shape = (first.groups, second.groups, sums.shape[1], sums.shape[2])
         square = sums.reshape(shape).dimshuffle(0, 2, 1, 3)
         return square.reshape((shape[0] * shape[2], shape[1] * shape[3]))
 
@@ -107,16 +107,15 @@ class Said:
         """Information between variables of the same groups, (groups, k, k)."""
         first, second = self.parts[i], self.parts[j]
         assert first.index is not None
-        product = first.design[:, :, None] * second.design[:, None, :]
-        return self._by_group(product, first.index, first.groups)
+        return self._by_group(first.index, first.groups, first.design, second.design)
 
     def linear(self, i: int) -> TensorVariable:
         """Weighted sums of responses, for all entries of a variable."""
         part = self.parts[i]
         if part.index is None:
             return self.dot(self._rows(part), self.response)
-        rows = part.design * self.response[:, None]
-        return self._by_group(rows, part.index, part.groups).flatten()
+        response = self.response[:, None]
+        return self._by_group(part.index, part.groups, part.design, response).flatten()
 
     def within(
         self, groups: Sequence[int], dense: Sequence[int], means: TensorVariable
@@ -129,10 +128,13 @@ class Said:
         """Contribution of effects (groups, k, ...) to each row, shape (n, ...)."""
         index = self.parts[groups[0]].index
         assert index is not None
-        design = pt.concatenate([self._rows(self.parts[i]) for i in groups], axis=1)
-        by_entry = design.dimshuffle(0, 1, *["x"] * (entries.ndim - 2))
-        seen: TensorVariable = (by_entry * entries[index]).sum(1)
-        return seen
+        parts = [self.parts[i] for i in groups]
+        alike = all(part.design.type.broadcastable[0] for part in parts)
+        rows = [part.design if alike else self._rows(part) for part in parts]
+        design = pt.concatenate(rows, axis=1)
+        flat = flatten(entries, 1, entries.ndim - 1)
+        seen: TensorVariable = see_groups(index.astype("int64"), design, flat)
+        return seen[:, 0] if entries.ndim == 2 else seen
 
     def dot(self, rows: TensorVariable, others: TensorVariable) -> TensorVariable:
         """Weighted product over rows."""
@@ -148,17 +150,19 @@ class Said:
         return expand(part.design, {0: self.response.shape[0]})
 
     def _by_group(
-        self, rows: TensorVariable, index: TensorVariable, groups: Length
+        self, index: TensorVariable, groups: Length, first: TensorVariable, second: TensorVariable
     ) -> TensorVariable:
-        """Weighted sums of the rows of each group."""
-        if rows.ndim > 1 and rows.type.broadcastable[0]:
-            total = self._by_group(pt.ones(1, rows.dtype), index, groups)
-            return total.dimshuffle(0, *["x"] * (rows.ndim - 1)) * rows
-        if self._weighs:
-            rows = rows * self.weight.dimshuffle(0, *["x"] * (rows.ndim - 1))
-        full = expand(rows, {0: index.shape[0]})
-        sums = pt.zeros((groups, *list(full.shape)[1:]), full.dtype)[index].inc(full)
-        return sums if self._weighs else sums * self.weight[0]
+        """Weighted sums of products of the rows of each group, shape (groups, k, d)."""
+        dtype = upcast(first.dtype, second.dtype, self.weight.dtype)
+        one = pt.ones((1, 1), dtype)
+        shared = [rows if rows.type.broadcastable[0] else one for rows in (first, second)]
+        a, b = (one if rows.type.broadcastable[0] else rows for rows in (first, second))
+        k, d = (rows.type.shape[1] or rows.shape[1] for rows in (a, b))
+        weight = self.weight if self._weighs else one[0]
+        start = pt.zeros((groups, k * d), dtype)
+        sums = add_products(start, index.astype("int64"), weight, a, b.astype(dtype))
+        spread = sums.reshape((groups, k, d)) * shared[0][:, :, None] * shared[1][:, None, :]
+        return spread if self._weighs else spread * self.weight[0]
 
 
 class Factor:

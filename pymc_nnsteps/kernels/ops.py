@@ -17,6 +17,7 @@ from pymc_nnsteps.kernels import (
     bands,
     chain,
     collapse,
+    groups,
     interweaving,
     interwoven_gates,
     interwoven_kernels,
@@ -147,6 +148,8 @@ draw_precisions: Any = KernelOp(labels, "draw_precisions", (2, 3))
 draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
 draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
 collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
+add_products: Any = KernelOp(groups, "add_products", (2,))
+see_groups: Any = KernelOp(groups, "see_groups", (2,))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
 move_kernels: Any = KernelOp(interwoven_kernels, "move_kernels", (2, 2, 1))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
