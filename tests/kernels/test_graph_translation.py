@@ -124,6 +124,7 @@ def responses():
     return model
 
 
+@pytest.mark.slow
 def test_density_of_responses():
     """The density and gradient are those of PyTensor's Python."""
     network = responses()

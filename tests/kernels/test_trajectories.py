@@ -191,6 +191,7 @@ def test_persistent_momenta():
     assert np.abs(persistent_z_scores(rescaled=False)).max() > Z_LIMIT + 1
 
 
+@pytest.mark.slow
 def test_compiled_is_what_python_does():
     """The same random numbers, and the same places up to the rounding of sums."""
     compiled = numba.cfunc(SIGNATURE)(block)

@@ -28,6 +28,7 @@ def test_what_a_branch_of_a_loop_need_not_set_is_refused():
         translation.source(kept_from_round_to_round.__wrapped__)
 
 
+@pytest.mark.slow
 def test_both_compilers_do_the_same_arithmetic():
     """A kernel with products, branches, parts of arrays and errors, and one that draws."""
     rng = np.random.default_rng(0)

@@ -151,6 +151,7 @@ def run_of(mixed, sweeps=150, **options):
     return nns.thermalize(lab.starts, functions, sweeps=sweeps, step=step, **settings | options)
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_stopped(mixed, tmp_path, monkeypatch):
     """As if nothing had happened: after an interrupt in tuning, and for more sweeps."""
     whole = run_of(mixed)

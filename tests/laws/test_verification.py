@@ -122,6 +122,7 @@ def test_parameters_that_may_not_be_negative():
         assert len(nns.verify(model, random_seed=seed).rows) == 2
 
 
+@pytest.mark.slow
 def test_many_variables():
     """More log densities than are added at once in Python."""
     with pm.Model() as model:

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 import pymc_nnsteps as nns
+from tests.cases import slow
 from tests.models.neal import forward, prior_logp, random_point
 from tests.steps.joint import assert_joint
 from tests.steps.priors import LIGHT
@@ -126,7 +127,7 @@ def test_log_likelihood_with_hidden_noise_integrated_out():
         np.testing.assert_allclose(logs[0, draw], expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("builder", [hierarchical, bow_tie, intermediate_noise])
+@pytest.mark.parametrize("builder", [hierarchical, slow(bow_tie), slow(intermediate_noise)])
 def test_laws_are_those_of_the_model(builder):
     """A law given noise of its own row, without that: the level's, those of the mean's weights."""
     rows = nns.verify(builder(), random_seed=1).rows

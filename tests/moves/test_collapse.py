@@ -21,7 +21,7 @@ from pymc_nnsteps.moves.collapse import (
 )
 from pymc_nnsteps.moves.marginal_likelihood import Augmentation
 from pymc_nnsteps.steps.sweep import chain_draws
-from tests.cases import quick, slow
+from tests.cases import quick
 from tests.laws import graphs
 from tests.laws.graphs import (
     FAST,
@@ -341,7 +341,8 @@ def test_only_small_layers_by_default():
     assert found == {"gamma1", "W1", "b1", "gamma2", "W2", "b2", "eta_sq3"}
 
 
-@pytest.mark.parametrize("hidden", [slow((2,)), (2, 2)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", [(2,), (2, 2)])
 def test_other_data(hidden):
     """What was computed beforehand from old inputs or targets, or for their number.
 

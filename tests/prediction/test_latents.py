@@ -65,6 +65,7 @@ def test_names(build, latent):
     assert sorted(left_out) == sorted(latent.split())
 
 
+@pytest.mark.slow
 def test_new_rows_without_latents():
     """predict, log_likelihood and PyMC agree on the law of the responses."""
     with pm.Model() as model:

@@ -12,7 +12,7 @@ from scipy import integrate, special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.rejection import pilot
 from pymc_nnsteps.rejection import sampling as rejection
-from tests.cases import quick, slow
+from tests.cases import quick
 from tests.laws.graphs import FAST
 from tests.statistics import assert_moments, assert_proportion, assert_uniform
 
@@ -698,7 +698,8 @@ def test_independence():
         assert np.max(np.abs(products)) < 5
 
 
-@pytest.mark.parametrize("draws", [slow(1), 30])
+@pytest.mark.slow
+@pytest.mark.parametrize("draws", [1, 30])
 def test_number_of_tries(draws):
     """Tries counted by blocks; uniforms that tries share; a bound above one."""
     with pm.Model() as model:
@@ -723,6 +724,7 @@ def test_acceptance_rate_is_the_marginal_likelihood_over_the_bound():
     assert_proportion(hits, expected)
 
 
+@pytest.mark.slow
 def test_blocks(monkeypatch):
     """Draws lost or repeated where a block of tries ends."""
     monkeypatch.setattr(rejection, "BLOCK_ENTRIES", 60)

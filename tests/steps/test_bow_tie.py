@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from tests.cases import slow
 from tests.statistics import bonferroni_limit
 from tests.steps.joint import assert_joint
 from tests.steps.priors import LIGHT
@@ -35,7 +34,8 @@ def assert_sweep_is_valid(shrinkage, collapse, transitions):
     assert_joint(step, model, "targets", transitions=transitions)
 
 
-@pytest.mark.parametrize(("collapse", "transitions"), [(True, 2_500), slow(False, 8_000)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("collapse", "transitions"), [(True, 2_500), (False, 8_000)])
 def test_joint_distribution(collapse, transitions):
     """A sweep that does not leave the posterior of two layers invariant."""
     assert_sweep_is_valid("student_t", collapse, transitions)

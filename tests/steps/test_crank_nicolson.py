@@ -166,6 +166,7 @@ def test_delta_is_stated_as_beta(delta):
     assert statistics["proposal_size"] == first.size
 
 
+@pytest.mark.slow
 def test_no_delta_exceeds_beta_of_one():
     """Rounding near delta = 2: the root of a negative number, and nothing is accepted."""
     model, variables = regression(PRIORS["normal"])

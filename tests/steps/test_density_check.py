@@ -8,6 +8,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.steps import flat, integrated, terms
 from pymc_nnsteps.steps.density_check import require_density
 from pymc_nnsteps.steps.slopes import Target
+from tests.cases import slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 2))
@@ -29,7 +30,7 @@ def network():
     return nns.hierarchical_mlp(X, np.stack([X[:, 0], X[:, 1] ** 2], axis=1), hidden=(2,))
 
 
-@pytest.mark.parametrize("collapse", [True, False])
+@pytest.mark.parametrize("collapse", [slow(True), False])
 def test_right_densities(collapse):
     step = check(network(), collapse=collapse)
     assert bool(step.integrated_out) is collapse
@@ -56,7 +57,7 @@ def one_factor_less(patch):
 
 @pytest.mark.parametrize(
     ("plant", "collapse"),
-    [(tempered_integral, True), (no_jacobian, True), (one_factor_less, False)],
+    [slow(tempered_integral, True), (no_jacobian, True), (one_factor_less, False)],
 )
 def test_an_error_is_seen(plant, collapse, monkeypatch):
     """An integral to a power, precisions without their priors, a factor that is left out."""

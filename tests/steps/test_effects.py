@@ -9,7 +9,6 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.moves import residual_scales
-from tests.cases import slow
 from tests.steps.joint import assert_joint
 
 RNG = np.random.default_rng(12)
@@ -49,7 +48,8 @@ def build(function):
     return model
 
 
-@pytest.mark.parametrize("function", [random_intercept, slow(crossed_with_slopes)])
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [random_intercept, crossed_with_slopes])
 def test_joint_distribution(function):
     """A scale drawn given activations that are out of date, effects of another group."""
     model = build(function)

@@ -9,7 +9,6 @@ from scipy import integrate, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.laws import piecewise
-from tests.cases import slow
 from tests.statistics import Z_LIMIT, assert_moments, batch_means_z_scores
 from tests.steps.joint import assert_joint
 
@@ -188,7 +187,8 @@ def scaled_pre_activation_noise(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("plant", [scaled_information, slow(scaled_pre_activation_noise)])
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", [scaled_information, scaled_pre_activation_noise])
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     plant(monkeypatch)
     model = network()

@@ -57,6 +57,7 @@ def linear(draws, *, tune):
     return chain(step, model.initial_point(), draws, tune=tune)[0], prior.posterior(matrix, 1.0, y)
 
 
+@pytest.mark.slow
 def test_law():
     """A wrong weight of a place, a turn that is seen from one side only."""
     history, law = linear(4_000, tune=200)
@@ -109,6 +110,7 @@ def varying_noise_within_gibbs(model):
     return CompoundStep([moved, nns.Gibbs(["tau"], model=model)])
 
 
+@pytest.mark.slow
 def test_varying_noise_within_gibbs():
     """The information in mean and scale, at a place that is none of the trajectory."""
     model = varying_noise()
@@ -203,6 +205,7 @@ def test_curvature_that_is_learnt_after_tuning_is_seen(monkeypatch):
     assert np.max(np.abs(quartic_z_scores(tune=200))) > Z_LIMIT + 1
 
 
+@pytest.mark.slow
 def test_a_metric_of_what_is_moved_is_seen(monkeypatch):
     """Prior precisions that follow the place, and not what Gibbs draws alone."""
     model = two_levels()
@@ -277,6 +280,7 @@ def test_a_scale_that_moves_with_its_bound_is_no_parent():
 # --- beside other steps --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_beside_gibbs_and_nuts():
     """Its statistics beside theirs; what is learnt in tuning is kept in each process."""

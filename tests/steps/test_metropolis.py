@@ -326,7 +326,8 @@ def latent_process(*, reparameterize):
     return model
 
 
-@pytest.mark.parametrize("kind", [slow(nns.PCN), nns.PCNL])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [nns.PCN, nns.PCNL])
 def test_gaussian_process_in_either_parametrisation(kind):
     """The prior that is whitened by PyMC or by the step: one posterior of the function."""
     moments = []

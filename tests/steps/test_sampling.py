@@ -169,6 +169,7 @@ def compound():
     return pm.sample(model=hierarchical_network(), **IN_C)
 
 
+@pytest.mark.slow
 def test_steps_are_chosen_for_a_hierarchical_network(compound, caplog):
     """And told of: which step draws which variable. HMC is not for C."""
     options = IN_C | {"quiet": False, "chains": 1, "draws": 2}

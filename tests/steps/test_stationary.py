@@ -47,7 +47,7 @@ CASES = [
     slow(nns.PCNL, {"delta": 0.5}, "several"),
     (nns.PCNL, {"delta": 0.1}, "chol"),
     slow(nns.MALA, {"step_size": 0.4}, "several"),
-    (nns.MALA, {"step_size": 0.35}, "batch, tau"),
+    slow(nns.MALA, {"step_size": 0.35}, "batch, tau"),
     slow(nns.MALA, {"step_size": 0.7, "preconditioner": {"theta": SCALES**2}}, "normal"),
 ]
 LONG_CASES = [

@@ -73,6 +73,7 @@ def test_phi_is_drawn_afresh():
     np.testing.assert_allclose(f.values, idata["posterior"]["f"].values, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_plain_sampling_of_a_wide_network_is_exact(monkeypatch):
     """A ratio of PCNL without one of its terms, or a readout that is not drawn from its prior."""
     monkeypatch.setattr(wide, "WIDE", 4)

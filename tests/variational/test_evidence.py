@@ -39,7 +39,7 @@ def conditional(before, own, row, a_before):
         slow("laplace", (2, 2), 1),
         slow("normal_gamma", (2,), 2),
         slow("nig", (2, 2, 2), 1),
-        ("gaussian", (2, 2), 2),
+        slow("gaussian", (2, 2), 2),
     ],
 )
 def test_evidence_is_that_of_draws(family, hidden, n_outputs):

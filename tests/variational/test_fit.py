@@ -17,7 +17,6 @@ from pymc_nnsteps.variational.factors import gaussian_rows
 from pymc_nnsteps.variational.prediction import by_iteration, by_monte_carlo
 from pymc_nnsteps.variational.reading import read_model
 from pymc_nnsteps.variational.selection import select
-from tests.cases import slow
 from tests.statistics import assert_moments
 from tests.variational.networks import FAMILIES, small_model
 
@@ -184,6 +183,7 @@ def test_columns_of_batches_are_found_by_name():
     np.testing.assert_array_equal(turned.elbo, straight.elbo)
 
 
+@pytest.mark.slow
 def test_wrong_batches(model):
     pair = (X[:5], Y[:5])
     for options, message in [
@@ -274,7 +274,8 @@ def test_iteration_agrees_with_draws_where_weights_are_known():
     np.testing.assert_allclose(one.variance, other.variance, rtol=0.15)
 
 
-@pytest.mark.parametrize("shrinkage", ["student_t", slow("gaussian")])
+@pytest.mark.slow
+@pytest.mark.parametrize("shrinkage", ["student_t", "gaussian"])
 def test_chains_begin_where_a_fit_ends(shrinkage):
     options = {"hidden": (5, 3), "shrinkage": shrinkage}
     network = nns.bow_tie(X, Y, start="variational", **options)

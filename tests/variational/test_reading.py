@@ -165,6 +165,7 @@ def test_scales_without_a_transform():
     require_density(model, reading)
 
 
+@pytest.mark.slow
 def test_a_reading_is_compared_with_the_model():
     """What was misread is noticed: a variance, a mean, a temperature, an order, a law."""
     model = network_by_hand(scale=lambda: pm.math.sqrt(pm.Gamma("tau", 2, 3) * psi()))
