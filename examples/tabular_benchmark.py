@@ -37,7 +37,7 @@ import pandas as pd
 
 import pymc_nnsteps as nns
 from tabular import baselines, others, pictures
-from tabular.data import CLASSES, FILES, SHIPPED, is_there
+from tabular.data import CLASSES, FILES, PERIODIC, SHIPPED, is_there
 from tabular.data import split as split_of
 from tabular.networks import CLASS_LIKELIHOODS, Network
 from tabular.predictions import class_scores, scores
@@ -170,7 +170,7 @@ def cluster(processes: int) -> AbstractContextManager[Any]:
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description="Networks and other methods on tables.")
-    known = [*FILES, *SHIPPED]
+    known = [*FILES, *PERIODIC, *SHIPPED]
     parser.add_argument("tables", nargs="*", default=["diabetes"], metavar="TABLE", help=f"{known}")
     here = Path(__file__).resolve()
     parser.add_argument("--data", type=Path, default=Path(), help="folder of the CSV files")

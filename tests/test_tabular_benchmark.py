@@ -61,6 +61,25 @@ def test_scores_of_classes(benchmark):
     assert sum(count for count, _, _ in found["reliability"]) == 4
 
 
+def test_periodic_inputs_meet_at_their_ends(benchmark, tmp_path):
+    """An hour is as far from midnight before it as behind it; the file's own inputs stay."""
+    from tabular.data import split, table
+
+    hours = np.arange(24)
+    columns = np.column_stack([hours, hours % 12 + 1, hours**2])
+    np.savetxt(
+        tmp_path / "bikesharing.csv", columns, delimiter=",", header="hr,mnth,y", comments=""
+    )
+    X, y = table("bikesharing_periodic", tmp_path)
+    np.testing.assert_array_equal(np.c_[X[:, :2], y], columns)
+    waves = X[:, 2:8]
+    np.testing.assert_allclose(
+        np.linalg.norm(waves[23] - waves[0]), np.linalg.norm(waves[1] - waves[0])
+    )
+    assert X.shape == (24, 10)
+    assert len(split("bikesharing_periodic", 0, tmp_path).y_test) == 5
+
+
 @pytest.mark.parametrize("methods", [["linear"], slow(["linear", NETWORK])])
 def test_a_run_goes_on_and_writes_its_table(benchmark, monkeypatch, tmp_path, capsys, methods):
     """Real targets and classes, a table that is not there, and the same again."""

@@ -12,6 +12,12 @@ from sklearn.model_selection import train_test_split
 FILES = ("yacht", "boston", "concrete", "bikesharing")
 """Tables that are read from ``NAME.csv`` in the folder ``--data``: a header, the target last."""
 
+PERIODIC = {"bikesharing_periodic": ("bikesharing", {"hr": (24, 3), "mnth": (12, 1)})}
+"""Tables with further inputs: a file, and the period and number of harmonics of its columns.
+
+Sines and cosines of a column say that its last value is next to its first.
+"""
+
 SHIPPED: dict[str, Callable] = {
     "diabetes": load_diabetes,
     "breast_cancer": load_breast_cancer,
@@ -62,7 +68,8 @@ def split(name: str, number: int, folder: Path) -> Split:
         Where the files are.
     """
     X, y = table(name, folder)
-    share, seed = (0.2, number) if name == "bikesharing" else (0.1, FIRST_SEED + number)
+    large = name.startswith("bikesharing")
+    share, seed = (0.2, number) if large else (0.1, FIRST_SEED + number)
     X, X_test, y, y_test = train_test_split(X, y, test_size=share, random_state=seed)
     centre, spread = X.mean(axis=0), X.std(axis=0)
     spread[spread == 0] = 1
@@ -78,10 +85,17 @@ def table(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     if name in SHIPPED:
         unscaled = {"scaled": False} if name == "diabetes" else {}
         return SHIPPED[name](return_X_y=True, **unscaled)  # type: ignore[no-any-return]
-    values = pd.read_csv(folder / f"{name}.csv").to_numpy(dtype=float)
-    return values[:, :-1], values[:, -1]
+    file, periods = PERIODIC.get(name, (name, {}))
+    columns = pd.read_csv(folder / f"{file}.csv").astype(float)
+    y = columns.pop(columns.columns[-1])
+    for column, (period, harmonics) in periods.items():
+        for k in range(1, harmonics + 1):
+            angle = 2 * np.pi * k * columns[column] / period
+            columns[f"{column}_sin{k}"], columns[f"{column}_cos{k}"] = np.sin(angle), np.cos(angle)
+    return columns.to_numpy(), y.to_numpy()
 
 
 def is_there(name: str, folder: Path) -> bool:
     """Whether a table is shipped, or in the folder."""
-    return name in SHIPPED or (folder / f"{name}.csv").exists()
+    file, _ = PERIODIC.get(name, (name, {}))
+    return name in SHIPPED or (folder / f"{file}.csv").exists()
