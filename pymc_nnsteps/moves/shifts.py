@@ -113,17 +113,28 @@ def _shifts(context: Context) -> Iterator[Shift]:
 
 
 def _effects(block: Gaussian) -> list[TensorVariable]:
-    """Variables of which a child picks entries, or sees sums over several."""
+    """Variables of which a child picks entries, or sees sums, if the entries have one mean."""
     return [
         rv
         for i, rv in enumerate(block.draws)
-        if any(_picks_or_sums(seen.terms[i]) for seen in block.observations)
+        if any(
+            _picks(seen.terms[i]) or (_sums(seen.terms[i]) and _has_one_mean(rv))
+            for seen in block.observations
+        )
     ]
 
 
-def _picks_or_sums(term: Term) -> bool:
-    picks = any(link is not None and link.index is not None for link in term.links)
-    return picks or len(term.linked_axes) < term.rv_ndim
+def _picks(term: Term) -> bool:
+    return any(link is not None and link.index is not None for link in term.links)
+
+
+def _sums(term: Term) -> bool:
+    return len(term.linked_axes) < term.rv_ndim
+
+
+def _has_one_mean(rv: TensorVariable) -> bool:
+    """Whether all entries have the same mean: those of a layer's rows have not."""
+    return all(parameters(rv)[0].type.broadcastable)
 
 
 def shift_of(

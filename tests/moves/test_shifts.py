@@ -70,9 +70,9 @@ def levels():
 
 
 def coefficients():
-    """Coefficients of inputs for each of two outputs, about means of their own."""
-    b = pm.Normal("b", pm.Normal("mu", [0.3, 1.0], shape=2), 0.4, shape=(2, 2))
-    pm.Normal("y", X @ b + pm.Normal("c", shape=2), [0.5, 0.9], observed=COLUMNS)
+    """Coefficients of inputs about a mean of their own, beside an intercept."""
+    b = pm.Normal("b", pm.Normal("mu", 0.3, 2), [0.4, 0.6], shape=2)
+    pm.Normal("y", X @ b + pm.Normal("c", -0.2, 1.5), SPREAD, observed=Y)
 
 
 CASES = {
@@ -175,7 +175,13 @@ def rows_of_their_own():
     pm.Normal("y", z * SPREAD, 0.8, observed=Y)
 
 
-@pytest.mark.parametrize("function", [bent, seen_elsewhere, rows_of_their_own])
+def pooled():
+    """Latent variables of a row, of which another one sees sums."""
+    z = pm.Normal("z", (X @ pm.Normal("w", shape=2))[:, None], 0.6, shape=(N, 3))
+    pm.Normal("y", z.sum(1), 0.8, observed=Y)
+
+
+@pytest.mark.parametrize("function", [bent, seen_elsewhere, rows_of_their_own, pooled])
 def test_others_are_drawn_given_the_effects(function):
     model = built(function)
     drawn = [rv for rv in model.free_RVs if rv.name in ("a", "z", "w")]
