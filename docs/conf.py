@@ -49,6 +49,15 @@ add_module_names = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 
+# A role whose target is not on these pages is an error, but for names of other packages and for the
+# words that tell types.
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:class", r"(?!pymc_nnsteps\.).*"),
+    ("py:.*", r"(pymc\.|ParameterValueError$).*"),
+    ("py:class", r".*RV$"),
+]
+
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_nnsteps"
 html_static_path = ["_static"]

@@ -111,8 +111,8 @@ def bow_tie(
         level ``eta_{L+1}`` times the exponential of a network of its own.
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
-        :func:`~pymc_nnsteps.blocks.hierarchical`: four tanh units if not given, and biases of
-        hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is learnt.
+        :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
+        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is learnt.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.

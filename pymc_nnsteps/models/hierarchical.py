@@ -121,7 +121,7 @@ def hierarchical_mlp(
         ===============================  ===================================================
 
         A key with the number of a layer, such as ``"h1h2"``, ``"bh2"`` or ``"ah1"``, is for that
-        layer alone. See :data:`~pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS`.
+        layer alone. The defaults are in ``pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS``.
     connections : mapping from str to array_like of int, optional
         For groups of weights, by the keys of ``priors``, an array of shape (fan_out, fan_in) with
         the number of the weight that each connection uses, and -1 where there is none. In this way

@@ -70,8 +70,7 @@ def wide_mlp(
         Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers, one or several outputs; with ``reparametrize=False`` NaN where they
-        are missing. For classes see
-        :func:`~pymc_nnsteps.models.parts.data.one_hot`.
+        are missing. For classes see :func:`~pymc_nnsteps.one_hot`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable

@@ -193,8 +193,9 @@ class PCNL(MetropolisHastings):
 
     For the posterior ``exp(l(u)) N(u; m, C)``, with ``u`` and ``v`` taken about ``m``, propose
     ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``, ``w ~ N(0, C)``,
-    and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, see :func:`pcnl_log_ratio`.
-    A proposal costs one evaluation of ``l`` and its gradient.
+    and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, where
+    ``rho(u, v) = -l(u) - <v - u, g>/2 - delta/4 <u + v, g> + delta/4 <g, C g>`` and ``g`` is the
+    gradient of ``l`` at ``u``. A proposal costs one evaluation of ``l`` and its gradient.
 
     Parameters
     ----------

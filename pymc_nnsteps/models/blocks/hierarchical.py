@@ -73,7 +73,7 @@ def hierarchical(
     Parameters
     ----------
     x, outputs, name, dims
-        As for :func:`~pymc_nnsteps.blocks.bow_tie`.
+        As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
     hidden, activation, priors, connections
         As for :func:`~pymc_nnsteps.hierarchical_mlp`; there is no ``"noise"`` among the priors.
     start : {"support_point", "prior"}

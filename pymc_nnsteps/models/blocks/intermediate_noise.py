@@ -46,7 +46,7 @@ def intermediate_noise(
     Parameters
     ----------
     x, outputs, name, dims, start
-        As for :func:`~pymc_nnsteps.blocks.bow_tie`.
+        As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
     hidden : sequence of int
         Widths of the hidden layers.
     activation : str or PiecewiseLinear

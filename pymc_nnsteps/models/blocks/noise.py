@@ -43,7 +43,7 @@ class NoiseNetwork:
         That of the network of the mean.
     given : mapping, optional
         ``hidden``, ``activation`` and ``priors``, as for
-        :func:`~pymc_nnsteps.blocks.hierarchical`.
+        :func:`~pymc_nnsteps.models.blocks.hierarchical`.
     start : {"support_point", "prior"}
 
     Raises

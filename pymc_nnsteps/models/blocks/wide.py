@@ -44,7 +44,7 @@ def wide(
     Parameters
     ----------
     x, outputs, name, dims, start
-        As for :func:`~pymc_nnsteps.blocks.bow_tie`.
+        As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
     hidden, activation, weight_var, bias_var, readout_var
         As for :func:`~pymc_nnsteps.wide_mlp`.
 
