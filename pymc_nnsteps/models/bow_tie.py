@@ -112,7 +112,8 @@ def bow_tie(
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
         :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
-        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is learnt.
+        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is
+        learnt.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.

@@ -87,7 +87,8 @@ def intermediate_noise_mlp(
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
         :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
-        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is learnt.
+        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is
+        learnt.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
     bias : bool
