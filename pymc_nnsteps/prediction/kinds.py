@@ -53,7 +53,7 @@ def predicted_probabilities(
         If what is observed is no class.
     """
     labels = _labels(network)
-    columns = _columns(network)
+    columns = network.columns
     targets = [np.full((len(rows[0]), *columns), label) for label in labels]
     integrators = [
         Integrator(network, rows, y, noise_draws, np.random.default_rng(seed), apart=True)
@@ -89,18 +89,13 @@ def predicted_responses(
     ndarray, shape (n_draws, n_obs, n_outputs)
     """
     if n_draws == 0:
-        return np.empty((0, len(rows[0]), math.prod(_columns(network))), network.y.dtype)
+        return np.empty((0, len(rows[0]), math.prod(network.columns)), network.y.dtype)
     draw_response = responses(network, np.random.default_rng(seed))
     found = [
         draw_response(rows, [values[draw] for values in draws]).reshape(len(rows[0]), -1)
         for draw in tracked("Responses", n_draws, progressbar)
     ]
     return np.stack(found)
-
-
-def _columns(network: NoisyPass) -> tuple[int, ...]:
-    """Shape of what is observed of a row."""
-    return tuple(int(length) for length in network.value.shape.eval(mode="FAST_COMPILE")[1:])
 
 
 def _labels(network: NoisyPass) -> Sequence[int]:

@@ -95,6 +95,11 @@ class NoisyPass:
     linear: tuple[TensorVariable, ...]
     units: Units | None
 
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Shape of what is observed of a row."""
+        return tuple(int(length) for length in self.value.shape.eval(mode="FAST_COMPILE")[1:])
+
 
 def noisy_pass(
     model: pm.Model,
@@ -192,7 +197,11 @@ def _law(network: Network) -> Reading:
     readout = read_readout(model, y, network.inputs)
     if readout is not None:
         return Normal(*readout), readout, None, value.T
-    if not isinstance(y.owner.op, RandomVariable) or y.owner.op.ndim_supp > 0:
+    if (
+        not isinstance(y.owner.op, RandomVariable)
+        or y.owner.op.ndim_supp > 0
+        or pm.logp(y, y.type()).ndim < y.ndim
+    ):
         raise ValueError(
             f"{describe(y)} is {distribution(y)}, which is not known to have independent rows; "
             "draw responses by pm.sample_posterior_predictive, and have the likelihood by "

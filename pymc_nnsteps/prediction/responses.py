@@ -8,7 +8,6 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
-from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
@@ -61,7 +60,9 @@ def responses(
 def _response(network: NoisyPass, rng: Variable) -> tuple[Variable, TensorVariable]:
     law = network.law
     if isinstance(law, Other):
-        rng, drawn = law.op.make_node(rng, NoneConst, *network.parameters).outputs
+        [first, *_] = network.rows.values()
+        size = pt.stack([first.shape[0], *network.columns])
+        rng, drawn = law.op.make_node(rng, size, *network.parameters).outputs
         return rng, drawn
     rng, drawn = rng.normal(*network.parameters)  # type: ignore[attr-defined]
     match law:

@@ -153,6 +153,16 @@ def test_responses_have_the_noise_of_all_layers():
     assert not np.any(y == nns.predict(draws, many, random_seed=2, **options))
 
 
+def test_responses_have_all_columns_of_the_targets():
+    """Those of a mean that is repeated along them, each with noise of its own."""
+    with pm.Model(coords={"feature": [0, 1]}) as model:
+        rate = pm.math.exp(pm.Data("inputs", X) @ pm.Normal("W", dims="feature"))
+        pm.Poisson("y", rate[:, None], observed=np.zeros((len(X), 3), int))
+    y = nns.predict(made_up(model, 200), X_NEW, model=model, kind="response", random_seed=1)
+    assert y.shape == (2, 200, 5, 3)
+    assert np.any(y[..., 0] != y[..., 1])
+
+
 @pytest.mark.parametrize("build", [probit, multinomial])
 @pytest.mark.parametrize("kind", ["probability", "response"])
 def test_no_draws(build, kind):

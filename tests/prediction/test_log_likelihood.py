@@ -327,9 +327,17 @@ def with_rows_that_are_correlated():
     return model
 
 
+def with_one_density_of_all_rows():
+    with pm.Model() as model:
+        mean = pm.Data("inputs", X) @ pm.Normal("w", shape=2)
+        pm.CustomDist("y", mean, logp=lambda y, m: -((y - m) ** 2).sum(), observed=X[:, 0])
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
+        (with_one_density_of_all_rows, {}, "which is not known to have independent rows"),
         (with_potential, {}, "p is a potential that depends on the inputs"),
         (lambda: networks_of(["y", "u"], shared=True), {}, "y and u share the latent variable Z_y"),
         (with_counts, {}, "rate depends on the inputs and is Exponential"),
