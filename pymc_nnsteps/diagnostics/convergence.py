@@ -217,7 +217,9 @@ def _has_hidden_units(model: pm.Model, name: str) -> bool:
 def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.DataArray | None:
     """Log density of all data given the free variables, if it is stored or can be had."""
     if isinstance(idata, xr.DataTree) and "log_likelihood" in idata.children:
-        terms = idata["log_likelihood"].to_dataset().sel({dim: posterior[dim] for dim in SAMPLES})
+        terms = idata["log_likelihood"].to_dataset()
+        of_some = [dim for dim in SAMPLES if not _have_same_labels(terms, posterior, dim)]
+        terms = terms.sel({dim: posterior[dim] for dim in of_some})
         others = [dim for dim in terms.dims if dim not in SAMPLES]
         return terms.sum(others).to_dataarray("term").sum("term")
     expression = of_draws(model, [model.logp(vars=model.observed_RVs)])
@@ -225,6 +227,11 @@ def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.Da
         return None
     [values] = expression.evaluate(model, posterior)
     return xr.DataArray(values, dims=SAMPLES, coords={dim: posterior[dim] for dim in SAMPLES})
+
+
+def _have_same_labels(one: xr.Dataset, other: xr.Dataset, dim: str) -> bool:
+    labels, others = one.indexes.get(dim), other.indexes.get(dim)
+    return labels is None or others is None or labels.equals(others)
 
 
 def _noise(model: pm.Model) -> list[TensorVariable]:

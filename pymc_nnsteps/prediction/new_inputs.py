@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike, DTypeLike
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
@@ -309,7 +310,13 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
             f"inputs must name the pm.Data container that {argument} stands for; the model has "
             f"{known}; {advice}."
         )
-    return containers[name]
+    container: TensorSharedVariable = containers[name]
+    if not isinstance(container, SharedVariable):
+        raise ValueError(
+            f"{name} is a constant of the model, which takes no other rows; pass the model as it "
+            "was before freeze_dims_and_data."
+        )
+    return container
 
 
 def _read(

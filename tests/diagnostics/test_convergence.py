@@ -54,6 +54,10 @@ def test_log_likelihood():
     assert list(stored) == ["f", "log_likelihood"]
     np.testing.assert_allclose(stored["log_likelihood"], computed, rtol=1e-6)
     assert list(nns.diagnose(draws.drop_vars("s"), X_NEW, model=model).dataset) == ["f"]
+    groups = without_s.children.items()
+    twice = {key: each.to_dataset().assign_coords(chain=[0, 0]) for key, each in groups}
+    merged = nns.diagnose(xr.DataTree.from_dict(twice), X_NEW, model=model).dataset
+    np.testing.assert_array_equal(merged["log_likelihood"], stored["log_likelihood"])
 
 
 def test_noise_of_each_row():

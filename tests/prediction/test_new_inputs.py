@@ -10,6 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pymc.model.transform.optimization import freeze_dims_and_data
 from scipy.special import ndtr
 from scipy.stats import kstest, norm
 
@@ -697,6 +698,12 @@ def test_model_without_containers():
         pm.Normal("y", X @ W1, 1, observed=X[:, 0])
     with pytest.raises(ValueError, match=r"inputs must name .* the model has none"):
         nns.predict(posterior(model), X_NEW, model=model)
+
+
+def test_frozen_model():
+    model = build()
+    with pytest.raises(ValueError, match="inputs is a constant of the model"):
+        nns.predict(posterior(model), X_NEW, model=freeze_dims_and_data(model))
 
 
 def test_container_that_nothing_observed_depends_on():
