@@ -4,12 +4,13 @@ import gc
 import sys
 from unittest import mock
 
-# PyTensor imports filelock, which has a function of its own called at each event that Python
-# audits: as each call of ``id`` is one, all work on graphs takes 7 % longer.
+# filelock has a function of its own called at each event that Python audits: as each call of
+# ``id`` is one, all work on graphs takes 7 % longer.
 with mock.patch.object(sys, "addaudithook"):
-    import pytensor
+    import filelock  # noqa: F401
 
 import pymc.initial_point
+import pytensor
 from pytensor.compile.inner_function import HasInnerFunction, link_only_mode
 from pytensor.link.vm import VMLinker
 

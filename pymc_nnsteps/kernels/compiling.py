@@ -21,6 +21,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.vm import VMLinker
 from pytensor.raise_op import CheckAndRaise
@@ -60,6 +61,9 @@ SPECIAL_MATRICES = (
     "useless_symmetric_transpose",
 )
 """PyTensor's rewrites that look for diagonal and other special matrices at each product."""
+
+ONCE = Mode("py", RewriteDatabaseQuery(include=["merge", "minimum_compile"]))
+"""Mode for few calls: in Python, and what is stated twice is computed once."""
 
 _BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
 

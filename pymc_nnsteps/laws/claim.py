@@ -23,12 +23,14 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.graphs.values import natural_values
+from pymc_nnsteps.kernels.compiling import ONCE, SPECIAL_MATRICES
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.densities import Array, Density, density
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
 
-QUICK = Mode(linker="py", optimizer="fast_compile")
+QUICK = Mode("py", "fast_compile").excluding(*SPECIAL_MATRICES)
+"""Compilation mode for log densities."""
 STABLE = QUICK.including("stabilize", "specialize")
 """Compilation mode for log densities of decisions that are almost certain."""
 
@@ -148,7 +150,7 @@ class _Chain:
         return cls(model, rng, nodes[:n], nodes[n:], values)
 
     def compiled(
-        self, outputs: Sequence[Variable], *others: Variable, mode: Mode = QUICK
+        self, outputs: Sequence[Variable], *others: Variable, mode: Mode = ONCE
     ) -> Callable[..., list[Array]]:
         """Compile expressions as a function of a point and of other variables."""
         names = list(self.model.value_vars)

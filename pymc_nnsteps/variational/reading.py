@@ -23,6 +23,7 @@ from pymc_nnsteps.graphs.monomial import monomial
 from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.scales import PRIORS
 from pymc_nnsteps.network.dense import DenseLayer, dense_layers, normal_of
 from pymc_nnsteps.variational.factors import LayerPrior, NetworkPrior
@@ -263,7 +264,7 @@ class _Reader:
         """Value of an expression that no random variable enters."""
         if depends_on(expression, set(self.model.basic_RVs)):
             raise NotConjugate(f"{what} depends on random variables; fit takes it as a number")
-        value = pt.as_tensor(expression).eval(mode="FAST_COMPILE")
+        value = pt.as_tensor(expression).eval(mode=ONCE)
         return np.asarray(value, dtype=np.float64)
 
     def require_all(self, names: list[Variables]) -> None:

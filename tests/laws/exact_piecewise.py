@@ -3,8 +3,9 @@
 import numpy as np
 import pytensor
 
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
-from tests.laws.graphs import FAST, draw_graph, logp_of, put, random_nodes
+from tests.laws.graphs import draw_graph, logp_of, put, random_nodes
 
 
 def claimed_log_density(model, conditional, point):
@@ -15,13 +16,13 @@ def claimed_log_density(model, conditional, point):
     names = list(model.value_vars)
     given = [point[value.name] for value in names]
     parameters = node.op.dist_params(node)
-    function = pytensor.function(names, parameters, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(names, parameters, mode=ONCE, on_unused_input="ignore")
     mu, sigma, x, tau, knots, slopes, intercepts = (np.float64(p) for p in function(*given))
     raw = node.outputs[1].type()
     order = pytensor.function(
         [raw, *names],
         pytensor.graph.replace.graph_replace(values, {node.outputs[1]: raw}, strict=False),
-        mode=FAST,
+        mode=ONCE,
         on_unused_input="ignore",
     )
     size = np.size(point[conditional.draws[0].name])

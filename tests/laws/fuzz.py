@@ -21,11 +21,12 @@ from pytensor.tensor.random.op import RandomVariable
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import find_conditionals, match
 from pymc_nnsteps.laws.verification import compare
 from pymc_nnsteps.steps.networks import needs_gibbs
-from tests.laws.graphs import FAST, logp_of, point_of, shapes_of
+from tests.laws.graphs import logp_of, point_of, shapes_of
 from tests.laws.programs import (
     DECISIONS,
     KINK_NEIGHBOURS,
@@ -412,7 +413,7 @@ def _is_sound(model: pm.Model, point: dict[str, np.ndarray]) -> bool:
         with np.errstate(all="ignore"):
             logp = logp_of(model)(point)
             if logp == -np.inf and smooth != model.basic_RVs:
-                logp = model.compile_logp(vars=smooth, mode=FAST)(point)
+                logp = model.compile_logp(vars=smooth, mode=ONCE)(point)
     except MISFITS:
         return False
     return bool(np.isfinite(logp))

@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.rewriting.basic import MergeOptimizer
@@ -21,20 +20,20 @@ from pytensor.tensor.random.basic import UniformRV
 
 from pymc_nnsteps.graphs import shapes as graph_shapes
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.moves.options import Options
 from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.network.gates import logit_of
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-
-FAST = Mode(linker="py", optimizer="fast_compile")
+from tests.modes import FAST
 
 
 def evaluate(outputs, givens=()):
     """Values of expressions, with variables (also shared and random ones) replaced by arrays."""
     replace = {v: pt.as_tensor(np.asarray(a, dtype=v.dtype)) for v, a in dict(givens).items()}
     replaced = clone_replace(list(outputs), replace, rebuild_strict=False)
-    return pytensor.function([], replaced, mode=FAST, on_unused_input="ignore")()
+    return pytensor.function([], replaced, mode=ONCE, on_unused_input="ignore")()
 
 
 _compiled = WeakKeyDictionary()
@@ -43,7 +42,7 @@ _compiled = WeakKeyDictionary()
 def logp_of(model):
     """The model's own log density, compiled once; it is to be complete by then."""
     if model not in _compiled:
-        _compiled[model] = model.compile_logp(mode=FAST)
+        _compiled[model] = model.compile_logp(mode=ONCE)
     return _compiled[model]
 
 
@@ -212,9 +211,9 @@ def gaussian_law(
         blind[name] = np.full_like(point[name], np.nan)
     own = [blind[value.name] for value in names]
     lengths = graph_replace([node.op.dist_params(node)[0] for node in nodes], given, strict=False)
-    sizes = pytensor.function(names, lengths, mode=FAST, on_unused_input="ignore")
+    sizes = pytensor.function(names, lengths, mode=ONCE, on_unused_input="ignore")
     shapes_of_noise = [tuple(size) for size in sizes(*own)]
-    function = pytensor.function([*names, *inputs], replaced, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function([*names, *inputs], replaced, mode=ONCE, on_unused_input="ignore")
 
     def draw(noise):
         parts, start = [], 0

@@ -17,11 +17,11 @@ import pytest
 
 from pymc_nnsteps.gaussian import banded, windows
 from pymc_nnsteps.gaussian.forms import FORMS
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import find_conditionals, match
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
 from tests.cases import quick
 from tests.laws.graphs import (
-    FAST,
     assert_exact_gaussian,
     draw_graph,
     flat,
@@ -758,7 +758,7 @@ def sampler(model, conditional, point, seed):
     rng, next_rng, values = draw_graph(model, conditional)
     names = list(model.value_vars)
     function = pytensor.function(
-        [rng, *names], [next_rng, *values], mode=FAST, on_unused_input="ignore"
+        [rng, *names], [next_rng, *values], mode=ONCE, on_unused_input="ignore"
     )
     generator = np.random.default_rng(seed)
     given = [point[value.name] for value in names]

@@ -17,10 +17,11 @@ import pytest
 
 from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import match
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from tests.laws.exact_piecewise import assert_exact_piecewise
-from tests.laws.graphs import FAST, draw_graph, point_of
+from tests.laws.graphs import draw_graph, point_of
 from tests.statistics import assert_uniform
 
 STEPS = PiecewiseLinear(knots=(-1, 0.5, 2), slopes=(0, 1.5, -0.3, 0), values=(1, 0, 0.25, -4))
@@ -152,10 +153,10 @@ def test_draws_follow_the_models_density(activation, x):
         z = pm.Normal("z", 0.4, 0.9, shape=n)
         pm.Normal("x", KINKED[activation](z), 0.8, observed=np.full(n, x))
     rng, _, values = draw_graph(model, match(model, z))
-    draw = pytensor.function([rng], values, mode=FAST)
+    draw = pytensor.function([rng], values, mode=ONCE)
     [draws] = draw(np.random.default_rng(5))
     grid = np.linspace(low, high, n)
-    logp = model.compile_logp(mode=FAST, sum=False)
+    logp = model.compile_logp(mode=ONCE, sum=False)
     log_density = sum(np.broadcast_to(term, n) for term in logp({"z": grid}))
     density = np.exp(log_density - log_density.max())
     # where the activation jumps a cell of the grid is off by its width at most

@@ -13,11 +13,12 @@ import pytest
 from scipy import integrate, stats
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import match
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
 from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
-from tests.laws.graphs import FAST, draw_graph, point_of, put, random_nodes
+from tests.laws.graphs import draw_graph, point_of, put, random_nodes
 from tests.statistics import assert_proportion, assert_uniform
 
 N, K = 8, 4
@@ -32,13 +33,13 @@ def parameters_of_draw(model, conditional, point):
     [node] = random_nodes(rng, next_rng, values)
     names = list(model.value_vars)
     function = pytensor.function(
-        names, node.op.dist_params(node), mode=FAST, on_unused_input="ignore"
+        names, node.op.dist_params(node), mode=ONCE, on_unused_input="ignore"
     )
     raw = node.outputs[1].type()
     order = pytensor.function(
         [raw, *names],
         pytensor.graph.replace.graph_replace(values, {node.outputs[1]: raw}, strict=False),
-        mode=FAST,
+        mode=ONCE,
         on_unused_input="ignore",
     )
     given = [point[value.name] for value in names]
@@ -115,7 +116,7 @@ def test_threshold_is_the_models(build):
     point = point_of(model, np.random.default_rng(0))
     op, (mu, sigma, lower, upper) = parameters_of_draw(model, found, point)
     assert isinstance(op, TruncatedNormalRV)
-    logp = model.compile_logp(mode=FAST)
+    logp = model.compile_logp(mode=ONCE)
     rng = np.random.default_rng(1)
     size = point["z"].size
     lower, upper, mu, sigma = (np.broadcast_to(a, size) for a in (lower, upper, mu, sigma))
@@ -185,7 +186,7 @@ def drawn_utilities(shape, current):
         p = pt.eq(pt.argmax(z, axis=-1, keepdims=True), pt.arange(K))
         pm.Categorical("y", p=p, observed=CLASSES[: len(current)].reshape(shape))
     rng, _, values = draw_graph(model, match(model, z))
-    draw = pytensor.function([rng, *model.value_vars], values, mode=FAST)
+    draw = pytensor.function([rng, *model.value_vars], values, mode=ONCE)
     [value] = draw(np.random.default_rng(2), current.reshape((*shape, K)))
     assert value.shape == (*shape, K)
     return value.reshape((-1, K))
@@ -211,7 +212,7 @@ def check_largest(model, z):
     np.testing.assert_array_equal(labels, CLASSES)
     np.testing.assert_array_equal(current, point["z"])
     assert mu.shape == (N, K)
-    logp = model.compile_logp(mode=FAST)
+    logp = model.compile_logp(mode=ONCE)
     previous = None
     for scale in (1e-3, 1.0, 1e4):
         for _ in range(2):
@@ -231,7 +232,7 @@ def test_threshold_draws_follow_their_law():
         z = pm.Normal("z", 0.4, 0.9, shape=n)
         bernoulli(pt.gt(z, 1.5), observed=np.arange(n) % 2)
     rng, _, values = draw_graph(model, match(model, z))
-    [draws] = pytensor.function([rng], values, mode=FAST)(np.random.default_rng(5))
+    [draws] = pytensor.function([rng], values, mode=ONCE)(np.random.default_rng(5))
     law = stats.norm(0.4, 0.9)
     below = law.cdf(1.5)
     assert np.all((draws > 1.5) == (np.arange(n) % 2 == 1))
@@ -255,7 +256,7 @@ def test_utility_scans_leave_their_law_invariant():
         pm.Categorical("y", p=pt.eq(pt.argmax(z, 1, keepdims=True), pt.arange(3)),
                        observed=np.full(n, label))  # fmt: skip
     generator, next_rng, values = draw_graph(model, match(model, z))
-    step = pytensor.function([generator, *model.value_vars], [next_rng, *values], mode=FAST)
+    step = pytensor.function([generator, *model.value_vars], [next_rng, *values], mode=ONCE)
     numbers = np.random.default_rng(4)
     value = start
     for _ in range(3):

@@ -7,8 +7,9 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 
 from pymc_nnsteps.graphs.values import natural_values
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.network.gates import logit_of
-from tests.laws.graphs import FAST, logp_of, point_of, shapes_of, start_of
+from tests.laws.graphs import logp_of, point_of, shapes_of, start_of
 
 
 def built(build, **options):
@@ -29,7 +30,7 @@ def random_point(model, seed):
     return point
 
 
-def density_of(model, rvs, omegas):
+def density_of(model, rvs, omegas, mode=ONCE):
     """Log density and its gradient by some variables, as a function of the point.
 
     Densities of Bernoulli variables are replaced by Polya-Gamma integrands at given variables.
@@ -44,7 +45,7 @@ def density_of(model, rvs, omegas):
         [part.ravel() for part in pt.grad(total, [model.rvs_to_values[rv] for rv in rvs])]
     )
     inputs = list(model.value_vars)
-    function = pytensor.function(inputs, [total, gradient], mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(inputs, [total, gradient], mode=mode, on_unused_input="ignore")
     return lambda point: function(*(point[v.name] for v in inputs))
 
 

@@ -24,7 +24,8 @@ from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import match_interweaving
 from pymc_nnsteps.moves.interwoven_kernels import match_kernels
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-from tests.laws.graphs import FAST, flat, random_nodes, shapes_of
+from tests.laws.graphs import flat, random_nodes, shapes_of
+from tests.modes import FAST
 from tests.moves.densities import density_of, random_point
 
 PASSES = 2
@@ -65,6 +66,7 @@ class Layer:
             self.model,
             [*weights, z, *out],
             {child.child: self.omegas[omega] for omega, child in held.items()},
+            mode=FAST,
         )
         # Pooled pre-activations follow the weights through those that they are the means of.
         between = {rv: parameters(rv)[0] for rv in out[1:]}

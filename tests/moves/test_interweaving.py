@@ -17,6 +17,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.kernels import interweaving as kernels
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -24,7 +25,7 @@ from pymc_nnsteps.moves.interweaving import LONGEST_ROW, Interweaving
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.cases import quick
 from tests.laws import graphs
-from tests.laws.graphs import FAST, shapes_of
+from tests.laws.graphs import shapes_of
 from tests.moves.densities import built
 from tests.moves.interwoven_layers import (
     PASSES,
@@ -255,7 +256,7 @@ def arguments_of(layer):
     [node] = {v.owner for v in ancestors(results) if v.owner and v.owner.op == move_rows}
     names = list(layer.model.value_vars)
     arguments = node.inputs[: len(ARGUMENTS)]
-    function = pytensor.function(names, arguments, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(names, arguments, mode=ONCE, on_unused_input="ignore")
     return dict(zip(ARGUMENTS, function(*(layer.point[v.name] for v in names)), strict=True))
 
 

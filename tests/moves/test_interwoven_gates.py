@@ -23,6 +23,7 @@ from scipy import linalg, special, stats
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import interwoven_gates as kernels
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -31,7 +32,7 @@ from pymc_nnsteps.moves.interwoven_gates import InterwovenGates, match_interwove
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.cases import quick
 from tests.laws import graphs
-from tests.laws.graphs import FAST, integrand_of, random_nodes, shapes_of
+from tests.laws.graphs import integrand_of, random_nodes, shapes_of
 from tests.moves import gated_layers
 from tests.moves.gated_layers import SPREAD, N, X, Y, bow_tie, built, named, names, network
 from tests.moves.planted import PLANTS, planted
@@ -106,7 +107,7 @@ class Layer(gated_layers.Layer):
         function = pytensor.function(
             list(self.model.value_vars),
             node.inputs[: len(ARGUMENTS)],
-            mode=FAST,
+            mode=ONCE,
             on_unused_input="ignore",
         )
         arrays = function(*(self.blind[v.name] for v in self.model.value_vars))
@@ -121,7 +122,7 @@ class Layer(gated_layers.Layer):
         function = pytensor.function(
             [*self.model.value_vars, self.move.tuning, *inputs],
             results,
-            mode=FAST,
+            mode=ONCE,
             on_unused_input="ignore",
         )
         given = [np.asarray(n, v.dtype) for n, v in zip(noises, inputs, strict=True)]

@@ -16,8 +16,8 @@ from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from tests.cases import quick
-from tests.laws.graphs import FAST
 from tests.moves.densities import built
 from tests.moves.interwoven_layers import (
     Layer,
@@ -135,7 +135,7 @@ def test_outputs_see_units_in_their_order():
     seen = [mean, pt.dot(units.T, likelihood.rows.design.T)]
     point = layer.point | {"P2": layer.point["X2"]}
     results = substitute(seen, natural_values(model))
-    function = pytensor.function(model.value_vars, results, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(model.value_vars, results, mode=ONCE, on_unused_input="ignore")
     ours, theirs = function(*(point[v.name] for v in model.value_vars))
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 

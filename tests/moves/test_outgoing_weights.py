@@ -19,11 +19,12 @@ from pytensor.graph.replace import graph_replace
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import outgoing_weights as kernels
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.jit import Kernel, of_arrays
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import match_interweaving
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
-from tests.laws.graphs import FAST, random_nodes, shapes_of
+from tests.laws.graphs import random_nodes, shapes_of
 from tests.moves.densities import built, density_of, random_point
 
 HERE = kernels.__name__
@@ -137,7 +138,7 @@ class Layer:
         given = [noise.type() for noise in noises]
         [value] = graph_replace(results[1:], dict(zip(noises, given, strict=True)), strict=False)
         names = list(model.value_vars)
-        function = pytensor.function([*names, *given], value, mode=FAST, on_unused_input="ignore")
+        function = pytensor.function([*names, *given], value, mode=ONCE, on_unused_input="ignore")
         return lambda point: function(*(point[v.name] for v in names), self.noise, self.normal)
 
     def drawn(self):

@@ -15,9 +15,10 @@ from pymc.distributions.transforms import LogTransform
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.moves import rays
-from tests.laws.graphs import FAST, draw_graph, sweep_of
+from tests.laws.graphs import draw_graph, sweep_of
 from tests.moves.densities import built, density_of, random_point
 
 RNG = np.random.default_rng(19)
@@ -118,7 +119,7 @@ def log_densities(model, ray, point):
     function = pytensor.function(
         inputs,
         substitute([graph, *moved], natural_values(model)),
-        mode=FAST,
+        mode=ONCE,
         on_unused_input="ignore",
     )
     found, *values = function(*(point[v.name] for v in inputs))
@@ -224,7 +225,7 @@ def test_scales_wait_for_weights_that_are_zero():
     rng, next_rng, values = draw_graph(model, ray_of(model, ("top", "middle")))
     point = random_point(model, 2)
     names = list(model.value_vars)
-    draw = pytensor.function([rng, *names], [next_rng, *values], mode=FAST)
+    draw = pytensor.function([rng, *names], [next_rng, *values], mode=ONCE)
     for a in (point["a"], 0 * point["a"]):
         there = {**point, "a": a}
         _, top, _ = draw(np.random.default_rng(1), *(there[v.name] for v in names))

@@ -17,10 +17,11 @@ from scipy import stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import lattice, residual_scales
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
-from tests.laws.graphs import FAST, shapes_of, sweep_of
+from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 
 RNG = np.random.default_rng(17)
@@ -144,7 +145,7 @@ def log_densities(model, scale, held, point):
     fixed = {omega: pt.as_tensor(value) for omega, value in omegas.items()}
     [graph] = substitute([scale.log_density(pt.as_tensor(SHIFTS))], fixed | natural_values(model))
     names = list(model.value_vars)
-    function = pytensor.function(names, graph, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(names, graph, mode=ONCE, on_unused_input="ignore")
     without = {**point, "X2": np.full_like(point["X2"], np.nan)}
     density = integrated_density(model, "X2", {c.child: omegas[o] for o, c in held.items()})
     stored = model.rvs_to_values[rv].name
@@ -232,7 +233,7 @@ def steps_on_a_line(widest, n=2000, **options):
     next_rng, shift = lattice.lattice_step(
         rng, lambda u: 3 * (start + u) - pt.exp(start + u), widest, **options
     )
-    step = pytensor.function([rng, start], [next_rng, start + shift], mode=FAST)
+    step = pytensor.function([rng, start], [next_rng, start + shift], mode=ONCE)
     generator = np.random.default_rng(4)
     ends = []
     for begin in np.log(law.rvs(n, random_state=np.random.default_rng(5))):

@@ -17,9 +17,10 @@ from pytensor.graph.replace import graph_replace
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import unit_rays as kernels
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.jit import Kernel, of_arrays
 from pymc_nnsteps.moves.unit_rays import UnitRays
-from tests.laws.graphs import FAST, draw_graph, random_nodes, shapes_of, sweep_of
+from tests.laws.graphs import draw_graph, random_nodes, shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 
 HERE = kernels.__name__
@@ -107,7 +108,7 @@ def moved(model, rays, point, level):
     [node] = random_nodes(rng, next_rng, values)
     values = graph_replace(values, {node.outputs[1]: pt.as_tensor(level)}, strict=False)
     names = list(model.value_vars)
-    function = pytensor.function(names, values, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(names, values, mode=ONCE, on_unused_input="ignore")
     given = point | {rays.integrates_out[0].name: np.full((N, UNITS), np.nan)}
     end = dict(point)
     drawn = function(*(given[v.name] for v in names))
@@ -124,7 +125,7 @@ def log_ratio_of(model, rays, start, end):
     graph = rays.log_ratio(pt.as_tensor(end[stored] - start[stored]))
     [graph] = substitute([graph], natural_values(model))
     inputs = list(model.value_vars)
-    function = pytensor.function(inputs, graph, mode=FAST, on_unused_input="ignore")
+    function = pytensor.function(inputs, graph, mode=ONCE, on_unused_input="ignore")
     return function(*(start[v.name] for v in inputs))
 
 

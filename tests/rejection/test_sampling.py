@@ -13,7 +13,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.rejection import pilot
 from pymc_nnsteps.rejection import sampling as rejection
 from tests.cases import quick
-from tests.laws.graphs import FAST
+from tests.modes import FAST
 from tests.statistics import assert_moments, assert_proportion, assert_uniform
 
 transforms = pm.distributions.transforms
