@@ -46,6 +46,7 @@ from pymc_nnsteps.kernels.barrier import Barrier
 from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.jit import Call, called, version
 from pymc_nnsteps.kernels.ops import UnlessLost
+from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 BEFORE_FUSION, LAST = 48, 200
@@ -180,10 +181,12 @@ class InPython(Op):
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
         if not isinstance(self.op, DimShuffle):
+            if found := function_of(self.op, node):
+                return storing(*found, node.outputs, storage_map, compute_map)
             return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
         order = tuple(-1 if axis == "x" else axis for axis in self.op.new_order)
         given, view = ((storage_map[v],) for v in (*node.inputs, *node.outputs))
-        done = elementwise.computed(compute_map, node)
+        done = computed(compute_map, node.outputs)
         return elementwise.thunk(elementwise.loops().view, order, given, view, done)
 
     @override

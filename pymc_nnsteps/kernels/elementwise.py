@@ -20,6 +20,7 @@ from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_nnsteps.kernels import jit, native
+from pymc_nnsteps.kernels.thunks import computed, described
 
 TYPES = {
     "bool": "unsigned char",
@@ -185,7 +186,7 @@ class Loop(Op):
         inputs, outputs = (
             tuple(storage_map[v] for v in variables) for variables in (node.inputs, node.outputs)
         )
-        done = computed(compute_map, node)
+        done = computed(compute_map, node.outputs)
         return thunk(loops().loop, self.prepared(node), inputs, outputs, done)
 
     @override
@@ -216,16 +217,8 @@ def thunk(make: Callable[..., Any], what: Any, inputs: Cells, outputs: Cells, do
         for cell in done:
             cell[0] = True
 
-    call.inputs = list(inputs)  # type: ignore[attr-defined]
-    call.outputs = list(outputs)  # type: ignore[attr-defined]
-    call.lazy = False  # type: ignore[attr-defined]
     call.cthunk = step  # type: ignore[attr-defined]
-    return call
-
-
-def computed(compute_map: Any, node: Apply) -> Cells:
-    """Where PyTensor is told that a node's outputs are there."""
-    return () if compute_map is None else tuple(compute_map[v] for v in node.outputs)
+    return described(call, inputs, outputs)
 
 
 @functools.cache

@@ -30,6 +30,7 @@ from pymc_nnsteps.kernels import (
     windows,
 )
 from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version
+from pymc_nnsteps.kernels.thunks import storing
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 
@@ -69,6 +70,12 @@ class KernelOp(Op):
         dtype = given[-1].dtype
         arrays = [a.astype(dtype) if a.dtype.startswith("float") else a for a in given]
         return Apply(self, arrays, [tensor(dtype=dtype, shape=(None,) * n) for n in self.ndims])
+
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        """A thunk that calls the kernel."""
+        return storing(self.kernel, node.inputs, node.outputs, storage_map, compute_map)
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Call the kernel."""

@@ -59,12 +59,11 @@ import pytensor.tensor as pt
 from numpy.random import Generator
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor import TensorLike
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version
 from pymc_nnsteps.kernels.when_numba import when_numba
-from pymc_nnsteps.random.op import float_dtype
+from pymc_nnsteps.random.op import DirectRV, float_dtype
 from pymc_nnsteps.random.parameters import Array, step
 
 BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
@@ -234,7 +233,7 @@ def generalized_inverse_gaussian_kernel(
     return out
 
 
-class GeneralizedInverseGaussianRV(RandomVariable):
+class GeneralizedInverseGaussianRV(DirectRV):
     """Elementwise draws with parameters nu, delta^2 and lambda^2."""
 
     name = "generalized_inverse_gaussian"

@@ -26,10 +26,30 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import Call, types_of, version
+from pymc_nnsteps.kernels.thunks import storing
 from pymc_nnsteps.kernels.when_numba import when_numba
 
 
-class KernelRV(RandomVariable):
+class DirectRV(RandomVariable):
+    """A `RandomVariable` whose ``rng_fn`` returns arrays of its dtype, and is called directly."""
+
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        """A thunk that draws with the generator itself, where that may change."""
+        if not self.inplace:
+            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+
+        def draw(
+            rng: np.random.Generator, size: np.ndarray | None, *params: np.ndarray
+        ) -> tuple[np.random.Generator, Any]:
+            lengths = None if size is None else tuple(size.tolist())
+            return rng, self.rng_fn(rng, *params, lengths)
+
+        return storing(draw, node.inputs, node.outputs, storage_map, compute_map)
+
+
+class KernelRV(DirectRV):
     """A `RandomVariable` drawn by a Numba kernel ``kernel(rng, *params, out)``.
 
     The kernel fills ``out``, which has the shape of the first parameter and the Op's dtype,

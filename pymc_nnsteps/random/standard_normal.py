@@ -1,5 +1,6 @@
 """Standard normals, at a third of the cost of NumPy's own loop over its generator."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, override
 
@@ -8,11 +9,11 @@ import pytensor.tensor as pt
 from numpy.random import Generator
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import get_vector_length
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import LETTERS, Call, jit, version
 from pymc_nnsteps.kernels.when_numba import when_numba
+from pymc_nnsteps.random.op import DirectRV
 from pymc_nnsteps.random.parameters import Array
 from pymc_nnsteps.random.streams import AT_A_TIME, FEW, begin_streams, fill_normal
 
@@ -34,7 +35,7 @@ def standard_normal_kernel(rng: Generator, shape: Array, out: Array) -> Array:
     return out
 
 
-class StandardNormalRV(RandomVariable):
+class StandardNormalRV(DirectRV):
     """Standard normals of a shape, which is the parameter; used through `standard_normal`."""
 
     name = "standard_normal"
@@ -53,12 +54,11 @@ class StandardNormalRV(RandomVariable):
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw an array of the shape given first; the last argument, ``size``, is None."""
         shape, _ = params_and_size
-        out = np.empty(shape, self.dtype)
-        if out.size < FEW:
-            out[...] = rng.standard_normal(out.shape)
-        else:
-            standard_normal_kernel(rng, np.array(out.shape), out.reshape(-1))
-        return out
+        lengths = shape.tolist()
+        n = math.prod(lengths)
+        if n < FEW:
+            return rng.standard_normal(lengths).astype(self.dtype, copy=False)
+        return standard_normal_kernel(rng, shape, np.empty(n, self.dtype)).reshape(lengths)
 
 
 @when_numba

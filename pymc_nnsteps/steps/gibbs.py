@@ -245,24 +245,24 @@ class Gibbs(Step):
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Perform ``sweeps`` sweeps from ``point``."""
         new_point = point.copy()
-        moves = np.empty((self.sweeps, len(MOVES), self._sweep.n_tuned))
-        for sweep in moves:
+        accepted = proposed = 0.0
+        for _ in range(self.sweeps):
             rho = self._rho()
             self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
             if self.n_sweeps < self.n_held:
                 values = {name: x for name, x in values.items() if name not in self._held}
             new_point.update(values)
-            sweep[:] = acceptance, rho
+            accepted, proposed = accepted + sum(acceptance), proposed + sum(rho)
             if self.tune:
-                units = zip(self.adaptations, acceptance.tolist(), self._moves(), strict=True)
+                units = zip(self.adaptations, acceptance, self._moves(), strict=True)
                 self.adaptations = tuple(
                     adaptation.update(mean) if moves else adaptation
                     for adaptation, mean, moves in units
                 )
             self.n_sweeps += 1
         stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
-        if self._sweep.n_tuned:
-            stats.update(zip(MOVES, moves.mean(axis=(0, 2)), strict=True))
+        if n := self.sweeps * self._sweep.n_tuned:
+            stats.update(zip(MOVES, (accepted / n, proposed / n), strict=True))
         return new_point, [stats]
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:

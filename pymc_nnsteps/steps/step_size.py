@@ -3,7 +3,7 @@
 Works on an unconstrained coordinate of the step size, such as its logarithm.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 STEPS_TO_SETTLE = 10
 SHRINKAGE = 0.05
@@ -61,4 +61,4 @@ class DualAveraging:
         shift = min(max(shift, -LARGEST_SHIFT), LARGEST_SHIFT)
         fresh = count**-FORGETTING
         average_shift = fresh * shift + (1 - fresh) * self.average_shift
-        return replace(self, shift=shift, average_shift=average_shift, error=error, count=count)
+        return DualAveraging(self.target, self.start, shift, average_shift, error, count)

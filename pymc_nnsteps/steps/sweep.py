@@ -6,6 +6,7 @@ their current values, so that every block sees the new values of those before it
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ class Sweep:
         numbers = [move.n_tuned(shapes) for move in moves]
         self.n_tuned = sum(numbers)
         self.waits = [m.waits for m, n in zip(moves, numbers, strict=True) for _ in range(n)]
-        self._ends = np.cumsum(numbers)
+        ends = list(accumulate(numbers, initial=0))
+        self._parts = [slice(begin, end) for begin, end in pairwise(ends)]
         tuned = [move.tuning for move in moves]
         inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
         self.compiled = Compiled(inputs, results, compile_kwargs)
@@ -78,7 +80,7 @@ class Sweep:
         rng: np.random.Generator,
         point: Mapping[str, np.ndarray],
         tuning: Sequence[float],
-    ) -> tuple[np.random.Generator, dict[str, np.ndarray], np.ndarray]:
+    ) -> tuple[np.random.Generator, dict[str, np.ndarray], list[float]]:
         """Run a sweep from ``point``.
 
         Parameters
@@ -92,7 +94,7 @@ class Sweep:
         -------
         rng : numpy.random.Generator
         values : dict from name to array
-        acceptance : array, shape (n_tuned,)
+        acceptance : list of float, length n_tuned
             Mean probability of acceptance of each of these moves.
 
         Raises
@@ -105,14 +107,15 @@ class Sweep:
             np.asarray(point[name], dtype)
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
-        parameters = np.split(np.asarray(tuning, dtype="float64"), self._ends)[:-1]
+        tuned = np.array(tuning, dtype="float64")
+        parameters = [tuned[part] for part in self._parts]
         try:
             rng, *results = self.compiled(rng, *parameters, *state)
         except np.linalg.LinAlgError as error:
             raise np.linalg.LinAlgError(f"{self._block_that_failed()}{error}") from error
         n = len(self.outputs)
         values = dict(zip(self.outputs, results[:n], strict=True))
-        return rng, values, np.concatenate([np.empty(0), *results[n:]])
+        return rng, values, [mean for means in results[n:] for mean in means.tolist()]
 
     def _block_that_failed(self) -> str:
         """First variable of the block whose draw raised an error, to begin a sentence with."""
