@@ -31,7 +31,7 @@ from pymc_nnsteps.kernels.when_numba import when_numba
 
 
 class DirectRV(RandomVariable):
-    """A `RandomVariable` whose ``rng_fn`` returns arrays of its dtype, and is called directly."""
+    """A `RandomVariable` whose ``rng_fn`` is called directly."""
 
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
@@ -44,7 +44,7 @@ class DirectRV(RandomVariable):
             rng: np.random.Generator, size: np.ndarray | None, *params: np.ndarray
         ) -> tuple[np.random.Generator, Any]:
             lengths = None if size is None else tuple(size.tolist())
-            return rng, self.rng_fn(rng, *params, lengths)
+            return rng, np.asarray(self.rng_fn(rng, *params, lengths), self.dtype)
 
         return storing(draw, node.inputs, node.outputs, storage_map, compute_map)
 

@@ -22,7 +22,7 @@ class UnitUniformRV(DirectRV, UniformRV):
     def rng_fn(self, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
         """Draw an array of the shape given last."""
         *_, size = bounds_and_size
-        return np.asarray(rng.random(size), self.dtype)
+        return rng.random(size)
 
 
 unit_uniform = UnitUniformRV()
