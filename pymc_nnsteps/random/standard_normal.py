@@ -58,7 +58,8 @@ class StandardNormalRV(DirectRV):
         n = math.prod(lengths)
         if n < FEW:
             return rng.standard_normal(lengths).astype(self.dtype, copy=False)
-        return standard_normal_kernel(rng, shape, np.empty(n, self.dtype)).reshape(lengths)
+        drawn = standard_normal_kernel(rng, np.array(lengths), np.empty(n, self.dtype))
+        return drawn.reshape(lengths)
 
 
 @when_numba
