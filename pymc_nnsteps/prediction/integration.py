@@ -4,27 +4,28 @@ One noisy hidden layer before one output is a sum of independent units, whose la
 (:mod:`.sums`). Otherwise: given noise e, the mean of a row's target (of a threshold: its utility)
 is m(e), and its covariance C, of the target's own noise and of all noise that m is affine in, which
 is so integrated out. Where no other noise is left this is exact, and else
-:math:`L = E[p(y \mid e)]` is estimated by
-importance sampling with proposals of two kinds, the prior and what e would be given y if m were
-linear:
+:math:`L = E[p(y \mid e)]` is estimated by importance sampling with proposals of two kinds: the
+prior, and what e would be given y if m were linear, as it is about some e':
 
 .. math::
 
-    m(e) \approx m_0 + G e, \quad S = C + G G^T, \qquad
-    e = e_0 + G^T S^{-1} (y - m_0 - G e_0 - \xi), \quad e_0 \sim N(0, I), \ \xi \sim N(0, C)
+    m(e) \approx m_k + G_k e, \quad S_k = C_k + G_k G_k^T, \qquad
+    e = e_0 + G_k^T S_k^{-1} (y - m_k - G_k e_0 - \xi), \quad e_0 \sim N(0, I), \ \xi \sim N(0, C_k)
 
-in shares :math:`\alpha` and :math:`1 - \alpha`, each draw weighted by
+in shares :math:`\alpha` and :math:`\alpha_k`, each draw weighted by
 
 .. math::
 
     w = \frac{p(y \mid e)}
-    {\alpha + (1 - \alpha)\, N(y \mid m_0 + G e, C) / N(y \mid m_0, S)}.
+    {\alpha + \sum_k \alpha_k\, N(y \mid m_k + G_k e, C_k) / N(y \mid m_k, S_k)}.
 
-The estimate :math:`\bar w` is unbiased; w is bounded by :math:`p(y \mid e) / \alpha`, and nearly
-constant where the noise is small beside the kinks of the activation. Behind a threshold, y is a
-utility that is drawn from its truncated law under the linear model. For all other laws noise is
-drawn from its prior. Gates are drawn from theirs. The logarithm of the estimate has the standard
-error of :math:`\bar w` divided by its mean, and minus half the square of that as bias.
+The first e' is zero, the others are draws of the prior: behind kinks, targets may come from places
+that the slope at zero does not lead to. The estimate :math:`\bar w` is unbiased; w is bounded by
+:math:`p(y \mid e) / \alpha`, and nearly constant where the noise is small beside the kinks of the
+activation. Behind a threshold, y is a utility that is drawn from its truncated law under the linear
+model. For all other laws noise is drawn from its prior. Gates are drawn from theirs. The logarithm
+of the estimate has the standard error of :math:`\bar w` divided by its mean, and minus half the
+square of that as bias.
 
 References
 ----------
@@ -63,6 +64,9 @@ __all__ = ["Integral", "Integrator"]
 Numbers = NDArray[np.float64]
 
 SHARE_OF_PRIOR = 0.2
+
+CENTRES = 4
+"""Values of the noise about which the mean is linearised: zero, and draws of its prior."""
 
 LARGEST_ERROR = 0.3
 """Upper limit of the standard errors that are told: of a hundred draws, ten count."""
@@ -105,6 +109,15 @@ class _Local:
             np.where(either, missing[:, :, None] * alone, self.covariance),
             np.where(missing[:, :, None], 0.0, self.slope),
         )
+
+    @property
+    def marginal(self) -> Numbers:
+        """Covariance of the targets with the noise integrated out, if their mean were linear."""
+        return self.covariance + self.slope @ self.slope.transpose(0, 2, 1)
+
+    def about(self, e: Numbers) -> "_Local":
+        """The linear model with this value at ``e``, stated by its mean at zero."""
+        return _Local(self.mean - _times(self.slope, e), self.covariance, self.slope)
 
     def repeated(self, n: int) -> "_Local":
         """The same for ``n`` draws of each row."""
@@ -278,22 +291,36 @@ class Integrator:
         levels: list[np.ndarray],
         weights: Sequence[np.ndarray],
     ) -> Numbers:
-        """Log weights of draws of the noise, from the two proposals."""
-        G, C = local.slope, local.covariance
-        S = C + G @ G.transpose(0, 2, 1)
-        e = self._rng.standard_normal((len(y), G.shape[2]))
-        xi = _times(self._root(C), self._rng.standard_normal(local.mean.shape))
-        residual = self._datum(y, local.mean, S) - local.mean - _times(G, e) - xi
-        shift = _times(G.transpose(0, 2, 1), np.linalg.solve(S, residual[..., None])[..., 0])
-        from_prior = np.arange(len(y)) % n < np.ceil(SHARE_OF_PRIOR * n)
-        e = e + np.where(from_prior[:, None], 0.0, shift)
-        share = np.ceil(SHARE_OF_PRIOR * n) / n
+        """Log weights of draws of the noise, from the prior and from the linear models."""
+        n_prior = int(np.ceil(SHARE_OF_PRIOR * n))
+        number = np.arange(len(y)) % n - n_prior  # negative: of the prior
+        e0 = self._rng.standard_normal((len(y), local.slope.shape[2]))
+        e, models, centre = e0, [], np.zeros_like(e0)
+        for k in range(min(CENTRES, n - n_prior)):
+            there = local
+            if k > 0:
+                centre = self._rng.standard_normal((len(y) // n, e0.shape[1])).repeat(n, axis=0)
+                there = self._local(data, missing, self._split(centre), levels, weights)
+            model = there.about(centre)
+            of_model = (number >= 0) & (number % CENTRES == k)
+            e = np.where(of_model[:, None], self._given_targets(e0, y, model), e)
+            models.append((np.log(of_model.mean()), model))
+        proposed = np.full(len(y), np.log(n_prior / n))
+        for log_share, model in models:
+            log_ratio = self._log_normal(y, model.mean + _times(model.slope, e), model.covariance)
+            log_ratio -= self._log_normal(y, model.mean, model.marginal)
+            proposed = np.logaddexp(proposed, log_share + log_ratio)
         there = self._local(data, missing, self._split(e), levels, weights)
-        log_ratio = self._log_normal(y, local.mean + _times(G, e), C) - self._log_normal(
-            y, local.mean, S
-        )
-        proposed = np.logaddexp(np.log(share), np.log1p(-share) + log_ratio)
         return self._log_normal(y, there.mean, there.covariance) - proposed
+
+    def _given_targets(self, e: Numbers, y: np.ndarray, model: _Local) -> Numbers:
+        """Draws of the noise given the targets by a linear model, from those of its prior."""
+        xi = _times(self._root(model.covariance), self._rng.standard_normal(model.mean.shape))
+        S, mean = model.marginal, model.mean
+        residual = self._datum(y, mean, S) - mean - _times(model.slope, e) - xi
+        return e + _times(
+            model.slope.transpose(0, 2, 1), np.linalg.solve(S, residual[..., None])[..., 0]
+        )
 
     def _log_normal(self, y: np.ndarray, mean: Numbers, covariance: Numbers) -> Numbers:
         """Log density of what is observed if it, or its utility, is normal with these moments."""

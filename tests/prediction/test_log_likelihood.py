@@ -108,6 +108,22 @@ def test_two_outputs_are_estimated_within_their_errors(noise):
     assert error.max() < 0.05
 
 
+def test_targets_from_both_sides_of_a_kink():
+    """Linearised where the noise is zero alone, the mean leads to one side of it."""
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    noise = {"pre": 1.0, "post": 0, "output": 0.05}
+    model = nns.intermediate_noise_mlp(rows, rows[:, 0], hidden=(1,), activation="abs", noise=noise)
+    draws = made_up(model, 3)
+    found = nns.log_likelihood(draws, model, random_seed=1)
+    W1, b1, W2, b2 = (draws[name].values[0] for name in ("W1", "b1", "W2", "b2"))
+    z = rows @ W1.transpose(0, 2, 1) + b1[:, None] + NODES
+    log_density = norm.logpdf(rows[:, :1], W2 * np.abs(z) + b2[:, None], 0.05**0.5)
+    off = found["log_likelihood"]["y"].values[0] - logsumexp(log_density + LOG_WEIGHTS, axis=-1)
+    error = found["log_likelihood_error"]["y"].values[0]
+    assert np.isfinite(error).mean() > 0.7
+    assert np.all(np.abs(off) < 4 * error)
+
+
 @pytest.mark.filterwarnings("ignore:y has a scale")
 def test_targets_that_few_draws_reach(monkeypatch):
     """Weights of which one counts would tell an error that is a tenth of what they are off by."""
