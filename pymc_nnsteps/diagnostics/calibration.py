@@ -16,6 +16,7 @@ from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.network.network import response_of
+from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
 from pymc_nnsteps.tables import numbers, require_same_rows
@@ -43,6 +44,7 @@ def plot_calibration(
     kind: Kind = "pit",
     model: pm.Model | None = None,
     inputs: str | None = None,
+    output: str | None = None,
     num_samples: int | None = None,
     random_seed: Any = None,
     backend: str = "matplotlib",
@@ -70,6 +72,8 @@ def plot_calibration(
         Places of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed
         As for :func:`~pymc_nnsteps.predict`.
+    output : str, optional
+        Name of the observed variable that ``y`` is of, where several depend on the inputs.
     backend : str
     **options
         Of ``arviz_plots.plot_ecdf_pit``.
@@ -104,7 +108,7 @@ def plot_calibration(
     require_choice("kind", kind, get_args(Kind))
     model = model_or_context(model)
     container = input_container("X", model, inputs)
-    observed = response_of(model, container)
+    observed = response_of(with_gaps(model), container, named=output)
     if not observed.dtype.startswith("float"):
         raise ValueError(
             f"plot_calibration shows real targets; {observed.name} is {distribution(observed)}: "
@@ -115,6 +119,7 @@ def plot_calibration(
         X,
         model=model,
         inputs=inputs,
+        output=output,
         kind="response",
         num_samples=num_samples,
         random_seed=(rng := np.random.default_rng(random_seed)),

@@ -106,6 +106,17 @@ def test_labels_of_targets():
         nns.plot_calibration(draws, {"inputs": rows}, y[::-1], **options)
 
 
+def test_one_of_two_observed_variables():
+    """The other one's, whose places are all at the ends."""
+    model, draws, rows, y = line(1.0)
+    with model:
+        pm.Normal("far", 99 + model["inputs"] @ model["w"], 1.0, observed=Y)
+    options = {"model": model, "random_seed": 1, "output": "y"}
+    plot = nns.plot_calibration(draws, rows, y, **options)
+    difference = plot.viz["ecdf_lines"]["y"].item().get_ydata()
+    assert np.abs(difference).max() < 1.63 / np.sqrt(400) + 0.01
+
+
 def test_what_cannot_be_shown():
     model, draws, rows, y = line(1.0, 5)
     with pytest.raises(ValueError, match='kind must be one of "pit", "coverage"'):
