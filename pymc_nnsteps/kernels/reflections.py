@@ -85,6 +85,7 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
     """
     m, d = rows.shape
     labels = targets.shape[1]
+    # Rows in descending order of their largest entry.
     sizes = np.empty(m)
     for i in range(m):
         sizes[i] = -np.abs(rows[i]).max()
@@ -93,6 +94,7 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
     columns = np.arange(d)
     onto_a, onto_b = np.empty(d), np.empty(labels)
     for j in range(d):
+        # Pivot: the column with the largest norm from row j on.
         squares = np.zeros(d)
         for i in range(j, m):
             for k in range(j, d):
@@ -101,6 +103,7 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
         columns[j], columns[pivot] = columns[pivot], columns[j]
         for i in range(m):
             a[i, j], a[i, pivot] = a[i, pivot], a[i, j]
+        # Reflect what is left of all columns and targets, so that column j is zero below row j.
         diagonal = -math.copysign(math.sqrt(squares[pivot]), a[j, j])
         a[j, j] -= diagonal
         onto_a[:], onto_b[:] = 0.0, 0.0
@@ -116,6 +119,7 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
             for k in range(labels):
                 b[i, k] += scale * onto_b[k]
         sizes[j] = diagonal
+    # Solve R x = Q^T b + noise, in the order of the columns that were given.
     out = np.empty(noise.shape)
     for k in range(labels):
         for j in range(d - 1, -1, -1):

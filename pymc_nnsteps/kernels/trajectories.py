@@ -215,6 +215,7 @@ def no_u_turn(
     for i in range(n):
         p[i] = math.sqrt(precision[i]) * rng.standard_normal()
     log_density = start[0]
+    # A trajectory of one place: both ends, the best candidate, sums of momenta, its weight.
     energy = kinetic(p, precision) - log_density
     q_ends, p_ends, slopes = np.empty((2, n)), np.empty((2, n)), np.empty((2, n))
     for side in range(2):
@@ -224,11 +225,13 @@ def no_u_turn(
     total, part = p.copy(), np.empty(n)
     weight, acceptance, n_steps, depth, diverging = 0.0, 0.0, 0, 0, False
     turning = False
+    # Double it, to either side, until it turns back.
     while depth < max_depth and not turning:
         side = 1 if rng.random() < 0.5 else 0
         signed = size if side == 1 else -size
         part[:] = 0.0
         part_weight = -math.inf
+        # The new half: leapfrog steps, and one of its places by its weight.
         for leaf in range(1 << depth):
             drift(q_ends[side], p_ends[side], slopes[side], precision, signed)
             there = evaluated(density, q_ends[side], numbers, layouts)
@@ -251,6 +254,7 @@ def no_u_turn(
         depth += 1
         if diverging or turning:
             break
+        # Prefer the new half's candidate (biased progressive sampling).
         if rng.random() < math.exp(min(0.0, part_weight - weight)):
             q[:] = candidate
             log_density = candidate_density

@@ -118,6 +118,7 @@ class Effects(Conditional):
         dense = [i for i in range(len(self.members)) if i not in groups and self._is_dense(i)]
         rest = dense + [i for i in range(len(self.members)) if i not in (*groups, *dense)]
         eliminated = Eliminated(said, groups, self._some(groups), shapes) if groups else None
+        # What is left when effects of groups are eliminated, by its Schur complement.
         drawn = root = None
         if rest:
             prior = prior_of(self._some(rest))
@@ -126,6 +127,7 @@ class Effects(Conditional):
             rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
             drawn = draw_from_factor(root, score, noise)
             drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
+        # Then the effects of each group given that.
         block = None
         if eliminated is not None:
             rng, block = eliminated.draw(rng, rest, drawn)
@@ -138,6 +140,7 @@ class Effects(Conditional):
                 return (draw_from_factor(root, right[0], pt.zeros_like(right[0])),)
             return eliminated.solve_with(rest, root, *right)
 
+        # Effects whose sum is zero: the draw is moved onto the plane where it is.
         kinds = [self._some(positions) for positions in (groups, rest) if positions]
         entries = tuple(part for part in (block, drawn) if part is not None)
         if fixed := self._conditioned_on():

@@ -122,6 +122,7 @@ class InterwovenGates(Conditional):
         assert inputs is not None
         units, n_obs = likelihood.rows.design.shape[1], inputs.shape[0]
 
+        # Logits and levels are inputs times weights and times these factors.
         def factor_of(seen: Evidence) -> TensorVariable:
             factor = pt.ones_like(seen.weight) if seen.factor is None else seen.factor
             return expand(with_labels(factor, prior), {0: units, 1: n_obs})
@@ -133,6 +134,7 @@ class InterwovenGates(Conditional):
         )
         [behind_gates] = self.layer.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
+        # The prior of the rows, and all random numbers of the passes.
         precision = expand(with_labels(prior.precision, prior), {0: units})
         mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
         rng, normal = standard_normal(rng, (self.passes, units, inputs.shape[1]), "float64")

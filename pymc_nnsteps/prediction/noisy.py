@@ -139,6 +139,7 @@ def noisy_pass(
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."
             )
+    # Latent layers as functions of the layers before and of noise.
     stand_ins = stand_ins_of(network, stated, lengths)
     latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
     read_as = {rv: network.layer(rv) for rv in latents}
@@ -151,6 +152,7 @@ def noisy_pass(
     child = y if utilities is None else utilities
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
+    # Parameters of the law of y at new rows; each row is followed through the graph.
     def read(rows: Known) -> tuple[list[TensorVariable], Units | None]:
         known = others | rows
         followed = [follow_rows(parameter, known, made.get) for parameter in stated]

@@ -109,6 +109,7 @@ def _is_posterior(
         mode=MODE,
         on_unused_input="ignore",
     )
+    # Values, slopes and densities at phi = 0 with the data, and at a random point without.
     rng, shapes = np.random.default_rng(0), model.eval_rv_shapes()
     point = {rv: rng.normal(size=shapes[rv.name]).astype(rv.dtype) for rv in places}
     [values] = pytensor.function([], [data], mode=MODE)()
@@ -118,6 +119,7 @@ def _is_posterior(
         *at_zero.values(), v, values
     )
     _, drawn, slope_here, log_density_at_zero, *_ = evaluate(*point.values(), v, 0 * values)
+    # What these would be, were f drawn from its law given targets with covariance K.
     columns, directions = (np.atleast_2d(array.T).T for array in (values.T, v))
     signal = K - noise**2 * np.eye(len(K))
     gain = np.linalg.solve(K, signal).T

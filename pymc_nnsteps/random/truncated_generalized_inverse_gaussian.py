@@ -62,6 +62,7 @@ def draw_truncated_generalized_inverse_gaussian(
     rng: Generator, nu: float, delta2: float, lambda2: float, lower: float, upper: float
 ) -> float:
     """One draw between two bounds: its logarithm has a log-concave density."""
+    # The mode of the logarithm's density, between the bounds.
     root = math.sqrt(nu * nu + delta2 * lambda2)
     if nu > 0.0:
         mode = (nu + root) / lambda2 if lambda2 > 0.0 else math.inf
@@ -72,6 +73,7 @@ def draw_truncated_generalized_inverse_gaussian(
     mode = min(max(mode, lower), upper)
     if not (0.0 <= lower < upper and 0.0 < mode < math.inf):
         return math.nan
+    # An envelope around it: flat within, exponential tails without, cut off at the bounds.
     d, e = delta2 / mode / 2.0, lambda2 * mode / 2.0
     room_below = math.log(mode / lower) if lower > 0.0 else math.inf
     room_above = math.log(upper / mode)
@@ -83,6 +85,7 @@ def draw_truncated_generalized_inverse_gaussian(
     tail_above = -math.expm1(-slope_above * (room_above - above)) if slope_above > 0.0 else 0.0
     mass_below = tail_below / slope_below if slope_below > 0.0 else 0.0
     mass_above = tail_above / slope_above if slope_above > 0.0 else 0.0
+    # Rejection from the envelope.
     s = 0.0
     while True:
         u = (mass_below + below + above + mass_above) * rng.random() - mass_below

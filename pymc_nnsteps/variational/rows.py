@@ -250,6 +250,7 @@ def activations(
     depth = network.depth
     shifts: list[Numbers] = [np.empty(0)] * depth
     covs, log_dets, slopes = list(shifts), list(shifts), list(shifts)
+    # From the top down: the law of each layer given the one before.
     for index in reversed(range(depth)):
         own, above = layers[index], layers[index + 1]
         units = len(own.mean)
@@ -275,6 +276,7 @@ def activations(
         covs[index], log_dets[index] = inverse(precision)
         shifts[index] = shift
 
+    # From the bottom up: means, covariances and those with the layer before.
     chain = [Activations(x)]
     for index in range(depth):
         own, before = layers[index], chain[-1]
