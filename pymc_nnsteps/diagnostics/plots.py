@@ -22,7 +22,11 @@ from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
-from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws
+from pymc_nnsteps.prediction.posterior import (
+    others_of,
+    posterior_with_draws,
+    with_columns_of,
+)
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
@@ -290,10 +294,11 @@ def _targets(
 ) -> NDArray[Any]:
     """Targets that the model was sampled with, or has, a row for each of the inputs."""
     stored: Any = others_of(idata).get("observed_data", {})
-    data = stored[y.name].values if y.name in stored else model.rvs_to_values[y].eval()
-    if read_readout(model, y, container) is not None:
-        data = data.T
-    return np.asarray(data).reshape((len(data), -1))
+    rows = 0 if read_readout(model, y, container) is None else -1
+    data = model.rvs_to_values[y].eval()
+    if y.name in stored:
+        data = with_columns_of(model, stored[y.name], rows).values
+    return np.moveaxis(data, rows, 0).reshape((data.shape[rows], -1))
 
 
 def _medians(X: NDArray[Any]) -> NDArray[Any]:

@@ -138,7 +138,7 @@ def relevance(
         )
     posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
-    spread = sampled_rows(idata, container).std(axis=0)
+    spread = sampled_rows(idata, model, container).std(axis=0)
     scales = {
         rv.name: ((*SAMPLES, dim), spread * _typical(model, rv, dim, values))
         for rv, values in zip(

@@ -54,7 +54,7 @@ def others_of(idata: Any) -> dict[str, xr.Dataset]:
     return {name: node.to_dataset() for name, node in idata.children.items() if name != "posterior"}
 
 
-def sampled_rows(idata: Any, container: TensorSharedVariable) -> NDArray[Any]:
+def sampled_rows(idata: Any, model: pm.Model, container: TensorSharedVariable) -> NDArray[Any]:
     """Values of a data container when the model was sampled, where the result tells, or now.
 
     Raises
@@ -66,13 +66,33 @@ def sampled_rows(idata: Any, container: TensorSharedVariable) -> NDArray[Any]:
     stored: Any = others_of(idata).get("constant_data", {})
     if container.name not in stored:
         return values
-    sampled = stored[container.name].values
+    sampled = with_columns_of(model, stored[container.name]).values
     if sampled.shape[1:] != values.shape[1:]:
         raise ValueError(
             f"idata has {container.name} of shape {sampled.shape}, but the model of shape "
             f"{values.shape}; pass the model that was sampled."
         )
     return in_type(sampled, container.dtype)
+
+
+def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.DataArray:
+    """Stored data with axes in the model's order, and entries too along all but that of the rows.
+
+    Parameters
+    ----------
+    model : pm.Model
+    stored : DataArray
+        Named as in the model; left as it is if its dimensions are others.
+    rows : int
+        Axis of the rows.
+    """
+    dims = model.named_vars_to_dims.get(str(stored.name)) or ()
+    if set(stored.dims) != set(dims):
+        return stored
+    stored = stored.transpose(*dims)
+    for dim in set(dims) - {dims[rows]}:
+        stored = _relabelled(str(stored.name), stored, dim, model.coords.get(dim))
+    return stored
 
 
 def stored_draws(

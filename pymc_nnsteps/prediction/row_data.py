@@ -138,12 +138,11 @@ def sampled_row_data(
     idata: Any, model: pm.Model, container: TensorSharedVariable
 ) -> dict[Variable, NDArray[Any]]:
     """The inputs that a model was sampled with, and all data that have as many rows."""
-    X = sampled_rows(idata, container)
+    X = sampled_rows(idata, model, container)
     found: dict[Variable, NDArray[Any]] = {container: X}
     for data in arrays_in([*model.basic_RVs, *model.deterministics]):
-        values = (
-            sampled_rows(idata, data) if isinstance(data, TensorSharedVariable) else own_rows(data)
-        )
+        is_data = isinstance(data, TensorSharedVariable)
+        values = sampled_rows(idata, model, data) if is_data else own_rows(data)
         if len(values) == len(X):
             found[data] = values
     return found

@@ -136,9 +136,13 @@ def test_targets_beside_predictive_bands(build, shown):
 
 def test_predictive_bands_of_a_named_target():
     model = nns.hierarchical_mlp(X, pd.DataFrame({"u": X[:, 0], "v": Y}), hidden=(2,))
-    plot = nns.plot_predictions(prior(model, 2, 10), model=model, output="v")
-    points = plot.viz["observed_scatter"]["inputs[0]"].item().get_offsets()
-    np.testing.assert_allclose(points, np.column_stack([X[:, 0], Y]))
+    draws = prior(model, 2, 10)
+    data = xr.Dataset({"y": (("obs", "output"), np.column_stack([Y, X[:, 0]]))})
+    sorted_otherwise = {"posterior": draws, "observed_data": data.assign_coords(output=["v", "u"])}
+    for stored in (draws, xr.DataTree.from_dict(sorted_otherwise)):
+        plot = nns.plot_predictions(stored, model=model, output="v")
+        points = plot.viz["observed_scatter"]["inputs[0]"].item().get_offsets()
+        np.testing.assert_allclose(points, np.column_stack([X[:, 0], Y]))
 
 
 def test_predictive_bands_of_two_observed_variables():

@@ -102,6 +102,21 @@ def test_the_data_are_those_that_were_sampled():
         nns.partial_dependence(other, 0, model=model)
 
 
+def test_data_are_found_by_their_labels():
+    """Columns sorted by name, or axes in another order, as those of the draws may be."""
+    model, draws = model_and_draws()
+    labels = {"feature": ["a", "b", "output"]}
+    data = xr.Dataset({"inputs": (("obs", "feature"), X)}, labels)
+    tree = xr.DataTree.from_dict({"posterior": draws, "constant_data": data})
+    moved = data.isel(feature=[2, 0, 1]).transpose("feature", "obs")
+    other = xr.DataTree.from_dict({"posterior": draws, "constant_data": moved})
+    for column in labels["feature"]:
+        found = nns.partial_dependence(other, column, points=4, model=model)
+        xr.testing.assert_allclose(
+            found, nns.partial_dependence(tree, column, points=4, model=model)
+        )
+
+
 def test_probabilities(monkeypatch):
     """Each class has the mean of its probability over the rows."""
     monkeypatch.setattr(integration, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
