@@ -141,8 +141,10 @@ def sampled_row_data(
     X = sampled_rows(idata, model, container)
     found: dict[Variable, NDArray[Any]] = {container: X}
     for data in arrays_in([*model.basic_RVs, *model.deterministics]):
-        is_data = isinstance(data, TensorSharedVariable)
-        values = sampled_rows(idata, model, data) if is_data else own_rows(data)
+        if isinstance(data, TensorSharedVariable):
+            values = sampled_rows(idata, model, data)
+        else:
+            values = own_rows(data)
         if len(values) == len(X):
             found[data] = values
     return found
