@@ -183,6 +183,9 @@ def no_u_turn(
 ) -> tuple[float, float, int, int, bool]:
     """Overwrite a place by one of the trajectory through it.
 
+    The trajectory is doubled, to either side, until it turns back. The place is one of its halves
+    by their weights, where the new half is preferred (biased progressive sampling).
+
     Parameters
     ----------
     density : Density
@@ -215,7 +218,6 @@ def no_u_turn(
     for i in range(n):
         p[i] = math.sqrt(precision[i]) * rng.standard_normal()
     log_density = start[0]
-    # A trajectory of one place: both ends, the best candidate, sums of momenta, its weight.
     energy = kinetic(p, precision) - log_density
     q_ends, p_ends, slopes = np.empty((2, n)), np.empty((2, n)), np.empty((2, n))
     for side in range(2):
@@ -225,7 +227,6 @@ def no_u_turn(
     total, part = p.copy(), np.empty(n)
     weight, acceptance, n_steps, depth, diverging = 0.0, 0.0, 0, 0, False
     turning = False
-    # Double it, to either side, until it turns back.
     while depth < max_depth and not turning:
         side = 1 if rng.random() < 0.5 else 0
         signed = size if side == 1 else -size
@@ -254,7 +255,6 @@ def no_u_turn(
         depth += 1
         if diverging or turning:
             break
-        # Prefer the new half's candidate (biased progressive sampling).
         if rng.random() < math.exp(min(0.0, part_weight - weight)):
             q[:] = candidate
             log_density = candidate_density
