@@ -117,7 +117,8 @@ def stored_draws(
     Raises
     ------
     ValueError
-        If a variable is missing, or has other dimensions, labels or lengths than in the model.
+        If a variable is missing, has other dimensions, labels or lengths than in the model, or
+        is NaN somewhere.
     """
     missing = [describe(variable) for variable in weights if variable.name not in posterior]
     if missing:
@@ -159,7 +160,13 @@ def _draws(
             f"idata has {name} of shape {shape}, but the model of shape {like.type.shape}; pass "
             "the model that was sampled."
         )
-    return np.asarray(stored.values, variable.dtype).reshape((-1, *shape))
+    draws = stored.values.reshape((-1, *shape))
+    if n_wrong := int(np.isnan(draws).any(axis=tuple(range(1, draws.ndim))).sum()):
+        raise ValueError(
+            f"idata has NaN in {name} at {n_wrong} draws; leave these draws out, and merge chains "
+            'of different lengths by xr.concat(..., "chain", join="inner").'
+        )
+    return np.asarray(draws, variable.dtype)
 
 
 def _relabelled(

@@ -93,6 +93,17 @@ def test_entries_that_are_not_those_of_the_model(build, axis):
             print(how, nns.predict(given, X_NEW, model=model))
 
 
+def test_chains_of_different_lengths():
+    """xarray fills the shorter with NaN, of which comparisons and argmax make classes."""
+    model = MODELS["labels"]()
+    draws = sampled(model)
+    shorter = draws.isel(draw=slice(2)).assign_coords(chain=draws["chain"] + 9)
+    merged = xr.concat([draws, shorter], "chain", join="outer")
+    n_wrong = shorter.sizes["chain"] * (draws.sizes["draw"] - 2)
+    with pytest.raises(ValueError, match=rf"idata has NaN in [Wv] at {n_wrong} draws; leave"):
+        nns.predict(merged, X_NEW, model=model, kind="response")
+
+
 def test_dimensions_of_another_model():
     model = MODELS["labels"]()
     draws = sampled(model)
