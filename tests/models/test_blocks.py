@@ -11,6 +11,7 @@ import xarray as xr
 from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import ONCE
 from tests.cases import slow
 from tests.modes import AS_WRITTEN
 
@@ -20,7 +21,7 @@ X = rng.normal(size=(N_OBS, 3))
 Y = rng.normal(size=(N_OBS, 2))
 COUNTS = rng.poisson(np.exp(0.5 + np.tanh(X[:, 0])))
 GROUP = np.arange(N_OBS) % 4
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": ONCE}
 BLOCKS = (
     nns.blocks.intermediate_noise,
     nns.blocks.hierarchical,

@@ -12,6 +12,7 @@ from pytensor.compile.mode import Mode
 from scipy import special, stats
 
 from pymc_nnsteps import Shrinkage, bow_tie
+from pymc_nnsteps.kernels.compiling import ONCE
 from tests.cases import quick, slow
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_uniform
@@ -19,7 +20,7 @@ from tests.statistics import assert_uniform
 N_OBS, N_FEATURES = 6, 3
 X = np.random.default_rng(1).normal(size=(N_OBS, N_FEATURES))
 TARGETS = {1: np.sin(X[:, 0]) + X[:, 1], 3: X @ np.array([[1, 0, 2], [0, -1, 1], [1, 1, 0]])}
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": ONCE}
 FAMILIES = {
     "student_t": {
         "nu_global": -1.7,

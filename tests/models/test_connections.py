@@ -7,12 +7,13 @@ import pytest
 from scipy import stats
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import ONCE
 from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(7, 4))
 y = RNG.normal(size=7)
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": ONCE}
 KERNEL = np.array([[0, 1, -1, -1], [-1, 0, 1, -1], [-1, -1, 0, 1], [2, 2, -1, -1], [-1, 2, 2, -1]])
 """Two convolutions along the inputs: three positions of one, two of another."""
 CHANNEL = np.array([0, 0, 0, 1, 1])

@@ -4,10 +4,11 @@ import pytest
 from scipy.stats import norm
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.kernels.compiling import ONCE
 from tests.modes import AS_WRITTEN
 
 N_OBS = 6
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": ONCE}
 CASES = {
     "stride, padding, remainder": (
         (2, 7, 6),

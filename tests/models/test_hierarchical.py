@@ -15,6 +15,7 @@ from scipy import special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts.groups import groups
 from tests.cases import quick, slow
 from tests.models.neal import (
@@ -36,7 +37,7 @@ X = RNG.normal(size=(N_OBS, N_FEATURES))
 Y = RNG.normal(size=(N_OBS, 3))
 BINARY = np.array([[0, 1], [1, 1], [0, 0], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1], [0, 0]])
 CLASSES = np.array([0, 2, 1, 1, 0, 2, 2, 0, 1])
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": ONCE}
 STABLE = pytensor.compile.Mode(linker="py", optimizer="fast_run")
 FULL = {"ih1": "0.5:3", "bh1": "0.7:2", "h1o": "x0.6:3", "bo": "1.5"}
 

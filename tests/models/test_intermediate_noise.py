@@ -8,6 +8,7 @@ from scipy.stats import invgamma, norm
 
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import PiecewiseLinear
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models import intermediate_noise_mlp
 from tests.laws.graphs import start_of
 from tests.modes import AS_WRITTEN
@@ -19,7 +20,7 @@ TARGETS = {
     "probit": (X[:, 0] > 0).astype(int),
     "multinomial_probit": np.arange(N_OBS) % 4,
 }
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": ONCE}
 
 
 def build(likelihood="normal", **options):
