@@ -125,6 +125,11 @@ def network_of(
     return Network(model, inputs, response, latents, weights)
 
 
+def responses_of(model: pm.Model, inputs: TensorSharedVariable) -> list[TensorVariable]:
+    """The observed variables that depend on the inputs."""
+    return [rv for rv in model.observed_RVs if depends_on(rv, {inputs})]
+
+
 def response_of(
     model: pm.Model,
     inputs: TensorSharedVariable,
@@ -141,7 +146,7 @@ def response_of(
     ValueError
         If there is none of the name.
     """
-    observed = [rv for rv in model.observed_RVs if depends_on(rv, {inputs})]
+    observed = responses_of(model, inputs)
     if named is not None:
         for rv in observed:
             if rv.name == named:

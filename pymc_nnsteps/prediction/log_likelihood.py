@@ -11,6 +11,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.network.network import responses_of
 from pymc_nnsteps.prediction.entries import require_entries
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.integration import Integrator
@@ -147,7 +148,7 @@ def log_likelihood(
 def _networks(model: pm.Model, container: TensorSharedVariable) -> list[NoisyPass]:
     """The law of each observed variable that depends on the inputs."""
     whole = with_gaps(model)
-    observed = [rv for rv in whole.observed_RVs if depends_on(rv, {container})]
+    observed = responses_of(whole, container)
     if len(observed) < 2:
         return [noisy_pass(model, container)]
     for rv in whole.free_RVs:
