@@ -139,6 +139,8 @@ def response_of(
 ) -> TensorVariable:
     """The observed variable that depends on the inputs, or that of a name among several.
 
+    If any will do, it is a potential where no observed variable depends on them.
+
     Raises
     ------
     NotConjugate
@@ -147,6 +149,9 @@ def response_of(
         If there is none of the name.
     """
     observed = responses_of(model, inputs)
+    potentials = [p for p in model.potentials if depends_on(p, {inputs})]
+    if any_response:
+        observed = observed or potentials
     if named is not None:
         for rv in observed:
             if rv.name == named:
@@ -158,6 +163,11 @@ def response_of(
     if len(observed) == 1 or (observed and any_response):
         return observed[0]
     found = "none: give the network of one this pm.Data itself, not the array in it"
+    if potentials:
+        found = (
+            f"only the potential {describe(potentials[0])}: give predict as output= the name of a "
+            "pm.Deterministic for function values"
+        )
     if observed:
         found = (
             f"{', '.join(map(describe, observed))}: give predict as output= the name of a "

@@ -236,7 +236,9 @@ def named_output(model: pm.Model, name: str, container: TensorSharedVariable) ->
 
 
 def targets_of(model: pm.Model, y: TensorVariable) -> set[Variable]:
-    """Data in the graph of a model's variables that are those observed of ``y``."""
+    """Data in the graph of a model's variables that are those observed of ``y``, if it is."""
+    if y in model.potentials:
+        return set()
     values: TensorVariable = model.rvs_to_values[y]
     observed = {leaf for leaf in graph_inputs([values]) if leaf.type.ndim > 0}
     constants = [leaf for leaf in observed if isinstance(leaf, Constant)]

@@ -299,6 +299,25 @@ def test_transformed_parameter():
     np.testing.assert_allclose(f[..., 0], gains @ X_NEW.T, atol=1e-12)
 
 
+def test_a_potential_in_the_place_of_a_likelihood():
+    """Function values are known by their name, and nothing else is."""
+    with pm.Model() as model:
+        x = pm.Data("inputs", X)
+        w, s = pm.Normal("w", shape=3), pm.Normal("s")
+        f = pm.Deterministic("mean", pt.tanh(x @ w))
+        pm.Potential("fit", pm.logp(pm.Laplace.dist(f, pt.exp(s)), X[:, 0]).sum())
+    draws = made_up(model)
+    expected = np.tanh(draws["w"].values @ X_NEW.T)
+    found = nns.predict(draws, X_NEW, model=model, output="mean")
+    np.testing.assert_allclose(found[..., 0], expected, rtol=1e-12)
+    nns.plot_predictions(draws, model=model, output="mean", kind="function", backend="none")
+    several = posterior(model, latents=True, n_draws=9)
+    table = nns.diagnose(several, X, model=model, output="mean")
+    assert "log_likelihood" in str(table)
+    with pytest.raises(ValueError, match="has only the potential fit: give predict as output="):
+        nns.predict(draws, X_NEW, model=model)
+
+
 # --- inputs of integers and booleans -------------------------------------------------------
 
 
