@@ -30,10 +30,13 @@ from tests.modes import FAST
 
 
 def evaluate(outputs, givens=()):
-    """Values of expressions, with variables (also shared and random ones) replaced by arrays."""
+    """Values of expressions, with variables (also shared and random ones) replaced by arrays.
+
+    Graphs are rewritten, as lengths of one that nothing states are not to be broadcast otherwise.
+    """
     replace = {v: pt.as_tensor(np.asarray(a, dtype=v.dtype)) for v, a in dict(givens).items()}
     replaced = clone_replace(list(outputs), replace, rebuild_strict=False)
-    return pytensor.function([], replaced, mode=ONCE, on_unused_input="ignore")()
+    return pytensor.function([], replaced, mode=FAST, on_unused_input="ignore")()
 
 
 _compiled = WeakKeyDictionary()
