@@ -222,8 +222,8 @@ def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.Da
         terms = terms.sel({dim: posterior[dim] for dim in of_some})
         others = [dim for dim in terms.dims if dim not in SAMPLES]
         return terms.sum(others).to_dataarray("term").sum("term")
-    terms = model.observed_RVs or model.potentials
-    expression = of_draws(model, [model.logp(vars=terms)])
+    seen = model.observed_RVs or model.potentials
+    expression = of_draws(model, [model.logp(vars=seen)])
     if not all(rv.name in posterior for rv in expression.stored):
         return None
     [values] = expression.evaluate(model, posterior)

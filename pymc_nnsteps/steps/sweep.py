@@ -68,8 +68,7 @@ class Sweep:
         numbers = [move.n_tuned(shapes) for move in moves]
         self.n_tuned = sum(numbers)
         self.waits = [m.waits for m, n in zip(moves, numbers, strict=True) for _ in range(n)]
-        ends = list(accumulate(numbers, initial=0))
-        self._parts = [slice(begin, end) for begin, end in pairwise(ends)]
+        self._parts = [slice(*ends) for ends in pairwise(accumulate(numbers, initial=0))]
         tuned = [move.tuning for move in moves]
         inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
         self.compiled = Compiled(inputs, results, compile_kwargs)

@@ -21,7 +21,7 @@ X = rng.normal(size=(N_OBS, 3))
 Y = rng.normal(size=(N_OBS, 2))
 COUNTS = rng.poisson(np.exp(0.5 + np.tanh(X[:, 0])))
 GROUP = np.arange(N_OBS) % 4
-FAST = {"mode": ONCE}
+IN_PYTHON = {"mode": ONCE}
 BLOCKS = (
     nns.blocks.intermediate_noise,
     nns.blocks.hierarchical,
@@ -94,7 +94,7 @@ def test_a_block_is_the_network_of_the_builder(name):
     names = [rv.name for rv in model.free_RVs]
     assert [rv.name for rv in own.free_RVs] == [f"f::{name}" for name in names]
     for seed in (1, 2):
-        drawn = pm.draw(model.free_RVs, random_seed=seed, **FAST)
+        drawn = pm.draw(model.free_RVs, random_seed=seed, **IN_PYTHON)
         values = dict(zip(names, drawn, strict=True))
         np.testing.assert_allclose(log_density(own, values), log_density(model, values), rtol=1e-12)
 
@@ -205,7 +205,7 @@ def test_predictions_of_a_count_regression():
     """The network alone at new inputs, against NumPy."""
     model = counts()
     names = ["f::W_ih1", "f::bh1", "f::W_h1o", "f::bo"]
-    drawn = pm.draw([model[name] for name in names], draws=7, random_seed=1, **FAST)
+    drawn = pm.draw([model[name] for name in names], draws=7, random_seed=1, **IN_PYTHON)
     posterior = xr.Dataset(
         {
             name: (("chain", "draw", *model.named_vars_to_dims[name]), value[None])

@@ -20,7 +20,7 @@ from tests.statistics import assert_uniform
 N_OBS, N_FEATURES = 6, 3
 X = np.random.default_rng(1).normal(size=(N_OBS, N_FEATURES))
 TARGETS = {1: np.sin(X[:, 0]) + X[:, 1], 3: X @ np.array([[1, 0, 2], [0, -1, 1], [1, 1, 0]])}
-FAST = {"mode": ONCE}
+IN_PYTHON = {"mode": ONCE}
 FAMILIES = {
     "student_t": {
         "nu_global": -1.7,
@@ -153,7 +153,7 @@ def test_mixtures_sum_over_all_gates(hidden):
     mixture = bow_tie(X[:2], X[:2, 0], marginalize_gates=True, **options)
     point = {k: v for k, v in random_point(gated).items() if not k.startswith("gamma")}
     assert list(point) == [value.name for value in mixture.value_vars]
-    density = gated.compile_logp(jacobian=False, **FAST)
+    density = gated.compile_logp(jacobian=False, **IN_PYTHON)
     gates = {f"gamma{layer}": (2, width) for layer, width in enumerate(hidden, 1)}
     sizes = [int(np.prod(shape)) for shape in gates.values()]
     terms = []
@@ -196,7 +196,7 @@ def test_cold_networks_without_noise_are_networks_of_relu(marginalize):
     posterior = weights_of(model, 2, eta_sq=1e-16)
     with model:
         drawn = pm.sample_posterior_predictive(
-            posterior, random_seed=1, progressbar=False, compile_kwargs=FAST
+            posterior, random_seed=1, progressbar=False, compile_kwargs=IN_PYTHON
         )["posterior_predictive"]["y"].values[0, 0]
     a = X
     for layer in (1, 2, 3):
@@ -214,7 +214,7 @@ def test_gates_open_with_the_logistic_probability(marginalize):
     posterior = weights_of(model, 2, W=1.0, b=0.0, eta_sq=1e-10)
     with model:
         drawn = pm.sample_posterior_predictive(
-            posterior, var_names=["a1"], random_seed=1, progressbar=False, compile_kwargs=FAST
+            posterior, var_names=["a1"], random_seed=1, progressbar=False, compile_kwargs=IN_PYTHON
         )["posterior_predictive"]["a1"].values[0, 0, :, 0]
     is_open = np.abs(drawn) > 0.01
     np.testing.assert_allclose(drawn, is_open * inputs[:, 0], atol=1e-4)
@@ -297,7 +297,7 @@ def test_default_scales_have_the_same_prior_means(family):
     logs = np.linspace(-80, 80, 801)
     for name, mean in (("tau2", 3.0), ("psi2", 0.25)):
         shape = start[f"{name}_log__"].shape
-        density = model.compile_logp(vars=[model[name]], **FAST)
+        density = model.compile_logp(vars=[model[name]], **IN_PYTHON)
         values = [density(start | {f"{name}_log__": np.full(shape, log)}) for log in logs]
         weights = np.exp(np.array(values) / np.prod(shape)) * (logs[1] - logs[0])
         np.testing.assert_allclose(weights.sum(), 1, rtol=1e-8)
@@ -330,7 +330,7 @@ def weight_density(family, w, nu, delta, lam):
 def test_marginal_prior_of_a_weight(family):
     settings = of_layers(FAMILIES[family], 1)
     model = bow_tie(X[:, :1], TARGETS[1], hidden=(), shrinkage=Shrinkage(family, **settings))
-    density = model.compile_logp(vars=[model["psi1"], model["W1"]], **FAST)
+    density = model.compile_logp(vars=[model["psi1"], model["W1"]], **IN_PYTHON)
     point = model.initial_point() | {"tau1_log__": np.array(0.0)}
     logs = np.linspace(-60, 60, 601)
     for w in (0.03, -0.6, 2.5):
@@ -589,12 +589,12 @@ def test_float32(family, marginalize):
 def test_predictive_sampling_also_at_new_inputs(marginalize):
     model = bow_tie(X, TARGETS[3], hidden=(4,), marginalize_gates=marginalize)
     with model:
-        prior = pm.sample_prior_predictive(5, random_seed=1, compile_kwargs=FAST)
+        prior = pm.sample_prior_predictive(5, random_seed=1, compile_kwargs=IN_PYTHON)
         assert prior["prior_predictive"]["y"].shape == (1, 5, N_OBS, 3)
         weights = prior["prior"].to_dataset().drop_vars(["a1", "gamma1"], errors="ignore")
         pm.set_data({"inputs": X[:2]})
         predictions = pm.sample_posterior_predictive(
-            weights, predictions=True, random_seed=1, progressbar=False, compile_kwargs=FAST
+            weights, predictions=True, random_seed=1, progressbar=False, compile_kwargs=IN_PYTHON
         )["predictions"]["y"]
     assert predictions.dims == ("chain", "draw", "obs", "output")
     assert predictions.shape == (1, 5, 2, 3)

@@ -13,7 +13,7 @@ from tests.modes import AS_WRITTEN
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(7, 4))
 y = RNG.normal(size=7)
-FAST = {"mode": ONCE}
+IN_PYTHON = {"mode": ONCE}
 KERNEL = np.array([[0, 1, -1, -1], [-1, 0, 1, -1], [-1, -1, 0, 1], [2, 2, -1, -1], [-1, 2, 2, -1]])
 """Two convolutions along the inputs: three positions of one, two of another."""
 CHANNEL = np.array([0, 0, 0, 1, 1])
@@ -43,7 +43,9 @@ def functions(point, x):
 def test_density():
     """Another weight for a connection, one that is counted twice, a scale of all five sources."""
     model = convolutional()
-    shapes = {name: tuple(model[name].shape.eval(**FAST)) for name in ("W_ih1", "bh1", "W_h1o")}
+    shapes = {
+        name: tuple(model[name].shape.eval(**IN_PYTHON)) for name in ("W_ih1", "bh1", "W_h1o")
+    }
     assert shapes == {"W_ih1": (3,), "bh1": (2,), "W_h1o": (2,)}
     start = model.initial_point()
     values = {name: RNG.normal(size=np.shape(value)) for name, value in start.items()}

@@ -8,7 +8,7 @@ from pymc_nnsteps.kernels.compiling import ONCE
 from tests.modes import AS_WRITTEN
 
 N_OBS = 6
-FAST = {"mode": ONCE}
+IN_PYTHON = {"mode": ONCE}
 CASES = {
     "stride, padding, remainder": (
         (2, 7, 6),
@@ -111,7 +111,7 @@ def test_predict_and_predictive_draws(network):
     new = images(X.shape[1:], seed=3)[:4]
     given = new if "channel" in model.named_vars_to_dims["inputs"] else new[:, 0]
     with model:
-        prior = pm.sample_prior_predictive(5, random_seed=0, compile_kwargs=FAST)
+        prior = pm.sample_prior_predictive(5, random_seed=0, compile_kwargs=IN_PYTHON)
         names = [v.name for v in model.free_RVs if v.name[0] in "Wb"]
         weights = prior["prior"].to_dataset()[names]
     f = nns.predict(weights, given, model=model)
@@ -123,7 +123,7 @@ def test_predict_and_predictive_draws(network):
         old = model["inputs"].get_value()
         pm.set_data({"inputs": given})
         drawn = pm.sample_posterior_predictive(
-            weights, predictions=True, progressbar=False, random_seed=1, compile_kwargs=FAST
+            weights, predictions=True, progressbar=False, random_seed=1, compile_kwargs=IN_PYTHON
         )
         pm.set_data({"inputs": old})
     assert drawn["predictions"]["y"].shape == (1, 5, 4)

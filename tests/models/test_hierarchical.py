@@ -37,7 +37,7 @@ X = RNG.normal(size=(N_OBS, N_FEATURES))
 Y = RNG.normal(size=(N_OBS, 3))
 BINARY = np.array([[0, 1], [1, 1], [0, 0], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1], [0, 0]])
 CLASSES = np.array([0, 2, 1, 1, 0, 2, 2, 0, 1])
-FAST = {"mode": ONCE}
+IN_PYTHON = {"mode": ONCE}
 STABLE = pytensor.compile.Mode(linker="py", optimizer="fast_run")
 FULL = {"ih1": "0.5:3", "bh1": "0.7:2", "h1o": "x0.6:3", "bo": "1.5"}
 
@@ -314,7 +314,7 @@ def test_density_of_large_outputs(likelihood, y):
 def test_three_layers_of_sixteen_by_default():
     model = hierarchical_mlp(X, Y)
     shapes = {"W_ih1": [16, 3], "W_h1h2": [16, 16], "W_h2h3": [16, 16], "W_h3o": [3, 16]}
-    assert {name: model[name].shape.eval(**FAST).tolist() for name in shapes} == shapes
+    assert {name: model[name].shape.eval(**IN_PYTHON).tolist() for name in shapes} == shapes
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ HALF = [(INF, INF, INF), (INF, 1.5, 4.0), (3.0, INF, 4.0), (3.0, 1.5, INF)]
 
 
 def draw(model, names, n_draws=N_DRAWS):
-    values = pm.draw([model[name] for name in names], n_draws, random_seed=1, **FAST)
+    values = pm.draw([model[name] for name in names], n_draws, random_seed=1, **IN_PYTHON)
     return dict(zip(names, values, strict=True))
 
 
@@ -503,10 +503,12 @@ def test_names_shapes_and_dims():
     dims = free | others | {"sigma": ("output",)}
     assert set(model.named_vars) == set(dims)
     lengths = {"obs": N_OBS, "feature": 3, "hidden1": 4, "hidden2": 5, "output": 2}
-    assert {name: int(length.eval(**FAST)) for name, length in model.dim_lengths.items()} == lengths
+    assert {
+        name: int(length.eval(**IN_PYTHON)) for name, length in model.dim_lengths.items()
+    } == lengths
     for name, expected in dims.items():
         assert tuple(model.named_vars_to_dims.get(name, ())) == expected, name
-        shape = tuple(int(n) for n in model[name].shape.eval(**FAST))
+        shape = tuple(int(n) for n in model[name].shape.eval(**IN_PYTHON))
         assert shape == tuple(lengths[dim] for dim in expected), name
     assert [v.name for v in model.deterministics] == ["f", "sigma"]
     assert [rv.name for rv in model.observed_RVs] == ["y"]
@@ -550,7 +552,7 @@ def test_data_frames_name_the_dimensions():
     model = hierarchical_mlp(frame, labels, likelihood="categorical")
     assert model.coords["output"] == ("low", "mid", "high", "none")
     np.testing.assert_array_equal(model["targets"].get_value(), CLASSES)
-    assert model["W_h3o"].shape.eval(**FAST).tolist() == [4, 16]
+    assert model["W_h3o"].shape.eval(**IN_PYTHON).tolist() == [4, 16]
 
 
 def test_outer_model_and_its_coords():
@@ -565,7 +567,7 @@ def test_outer_model_and_its_coords():
     }
     with outer:
         pm.set_data({"inputs": X[:2], "targets": Y[:2, 0]}, coords={"obs": ["x", "y"]})
-    assert outer["f"].eval(**FAST).shape == (2,)
+    assert outer["f"].eval(**IN_PYTHON).shape == (2,)
 
 
 def test_named_models():
@@ -609,7 +611,7 @@ def test_every_name_of_the_network_is_checked():
 
 def prior_of(model, n_draws=3):
     with model:
-        prior = pm.sample_prior_predictive(n_draws, random_seed=1, compile_kwargs=FAST)
+        prior = pm.sample_prior_predictive(n_draws, random_seed=1, compile_kwargs=IN_PYTHON)
     return prior["prior"].to_dataset()
 
 
@@ -639,7 +641,7 @@ def test_prediction_and_posterior_predictive_at_new_inputs(likelihood):
             predictions=True,
             random_seed=1,
             progressbar=False,
-            compile_kwargs=FAST,
+            compile_kwargs=IN_PYTHON,
         )["predictions"]
     assert predictive["y"].shape == (1, 3, 4, *y.shape[1:])
     assert predictive["y"].dims == ("chain", "draw", "obs", "output")[: 2 + y.ndim]

@@ -20,7 +20,7 @@ TARGETS = {
     "probit": (X[:, 0] > 0).astype(int),
     "multinomial_probit": np.arange(N_OBS) % 4,
 }
-FAST = {"mode": ONCE}
+IN_PYTHON = {"mode": ONCE}
 
 
 def build(likelihood="normal", **options):
@@ -383,7 +383,7 @@ def test_float32():
 def test_predictive_sampling_also_at_new_inputs(likelihood):
     model = build(likelihood, hidden=(4,))
     with model:
-        prior = pm.sample_prior_predictive(300, random_seed=1, compile_kwargs=FAST)
+        prior = pm.sample_prior_predictive(300, random_seed=1, compile_kwargs=IN_PYTHON)
     assert prior["prior_predictive"]["y"].dims == ("chain", "draw", "obs")
     drawn = prior["prior_predictive"]["y"].values
     if likelihood != "normal":
@@ -396,7 +396,7 @@ def test_predictive_sampling_also_at_new_inputs(likelihood):
     with model:
         pm.set_data({"inputs": new})
         predictions = pm.sample_posterior_predictive(
-            weights, predictions=True, random_seed=1, progressbar=False, compile_kwargs=FAST
+            weights, predictions=True, random_seed=1, progressbar=False, compile_kwargs=IN_PYTHON
         )["predictions"]["y"]
     assert predictions.sizes["obs"] == 4
     W1, b1, W2, b2 = (weights[name].values for name in ("W1", "b1", "W2", "b2"))
@@ -417,7 +417,7 @@ def test_sampled_weights_predict_at_new_inputs():
             tune=5,
             chains=1,
             var_names=["W1", "b1", "W2", "b2"],
-            step=pm.Metropolis(compile_kwargs=FAST),
+            step=pm.Metropolis(compile_kwargs=IN_PYTHON),
             random_seed=1,
             progressbar=False,
             compute_convergence_checks=False,
@@ -429,7 +429,7 @@ def test_sampled_weights_predict_at_new_inputs():
             predictions=True,
             extend_inferencedata=True,
             progressbar=False,
-            compile_kwargs=FAST,
+            compile_kwargs=IN_PYTHON,
         )
     assert idata["predictions"]["y"].shape == (1, 5, 4)
     assert len(az.summary(idata, var_names=["W2"])) == 2
