@@ -32,6 +32,7 @@ __all__ = [
     "Known",
     "RowData",
     "arrays_in",
+    "behind",
     "given_rows",
     "own_rows",
     "repeated",
@@ -102,7 +103,7 @@ def with_rows[T](
             return read({each: (new, Rows(0)) for each, new in rows.items()}), rows
         except MixesRows as reason:
             left = set(candidates).difference(rows)
-            more = {} if reason.lacking is None else _behind(*reason.lacking, left)
+            more = {} if reason.lacking is None else behind(*reason.lacking, left)
             if not more:
                 raise
             rows = rows | more
@@ -235,9 +236,26 @@ def _lack(
     )
 
 
-def _behind(operand: Variable, axis: int, candidates: set[Variable]) -> RowData:
-    """Variables whose number of rows is the length of an axis of an expression."""
-    leaves: RowData = {leaf: _stand_in(leaf) for leaf in arrays_in([operand]) if leaf in candidates}
+def behind(operand: Variable, axis: int, candidates: Collection[Variable]) -> RowData:
+    """Variables whose number of rows is the length of an axis of an expression.
+
+    Parameters
+    ----------
+    operand : Variable
+    axis : int
+    candidates : collection of Variable
+        Data, or random variables.
+
+    Returns
+    -------
+    dict of Variable to TensorVariable
+        Those of them whose rows these are, and what stands for each.
+    """
+    leaves: RowData = {
+        leaf: _stand_in(leaf)
+        for leaf in ancestors([operand])
+        if leaf in candidates and leaf.type.ndim > 0
+    }
     new: dict[Variable, Variable] = dict(leaves)
     for node in io_toposort(list(leaves), [operand]):
         made = node.op.make_node(*(new.get(each, each) for each in node.inputs))

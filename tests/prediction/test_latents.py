@@ -25,6 +25,22 @@ def by_hand(data=pm.Data, width=5):
     return model
 
 
+def as_long_by_chance(data=pm.Data):
+    """Groups, inputs and units are as many as rows, and priors state a number for each."""
+    with pm.Model() as model:
+        x, group = data("x", np.resize(X, (N_OBS, N_OBS))), data("group", GROUP)
+        a = pm.Normal("a", data("level", np.arange(float(N_OBS))), 1)
+        W = pm.Normal("W", 0, 1 / abs(x).max(axis=0)[:, None], shape=(N_OBS, N_OBS))
+        v = pm.Normal("v", 0, data("scale", np.ones(N_OBS)))
+        e = pm.Normal("e", shape=N_OBS)
+        z = pm.Normal("z", x @ W + a[group][:, None], 0.1, shape=(N_OBS, N_OBS))
+        u = pm.StudentT("u", 4, pm.math.tanh(z) @ v + e, sigma=1, shape=N_OBS)
+        pm.Deterministic("level of a", a - a.mean())
+        pm.Deterministic("f", 2 * u)
+        pm.Normal("y", u + e, 1, observed=Y)
+    return model
+
+
 CASES = {
     "network": (lambda: nns.intermediate_noise_mlp(X, Y, hidden=(2, 2)), "Z2 X2 Z3 X3"),
     "as wide as rows": (lambda: nns.intermediate_noise_mlp(X, Y, hidden=(N_OBS,)), "Z2 X2"),
@@ -53,6 +69,8 @@ CASES = {
     "wide": (lambda: nns.wide_mlp(X, Y, hidden=(20,)), "f"),
     "by hand": (by_hand, "z f"),
     "constants": (lambda: by_hand(lambda name, values: values), "z f"),
+    "as long by chance": (as_long_by_chance, "z u f"),
+    "constants as long": (lambda: as_long_by_chance(lambda name, values: values), "z u f"),
 }
 
 
