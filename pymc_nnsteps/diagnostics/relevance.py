@@ -8,14 +8,25 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar import basic as scalar
 from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters, stated_in
+from pymc_nnsteps.graphs.search import (
+    depends_on,
+    model_or_context,
+    operands,
+    parameters,
+    stated_in,
+    unwrapped,
+)
+from pymc_nnsteps.network.dense import product_of
 from pymc_nnsteps.prediction.forward import named_output
 from pymc_nnsteps.prediction.new_inputs import input_container
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, sampled_rows
@@ -77,10 +88,10 @@ def relevance(
     the rows that the model was sampled with, which the result of ``pm.sample`` has stored; with the
     posterior alone, over those that the model holds at present. Scales are learnt by automatic
     relevance determination (the precisions ``tau_ih1_unit`` of
-    :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1`` of :func:`~pymc_nnsteps.bow_tie`)
-    and by the same written by hand. Scales are more uncertain than function values, and inputs with
-    the same information share their relevance. :func:`~pymc_nnsteps.partial_dependence` shows the
-    effect of an input on the function.
+    :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1`` of :func:`~pymc_nnsteps.bow_tie`),
+    by the blocks of both on the inputs as they are, and by the same written by hand. Scales are
+    more uncertain than function values, and inputs with the same information share their relevance.
+    :func:`~pymc_nnsteps.partial_dependence` shows the effect of an input on the function.
 
     Parameters
     ----------
@@ -103,8 +114,9 @@ def relevance(
     Raises
     ------
     ValueError
-        If no weights with the inputs' named dimension have scales of each input that are learnt,
-        or if the posterior lacks these scales.
+        If no weights of the inputs have scales that are learnt for each input, or if the posterior
+        lacks these scales. Weights of the inputs have the dimension of their columns, or multiply
+        them along a named dimension of their own, as those of blocks do.
 
     References
     ----------
@@ -122,37 +134,63 @@ def relevance(
     prob = positive_number("prob", prob, below=1)
     model = model_or_context(model)
     container = input_container("inputs", model, inputs)
-    [*_, dim] = model.named_vars_to_dims.get(container.name) or (None,)
+    [*_, own] = dims_of(model, container) or (None,)
+    columns = ([] if own is None else [own]) + _dims_of_factors(model, container)
     shown = None if output is None else named_output(model, output, container)
-    groups = [
-        rv
+    groups = {
+        rv: dim
         for rv in model.free_RVs
+        for dim in columns
         if _has_scale_of_each(model, rv, dim) and (shown is None or depends_on(shown, {rv}))
-    ]
-    if dim is None or not groups:
+    }
+    if not groups:
         raise ValueError(
             "relevance needs weights with the dimension of the columns of "
             f"{container.name} whose scales are learnt for each column; the model has none; give "
             "weights, scales and inputs this dimension with dims=..., or build the network with "
-            "nns.hierarchical_mlp or nns.bow_tie."
+            "nns.hierarchical_mlp or nns.bow_tie, or the block of either on the inputs as they are."
         )
     posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
     spread = sampled_rows(idata, model, container).std(axis=0)
+    draws = of_draws(model, expressions).evaluate(model, posterior)
+    feature = own or "feature"
     scales = {
-        rv.name: ((*SAMPLES, dim), spread * _typical(model, rv, dim, values))
-        for rv, values in zip(
-            groups, of_draws(model, expressions).evaluate(model, posterior), strict=True
-        )
+        rv.name: ((*SAMPLES, feature), spread * _typical(model, rv, dim, values))
+        for (rv, dim), values in zip(groups.items(), draws, strict=True)
     }
-    labels = model.coords.get(dim)
-    coords = {dim: range(len(spread)) if labels is None else list(labels)}
+    labels = next(filter(None, map(model.coords.get, columns)), range(len(spread)))
+    coords = {feature: list(labels)}
     return Relevance(xr.Dataset(scales, {each: posterior[each] for each in SAMPLES} | coords), prob)
 
 
-def _has_scale_of_each(model: pm.Model, rv: TensorVariable, dim: str | None) -> bool:
+def _dims_of_factors(model: pm.Model, container: TensorSharedVariable) -> list[str]:
+    """Dimensions of weights along which they multiply the columns of the inputs.
+
+    A block calls this dimension its own where the inputs have not named theirs.
+    """
+    found: dict[str, None] = {}
+    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
+        pair = product_of(part) if isinstance(part, TensorVariable) else None
+        if pair is not None and _is_shifted(pair[0], container):
+            found |= dict.fromkeys(filter(None, dims_of(model, pair[1])[1:]))
+    return list(found)
+
+
+def _is_shifted(expression: TensorVariable, container: TensorSharedVariable) -> bool:
+    """Whether an expression is the inputs, of another type or shifted by the same in all rows."""
+    expression = unwrapped(expression)
+    moved = [
+        part
+        for part in operands(expression, scalar.Cast) or operands(expression, scalar.Add) or []
+        if not part.type.broadcastable[0]
+    ]
+    return expression is container or (len(moved) == 1 and _is_shifted(moved[0], container))
+
+
+def _has_scale_of_each(model: pm.Model, rv: TensorVariable, dim: str) -> bool:
     """Whether a variable has a scale that is learnt for each entry along a dimension."""
-    if dim is None or dim not in dims_of(model, rv) or not has_prior(model, rv, *SCALE_LAST):
+    if dim not in dims_of(model, rv) or not has_prior(model, rv, *SCALE_LAST):
         return False
     learnt = stated_in([parameters(rv)[-1]], model.free_RVs)
     return any(dim in dims_of(model, scale) for scale in learnt)

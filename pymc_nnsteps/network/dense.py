@@ -20,7 +20,7 @@ from pymc_nnsteps.graphs.search import operands, unwrapped
 from pymc_nnsteps.network.gates import gated, temperature_of
 from pymc_nnsteps.network.layers import Normal, layer_of
 
-__all__ = ["DenseLayer", "dense_layers", "normal_of"]
+__all__ = ["DenseLayer", "dense_layers", "normal_of", "product_of"]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _linear_map(
     summands = operands(z, scalar.Add) or []
     if len(summands) == 2:
         for product, bias in (summands, summands[::-1]):
-            pair, b = _product(product), _behind_axes(bias)
+            pair, b = product_of(product), _behind_axes(bias)
             if pair is not None and b in model.free_RVs and b.ndim == 1:
                 x, W = pair
                 if W in model.free_RVs and None not in (*W.type.shape, *b.type.shape):
@@ -133,8 +133,8 @@ def _behind_axes(expression: TensorVariable) -> TensorVariable:
     return expression
 
 
-def _product(expression: TensorVariable) -> tuple[TensorVariable, TensorVariable] | None:
-    """``x`` and ``W`` of ``x @ W.T``."""
+def product_of(expression: TensorVariable) -> tuple[TensorVariable, TensorVariable] | None:
+    """``x`` and ``W`` of ``x @ W.T``; None of anything else."""
     node = expression.owner
     if node is None:
         return None

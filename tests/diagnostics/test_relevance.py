@@ -70,6 +70,39 @@ def test_scales_by_hand():
     np.testing.assert_allclose(found["W"], expected)
 
 
+BLOCKS = {
+    "hierarchical": {"priors": {"io": "0.2:1:4", "ti": "0.1:1"}},
+    "bow_tie": {"shrinkage": "student_t"},
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("values", [X, np.round(3 * X).astype(int)], ids=["real", "whole"])
+def test_blocks_are_read_as_their_builders(kind, values):
+    """Of inputs without dimensions, beside another block of other inputs."""
+    build = nns.hierarchical_mlp if kind == "hierarchical" else nns.bow_tie
+    alone = build(values, Y, hidden=(3,), **BLOCKS[kind])
+    draws = prior(alone, 2, 20)
+    expected = nns.relevance(draws, model=alone, prob=0.8).draws
+    assert set(expected) == ({"W_ih1", "W_io"} if kind == "hierarchical" else {"W1"})
+    block = getattr(nns.blocks, kind)
+    with pm.Model() as model:
+        x = pm.Data("inputs", values)
+        f = block(x, hidden=(3,), name="f", **BLOCKS[kind])
+        g = block(x**2, hidden=(3,), name="g", **BLOCKS[kind])
+        h = block(x, hidden=(3,), name="h", **BLOCKS[kind])
+        pm.Normal("y", f + g * h, 1, observed=Y)
+    named = [draws.rename({name: f"{each}::{name}" for name in draws}) for each in "fgh"]
+    both = xr.merge(named)
+    found = nns.relevance(both, model=model, output="f").draws
+    xr.testing.assert_allclose(found, expected.rename({name: f"f::{name}" for name in expected}))
+    assert set(nns.relevance(both, model=model).draws) == {
+        f"{each}::{name}" for each in "fh" for name in expected
+    }
+    with pytest.raises(ValueError, match="the block of either on the inputs as they are"):
+        nns.relevance(both, model=model, output="g")
+
+
 def test_what_has_no_relevance():
     model = nns.intermediate_noise_mlp(X, Y, hidden=(3,), noise=0.5)
     with pytest.raises(ValueError, match="relevance needs weights with the dimension"):
