@@ -198,7 +198,7 @@ class Gibbs(Step):
             stats |= {name: (np.float64, []) for name in MOVES}
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "Gibbs")
         self._start(tune=1)
-        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, self._rho())
+        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, self._rho(self._moves()))
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             require_numbers(model)
@@ -229,12 +229,12 @@ class Gibbs(Step):
         self.n_held = min(HELD, tune * self.sweeps // 8)
         self.adaptations = (DualAveraging(TARGET_ACCEPT, 0.0),) * self._sweep.n_tuned
 
-    def _rho(self) -> list[float]:
+    def _rho(self, moved: Sequence[bool]) -> list[float]:
         """Autocorrelation of the proposals for each unit; one: it is not moved."""
         coordinates = [a.current if self.tune else a.average for a in self.adaptations]
         return [
             1 / (1 + math.exp(coordinate)) if moves else 1.0
-            for coordinate, moves in zip(coordinates, self._moves(), strict=True)
+            for coordinate, moves in zip(coordinates, moved, strict=True)
         ]
 
     def _moves(self) -> list[bool]:
@@ -247,14 +247,15 @@ class Gibbs(Step):
         new_point = point.copy()
         accepted = proposed = 0.0
         for _ in range(self.sweeps):
-            rho = self._rho()
+            moved = self._moves()
+            rho = self._rho(moved)
             self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
             if self.n_sweeps < self.n_held:
                 values = {name: x for name, x in values.items() if name not in self._held}
             new_point.update(values)
             accepted, proposed = accepted + sum(acceptance), proposed + sum(rho)
             if self.tune:
-                units = zip(self.adaptations, acceptance, self._moves(), strict=True)
+                units = zip(self.adaptations, acceptance, moved, strict=True)
                 self.adaptations = tuple(
                     adaptation.update(mean) if moves else adaptation
                     for adaptation, mean, moves in units
@@ -289,7 +290,7 @@ class Gibbs(Step):
 
     def _runs(self, sweep: Sweep) -> Callable[[PointType], PointType]:
         def run(point: PointType) -> PointType:
-            self.rng, values, _ = sweep(self.rng, point, self._rho()[: sweep.n_tuned])
+            self.rng, values, _ = sweep(self.rng, point, self._rho(self._moves())[: sweep.n_tuned])
             return {**point, **values}
 
         return run
