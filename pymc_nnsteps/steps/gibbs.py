@@ -198,7 +198,8 @@ class Gibbs(Step):
             stats |= {name: (np.float64, []) for name in MOVES}
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "Gibbs")
         self._start(tune=1)
-        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, self._rho(self._moves()))
+        rho = self._rho(self._moves())
+        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, rho)
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             require_numbers(model)
