@@ -31,11 +31,12 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.deviations import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import Term
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
 from pymc_nnsteps.moves.contract import Context, proposes
@@ -93,7 +94,7 @@ def _shifts(context: Context) -> Iterator[Shift]:
     latent = {rv for drawn in context.sweep for rv in drawn.integrates_out}
     blocks = [block for block in context.blocks if isinstance(block, Gaussian)]
     coefficients = [rv for block in blocks for rv in block.draws if rv not in latent]
-    effects = {rv for block in blocks for rv in _effects(block) if rv not in latent}
+    effects = {rv for block in blocks for rv in _effects(model, block) if rv not in latent}
     shifted: set[TensorVariable] = set()
     for mean in reversed(coefficients):
         if mean in shifted or effects.isdisjoint(children(model, mean)):
@@ -112,13 +113,14 @@ def _shifts(context: Context) -> Iterator[Shift]:
         yield shift
 
 
-def _effects(block: Gaussian) -> list[TensorVariable]:
-    """Variables of which a child picks entries, or sees sums, if the entries have one mean."""
+def _effects(model: pm.Model, block: Gaussian) -> list[TensorVariable]:
+    """Variables of which a child picks entries, or sees sums of entries with the same mean."""
     return [
         rv
         for i, rv in enumerate(block.draws)
         if any(
-            _picks(seen.terms[i]) or (_sums(seen.terms[i]) and _has_one_mean(rv))
+            _picks(seen.terms[i])
+            or (_sums(seen.terms[i]) and _have_one_mean(model, rv, seen.terms[i]))
             for seen in block.observations
         )
     ]
@@ -132,9 +134,35 @@ def _sums(term: Term) -> bool:
     return len(term.linked_axes) < term.rv_ndim
 
 
-def _has_one_mean(rv: TensorVariable) -> bool:
-    """Whether all entries have the same mean: those of a layer's rows have not."""
-    return all(parameters(rv)[0].type.broadcastable)
+def _have_one_mean(model: pm.Model, rv: TensorVariable, term: Term) -> bool:
+    """Whether all entries of a sum have the same mean: of all sums, or an entry of a variable.
+
+    Rows of a layer may have a mean each that is an entry of the layer below, but these are sums
+    themselves, and other moves take them along.
+    """
+    mean = parameters(rv)[0]
+    varying = [axis for axis, one in enumerate(mean.type.broadcastable) if not one]
+    if not term.linked_axes.issuperset(varying):
+        return False
+    return not varying or any(
+        _carries(mean, mu, varying) and _is_stated(model, mu)
+        for mu in stated_in([mean], model.free_RVs)
+    )
+
+
+def _carries(mean: TensorVariable, mu: TensorVariable, axes: Collection[int]) -> bool:
+    """Whether axes of a mean are axes of a variable, entry by entry."""
+    try:
+        links = affine(mean, {mu}).terms[mu].links
+    except NotConjugate:
+        return False
+    return all(links[axis] is not None for axis in axes)
+
+
+def _is_stated(model: pm.Model, mu: TensorVariable) -> bool:
+    """Whether the mean of a variable is the same for all entries, or depends on no variable."""
+    mean = parameters(mu)[0]
+    return all(mean.type.broadcastable) or not stated_in([mean], model.free_RVs)
 
 
 def shift_of(

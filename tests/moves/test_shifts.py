@@ -75,6 +75,22 @@ def coefficients():
     pm.Normal("y", X @ b + pm.Normal("c", -0.2, 1.5), SPREAD, observed=Y)
 
 
+def coefficients_of_outputs():
+    """Coefficients of each output about a mean of their own, which have a mean too."""
+    mu = pm.Normal("mu", pm.Normal("level", 0.3, 3), 0.7, shape=2)
+    b = pm.Normal("b", 0.2 + mu, [[0.4, 0.6], [0.5, 0.3]], shape=(2, 2))
+    pm.Normal("y", X @ b + pm.Normal("c", [-0.2, 0.4], 1.5), SPREAD[:, None], observed=COLUMNS)
+
+
+def rows_of_outputs():
+    """The same with outputs first, beside other coefficients about the same means."""
+    mu = pm.Normal("mu", [0.3, -0.5, 1.0], 2.0)
+    b = pm.Normal("b", -2 * mu[:, None], 0.4, shape=(3, 2))
+    d = pm.Normal("d", mu[:, None], 0.7, shape=(3, UNITS))
+    mean = X @ b.T + np.abs(X) @ d.T
+    pm.Normal("y", mean, [0.5, 0.9, 0.6], observed=np.append(COLUMNS, X[:, :1], axis=1))
+
+
 CASES = {
     network: [("mu", "v", "c", "a")],
     slopes: [("mu", "a")],
@@ -82,6 +98,8 @@ CASES = {
     crossed: [("nu", "b"), ("mu", "a")],
     outputs: [("mu", "c", "a")],
     coefficients: [("mu", "c", "b")],
+    coefficients_of_outputs: [("mu", "c", "b"), ("level", "mu", "b")],
+    rows_of_outputs: [("mu", "b", "d")],
     logistic: [("mu", "beta", "a")],
     levels: [("mu", "a"), ("level", "beta", "mu", "a")],
 }
@@ -135,7 +153,12 @@ def means_of_means_stay(deviations, drawn):
 
 @pytest.mark.parametrize(
     ("plant", "function"),
-    [(effects_stay, of_groups), (means_of_means_stay, levels)],
+    [
+        (effects_stay, of_groups),
+        (effects_stay, rows_of_outputs),
+        (means_of_means_stay, levels),
+        (means_of_means_stay, coefficients_of_outputs),
+    ],
 )
 def test_planted_errors_are_seen(plant, function, monkeypatch):
     monkeypatch.setattr(Deviations, "values", plant)
@@ -181,11 +204,21 @@ def pooled():
     pm.Normal("y", z.sum(1), 0.8, observed=Y)
 
 
-@pytest.mark.parametrize("function", [bent, seen_elsewhere, rows_of_their_own, pooled])
+def means_of_rows():
+    """Latent variables of one unit about those of another layer, whose means are sums."""
+    z = pm.Normal("z", X @ pm.Normal("w", shape=(2, 1)), 0.6, shape=(N, 1))
+    x = pm.Normal("a", z, 0.3, shape=(N, 1))
+    pm.Normal("y", x @ pm.Normal("v", shape=(1, 2)), 0.8, observed=COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "function", [bent, seen_elsewhere, rows_of_their_own, pooled, means_of_rows]
+)
 def test_others_are_drawn_given_the_effects(function):
     model = built(function)
     drawn = [rv for rv in model.free_RVs if rv.name in ("a", "z", "w")]
-    assert not [draw for draw in sweep_of(model, drawn) if isinstance(draw, Shift)]
+    sweep = sweep_of(model, drawn, interweave=False, collapse=False)
+    assert not [draw for draw in sweep if isinstance(draw, Shift)]
 
 
 def test_only_where_rays_are():
