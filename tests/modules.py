@@ -45,6 +45,7 @@ TESTED_IN = {
     "moves/test_interwoven_kernels": ["kernels/interwoven_kernels"],
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
     "moves/test_unit_rays": ["kernels/unit_rays"],
+    "moves/test_layer_trajectories": ["kernels/layer_trajectories"],
     "laws/test_images": ["kernels/windows"],
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],

@@ -23,6 +23,7 @@ module               its subject
 ``interwoven_kernels`` kernels of convolutions with their pre-activations
 ``outgoing_weights`` weights of outputs with the activations integrated out
 ``unit_rays``        units of a layer along rays with their outgoing weights
+``layer_trajectories`` all weights of a layer and above it along trajectories
 ``lattice``          the choice of a point of a lattice
 ``ops``              kernels as PyTensor Ops
 ``trajectories``     trajectories of Hamiltonian Monte Carlo

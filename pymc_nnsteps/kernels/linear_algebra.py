@@ -56,6 +56,21 @@ def sum_of(terms: Array) -> float:
     return total
 
 
+@inline
+def inner_product(x: Array, y: Array) -> float:
+    """Sum of products of the entries of two vectors, in several sums."""
+    sums, rest = np.zeros(SUMS), len(x) % SUMS
+    for n in range(rest):
+        sums[n] += x[n] * y[n]
+    for first in range(rest, len(x), SUMS):
+        for lane in range(SUMS):
+            sums[lane] += x[first + lane] * y[first + lane]
+    total = 0.0
+    for lane in range(SUMS):
+        total += sums[lane]
+    return total
+
+
 @jit
 def try_to_factorise(matrix: Array) -> float:
     """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.

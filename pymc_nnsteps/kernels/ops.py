@@ -23,6 +23,7 @@ from pymc_nnsteps.kernels import (
     interwoven_kernels,
     labels,
     lattice,
+    layer_trajectories,
     linear_algebra,
     outgoing_weights,
     reflections,
@@ -162,4 +163,5 @@ move_kernels: Any = KernelOp(interwoven_kernels, "move_kernels", (2, 2, 1))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
 draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (2,))
 move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
+move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))

@@ -38,6 +38,8 @@ class Draw:
         New values of the random variables that are drawn.
     acceptance : TensorVariable, optional
         Mean acceptance probabilities of Metropolis-Hastings moves, one for each adapted number.
+    averages : TensorVariable, optional
+        Numbers whose averages over the tuning the move is given.
     auxiliary : mapping
         Values of auxiliary variables outside the model, for the draws that follow in the sweep.
     """
@@ -45,6 +47,7 @@ class Draw:
     rng: Variable
     values: Mapping[TensorVariable, TensorVariable]
     acceptance: TensorVariable | None = None
+    averages: TensorVariable | None = None
     auxiliary: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
 
 
@@ -69,17 +72,29 @@ class Conditional(ABC):
     tuning : TensorVariable, optional
         Adapted parameters of Metropolis-Hastings moves, a vector of numbers in [0, 1). Smaller
         numbers give bolder proposals.
+    target_accept : float
+        Probability of acceptance that these are adapted to.
+    averages : TensorVariable, optional
+        Averages over the tuning of the numbers that a draw reports, a vector; zero at first.
+    n_averages : int
+        Its length.
     supplements : bool
         Whether the draw is a move beside other draws of all its variables.
     waits : bool
         Whether these moves begin only after other draws have brought the chain near the posterior.
+    every : int
+        Number of sweeps of which one has these moves.
     """
 
     draws: tuple[TensorVariable, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
     tuning: TensorVariable | None = None
+    target_accept: float = 0.5
+    averages: TensorVariable | None = None
+    n_averages: int = 0
     supplements: bool = False
     waits: bool = False
+    every: int = 1
 
     @property
     @abstractmethod

@@ -14,6 +14,7 @@ module                   its subject
 ``interwoven_rows``      which layers' weights are, and by which moves
 ``outgoing_weights``     weights behind a layer, without the activations of other units
 ``unit_rays``            units along rays with their outgoing weights
+``layer_trajectories``   all weights of a layer and above it along trajectories
 ``responses``            effects without the activations beside them, and when
 ``residual_scales``      scales without the activations between them
 ``joined_effects``       effects of groups with all else that is linear

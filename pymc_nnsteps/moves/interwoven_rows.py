@@ -10,6 +10,7 @@ from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving
 from pymc_nnsteps.moves.interwoven_kernels import InterwovenKernels, match_kernels
+from pymc_nnsteps.moves.layer_trajectories import find_trajectories
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.unit_rays import find_unit_rays
@@ -77,6 +78,11 @@ def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...
     outgoing = find_outgoing(context.model, rows, context.blocks)
     if outgoing is None:
         return ()
-    moves_rays = context.options.rays and not isinstance(rows, InterwovenKernels)
-    rays = find_unit_rays(outgoing, context.blocks) if moves_rays else None
-    return (outgoing,) if rays is None else (outgoing, rays)
+    if isinstance(rows, InterwovenKernels):
+        return (outgoing,)
+    moves: list[Conditional | None] = [outgoing]
+    if context.options.rays:
+        moves.append(find_unit_rays(outgoing, context.blocks))
+    if context.options.trajectories:
+        moves.append(find_trajectories(context.model, outgoing, context.blocks, context.shapes))
+    return tuple(move for move in moves if move is not None)

@@ -30,6 +30,7 @@ class Options:
     interweave: Choice = "auto"
     passes: int = 5
     rays: bool = True
+    trajectories: bool = True
 
     def __post_init__(self) -> None:
         """Check the choices."""
@@ -37,4 +38,5 @@ class Options:
         for name in ("collapse", "interweave"):
             require_bool_or_auto(name, getattr(self, name))
         positive_integer("passes", self.passes)
-        require_bool("rays", self.rays)
+        for name in ("rays", "trajectories"):
+            require_bool(name, getattr(self, name))

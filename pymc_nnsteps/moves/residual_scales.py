@@ -258,3 +258,29 @@ def _is_seen_by_vectors(likelihood: MarginalLikelihood) -> bool:
     children = [seen.child for seen in likelihood.fresh.observations]
     designs = [likelihood.evidence_by(child).design for child in children]
     return likelihood.sees_in_order and not any(varies(design, [1]) for design in designs)
+
+
+def scale_of_response(
+    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
+) -> ResidualScale | None:
+    """The scale of a response that has the same one for all samples and no other child.
+
+    None if there is none, or more than one.
+    """
+    if varies(likelihood.rows.weight, [0]):
+        return None
+    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
+    scales = [
+        scale
+        for scale in found
+        if scale is not None and not scale.of_activations and not scale.elsewhere
+    ]
+    return scales[0] if len(scales) == 1 else None
+
+
+def prior_ratio(scale: ResidualScale, shift: TensorVariable) -> TensorVariable:
+    """Log of the ratio of the prior of s to the flat density, at a shift of log s to here."""
+    [s] = scale.draws
+    there = pm.logp(s, s * pt.exp(shift), warn_rvs=False)
+    ratio: TensorVariable = (there - pm.logp(s, s, warn_rvs=False)).sum() + shift
+    return ratio - scale.of_response * shift

@@ -45,7 +45,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -55,9 +54,8 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights
-from pymc_nnsteps.moves.residual_scales import ResidualScale, residual_scale
+from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scale_of_response
 from pymc_nnsteps.random.uniform import uniform
 
 
@@ -114,17 +112,9 @@ class UnitRays(Conditional):
             return Draw(rng, values)
         [s] = self.scale.draws
         shift = pt.log(after * above.weight)[0] / (2 * self.scale.of_response)
-        accepted = pt.le(pt.log(level[-1, 1]), self.log_ratio(shift))
+        accepted = pt.le(pt.log(level[-1, 1]), prior_ratio(self.scale, shift))
         values[s] = typed_like(s, s * pt.exp(shift))
         return Draw(rng, {rv: pt.switch(accepted, new, rv) for rv, new in values.items()})
-
-    def log_ratio(self, shift: TensorVariable) -> TensorVariable:
-        """Log of the ratio of the prior of s to the flat density, at a shift of log s to here."""
-        assert self.scale is not None
-        [s] = self.scale.draws
-        there = pm.logp(s, s * pt.exp(shift), warn_rvs=False)
-        ratio: TensorVariable = (there - pm.logp(s, s, warn_rvs=False)).sum() + shift
-        return ratio - self.scale.of_response * shift
 
 
 def find_unit_rays(
@@ -146,12 +136,6 @@ def find_unit_rays(
         return None
     if varies(rows.likelihood.rows.weight, [0]):
         return None
-    found = [residual_scale(rows.likelihood, c) for c in conditionals if isinstance(c, Scale)]
-    scales = [
-        scale
-        for scale in found
-        if scale is not None and not scale.of_activations and not scale.elsewhere
-    ]
-    scale = scales[0] if len(scales) == 1 else None
+    scale = scale_of_response(rows.likelihood, conditionals)
     draws = (*rows.draws, *outgoing.draws, *(() if scale is None else scale.draws))
     return UnitRays(draws, outgoing, scale, outgoing.integrates_out)

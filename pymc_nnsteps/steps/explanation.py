@@ -22,6 +22,7 @@ def explain(
     interweave: Choice = "auto",
     passes: int = 5,
     rays: bool = True,
+    trajectories: bool = True,
 ) -> Explanation:
     """Show which variables :class:`~pymc_nnsteps.Gibbs` draws, how, and which it cannot draw.
 
@@ -32,7 +33,7 @@ def explain(
     ----------
     model : pm.Model, optional
         Taken from the context if not given.
-    scan, collapse, interweave, passes, rays
+    scan, collapse, interweave, passes, rays, trajectories
         As for :class:`~pymc_nnsteps.Gibbs`, which runs the plan shown here.
 
     Returns
@@ -64,7 +65,8 @@ def explain(
     pm.sample gives slope, bend to NUTS: others are for networks with latent layers or learnt scales
     """
     model = model_or_context(model)
-    explanation = planned(model, Options(scan, collapse, interweave, passes, rays)).explanation
+    options = Options(scan, collapse, interweave, passes, rays, trajectories)
+    explanation = planned(model, options).explanation
     beside = ((describe(rv), step, why) for rv, step, why in beside_gibbs(model))
     return replace(explanation, beside=tuple(beside))
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,11 @@ from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
 
-TARGET_ACCEPT = 0.5
-"""Target acceptance probability of interwoven moves."""
-
 WARM_UP = 200
 """Number of first sweeps without these moves; a quarter of the tuning sweeps if that is less."""
+
+MEMORY = 200
+"""Number of sweeps after which averages over the tuning begin to forget."""
 
 HELD = 30
 """Number of first sweeps that hold scales of weights moved by another step; an eighth of the
@@ -60,6 +61,7 @@ class GibbsState(StepMethodState):
     warm_up: int
     n_held: int
     adaptations: tuple[DualAveraging, ...]
+    averages: np.ndarray
 
 
 class Gibbs(Step):
@@ -101,6 +103,13 @@ class Gibbs(Step):
         one output sees them through, with the scale of this output. Means of effects are then drawn
         jointly with all else that is linear, and the effects are shifted along. It leaves the
         posterior invariant.
+    trajectories : bool
+        Whether all weights of an interwoven layer, those that one output sees it through, the bias
+        of this output and its scale are then moved at once, along a Hamiltonian trajectory on which
+        the noise of the pre-activations is kept. What a network says moves between its units and
+        biases, and between these and effects beside it, by these moves. A unit of more than 16
+        weights has one in each second sweep, of more than 32 in each third, and so on. It leaves
+        the posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -123,11 +132,11 @@ class Gibbs(Step):
         If a variable's full conditional is not of a known form; the message names the variable,
         the child in the way, and the reason.
     ValueError
-        If ``sweeps``, ``scan``, ``collapse``, ``interweave``, ``passes`` or ``rays`` is not as
-        above, if what is asked for by ``True`` is not possible, or if a full conditional is
-        improper at the initial point, as that of a variance with a Gamma prior is if all that is
-        observed is zero. (The scale of weights that begin at zero keeps its value until these have
-        been drawn.)
+        If ``sweeps``, ``scan``, ``collapse``, ``interweave``, ``passes``, ``rays`` or
+        ``trajectories`` is not as above, if what is asked for by ``True`` is not possible, or if a
+        full conditional is improper at the initial point, as that of a variance with a Gamma prior
+        is if all that is observed is zero. (The scale of weights that begin at zero keeps its value
+        until these have been drawn.)
 
     Notes
     -----
@@ -141,6 +150,8 @@ class Gibbs(Step):
     first 200 sweeps, if at least 800 are for tuning, or else the first quarter of these, do without
     moves of latent pre-activations: from zero weights they would settle for a poor fit before plain
     sweeps have found a good one.
+    The length of steps along trajectories is adapted likewise, to a mean probability of 0.75; so is
+    their metric, averages of the Fisher information while tuning. Without tuning there are none.
     The statistics ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
 
     Examples
@@ -158,6 +169,7 @@ class Gibbs(Step):
     name = "gibbs"
     _state_class = GibbsState
     adaptations: tuple[DualAveraging, ...]
+    averages: np.ndarray
 
     @without_bookkeeping()
     def __init__(
@@ -170,6 +182,7 @@ class Gibbs(Step):
         interweave: Choice = "auto",
         passes: int = 5,
         rays: bool = True,
+        trajectories: bool = True,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -177,7 +190,7 @@ class Gibbs(Step):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
-        self._options = options = Options(scan, collapse, interweave, passes, rays)
+        self._options = options = Options(scan, collapse, interweave, passes, rays, trajectories)
         model = modelcontext(model)
         require_fitting_data(model)
         if initial_point is None:
@@ -193,13 +206,14 @@ class Gibbs(Step):
         self._held = {model.rvs_to_values[rv].name for rv in held_scales(model, drawn)}
         self.rng = get_random_generator(rng)
         self._sweep = Sweep(model, planned.sweep, shapes, of_laws(c_by_default(compile_kwargs)))
+        self._of_units = [not move.supplements for move in self._sweep.moves]
         stats: dict[str, Any] = {SWEEPS: (np.int64, [])}
         if self._sweep.n_tuned:
             stats |= {name: (np.float64, []) for name in MOVES}
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "Gibbs")
         self._start(tune=1)
         rho = self._rho(self._moves())
-        _, values, _ = self._sweep(np.random.default_rng(0), initial_point, rho)
+        _, values, *_ = self._sweep(np.random.default_rng(0), initial_point, rho)
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             require_numbers(model)
@@ -217,10 +231,10 @@ class Gibbs(Step):
         A chain without tuning keeps the parameters that were tuned before.
         """
         super().setup_chain(rng, tune, draws)
-        tuned = self.adaptations
+        tuned = self.adaptations, self.averages
         self._start(tune=tune)
         if not tune:
-            self.adaptations = tuned
+            self.adaptations, self.averages = tuned
         self._sweep.compiled.refresh()
 
     def _start(self, *, tune: int) -> None:
@@ -228,7 +242,10 @@ class Gibbs(Step):
         self.tune = tune > 0
         self.warm_up = min(WARM_UP, tune * self.sweeps // 4)
         self.n_held = min(HELD, tune * self.sweeps // 8)
-        self.adaptations = (DualAveraging(TARGET_ACCEPT, 0.0),) * self._sweep.n_tuned
+        self.adaptations = tuple(
+            DualAveraging(move.target_accept, 0.0) for move in self._sweep.moves
+        )
+        self.averages = np.zeros(self._sweep.n_averages)
 
     def _rho(self, moved: Sequence[bool]) -> list[float]:
         """Autocorrelation of the proposals for each unit; one: it is not moved."""
@@ -241,7 +258,10 @@ class Gibbs(Step):
     def _moves(self) -> list[bool]:
         """Whether each unit is moved in the present sweep."""
         warm = self.n_sweeps >= self.warm_up
-        return [warm or not waits for waits in self._sweep.waits]
+        return [
+            self.n_sweeps % move.every == 0 and (warm or not move.waits)
+            for move in self._sweep.moves
+        ]
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
         """Perform ``sweeps`` sweeps from ``point``."""
@@ -250,22 +270,35 @@ class Gibbs(Step):
         for _ in range(self.sweeps):
             moved = self._moves()
             rho = self._rho(moved)
-            self.rng, values, acceptance = self._sweep(self.rng, new_point, rho)
+            self.rng, values, acceptance, numbers = self._sweep(
+                self.rng, new_point, rho, self.averages
+            )
             if self.n_sweeps < self.n_held:
                 values = {name: x for name, x in values.items() if name not in self._held}
             new_point.update(values)
-            accepted, proposed = accepted + sum(acceptance), proposed + sum(rho)
+            accepted += sum(compress(acceptance, self._of_units))
+            proposed += sum(compress(rho, self._of_units))
             if self.tune:
                 units = zip(self.adaptations, acceptance, moved, strict=True)
                 self.adaptations = tuple(
                     adaptation.update(mean) if moves else adaptation
                     for adaptation, mean, moves in units
                 )
+                self._average(numbers, moved)
             self.n_sweeps += 1
         stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
-        if n := self.sweeps * self._sweep.n_tuned:
+        if n := self.sweeps * sum(self._of_units):
             stats.update(zip(MOVES, (accepted / n, proposed / n), strict=True))
         return new_point, [stats]
+
+    def _average(self, numbers: np.ndarray, moved: Sequence[bool]) -> None:
+        """Add numbers to their averages, which forget what is long past."""
+        averages = self.averages.copy()
+        for parameter, part in self._sweep.averaged:
+            if moved[parameter]:
+                weight = 1 / min(self.adaptations[parameter].count, MEMORY)
+                averages[part] += weight * (numbers[part] - averages[part])
+        self.averages = averages
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
         """Partial sweeps, each up to the draws that complete a joint move.
@@ -291,7 +324,8 @@ class Gibbs(Step):
 
     def _runs(self, sweep: Sweep) -> Callable[[PointType], PointType]:
         def run(point: PointType) -> PointType:
-            self.rng, values, _ = sweep(self.rng, point, self._rho(self._moves())[: sweep.n_tuned])
+            rho, averages = self._rho(self._moves()), self.averages[: sweep.n_averages]
+            self.rng, values, *_ = sweep(self.rng, point, rho[: sweep.n_tuned], averages)
             return {**point, **values}
 
         return run

@@ -349,7 +349,7 @@ class HMC(Step):
         new_point = point.copy()
         new_point.update(self._density.point(located.place, point))
         if self._block is not None:
-            self.rng, drawn, _ = self._block(self.rng, new_point, ())
+            self.rng, drawn, *_ = self._block(self.rng, new_point)
             new_point.update(drawn)
         stats = {
             "acceptance_probability": np.float64(acceptance),

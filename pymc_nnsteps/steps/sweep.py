@@ -23,6 +23,8 @@ from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.moves.scan import check_scan
 from pymc_nnsteps.steps.compiled import Compiled
 
+Array = np.ndarray
+
 
 class Sweep:
     """A compiled sweep over conditionals, as a function of the point.
@@ -44,8 +46,12 @@ class Sweep:
         Names of the value variables that it draws; all of them are read as well.
     n_tuned : int
         Number of parameters that are adapted.
-    waits : list of bool, length n_tuned
-        Whether the move of each parameter starts only after the warm-up.
+    moves : list of Conditional, length n_tuned
+        The move that each of these is a parameter of.
+    averaged : list of (int, slice)
+        Moves that are given averages: the number of the parameter, and which averages.
+    n_averages : int
+        Number of all averages.
     compiled : Compiled
     """
 
@@ -57,9 +63,10 @@ class Sweep:
         compile_kwargs: Mapping[str, Any],
     ) -> None:
         rng = pt.random.rng("rng")
-        next_rng, drawn, acceptances = chain_draws(model, conditionals, rng, shapes)
+        chained = chain_draws(model, conditionals, rng, shapes)
+        drawn = chained.stored(model)
         values: list[Any] = [model.rvs_to_values[rv] for rv in model.free_RVs]
-        results = [next_rng, *drawn.values(), *acceptances]
+        results = [chained.rng, *drawn.values(), *chained.acceptances, *chained.averages]
         used = set(ancestors(results))
         read = [value for value in values if value in used or value in drawn]
         self.inputs: list[str] = [value.name for value in read]
@@ -67,9 +74,14 @@ class Sweep:
         moves = [c for c in conditionals if c.tuning is not None]
         numbers = [move.n_tuned(shapes) for move in moves]
         self.n_tuned = sum(numbers)
-        self.waits = [m.waits for m, n in zip(moves, numbers, strict=True) for _ in range(n)]
-        self._parts = [slice(*ends) for ends in pairwise(accumulate(numbers, initial=0))]
-        tuned = [move.tuning for move in moves]
+        self.moves = [move for move, n in zip(moves, numbers, strict=True) for _ in range(n)]
+        self._parts = consecutive(numbers)
+        learning = [move for move in moves if move.averages is not None]
+        parts = consecutive([move.n_averages for move in learning])
+        first = [self.moves.index(move) for move in learning]
+        self.averaged = list(zip(first, parts, strict=True))
+        self.n_averages = sum(move.n_averages for move in learning)
+        tuned = [*(move.tuning for move in moves), *(move.averages for move in learning)]
         inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
         self.compiled = Compiled(inputs, results, compile_kwargs)
         self._dtypes = [value.dtype for value in read]
@@ -78,8 +90,9 @@ class Sweep:
         self,
         rng: np.random.Generator,
         point: Mapping[str, np.ndarray],
-        tuning: Sequence[float],
-    ) -> tuple[np.random.Generator, dict[str, np.ndarray], list[float]]:
+        tuning: Sequence[float] = (),
+        averages: Array | None = None,
+    ) -> tuple[np.random.Generator, dict[str, np.ndarray], list[float], Array]:
         """Run a sweep from ``point``.
 
         Parameters
@@ -88,6 +101,8 @@ class Sweep:
         point : mapping from name to array
         tuning : sequence of float, length n_tuned
             Parameters of the moves that are adapted.
+        averages : array, shape (n_averages,)
+            Averages over the tuning; zeros if left out.
 
         Returns
         -------
@@ -95,6 +110,8 @@ class Sweep:
         values : dict from name to array
         acceptance : list of float, length n_tuned
             Mean probability of acceptance of each of these moves.
+        numbers : array, shape (n_averages,)
+            What is to be averaged.
 
         Raises
         ------
@@ -107,14 +124,17 @@ class Sweep:
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
         tuned = np.array(tuning, dtype="float64")
+        learnt = np.zeros(self.n_averages) if averages is None else averages
         parameters = [tuned[part] for part in self._parts]
+        parameters += [learnt[part] for _, part in self.averaged]
         try:
             rng, *results = self.compiled(rng, *parameters, *state)
         except np.linalg.LinAlgError as error:
             raise np.linalg.LinAlgError(f"{self._block_that_failed()}{error}") from error
-        n = len(self.outputs)
+        n, m = len(self.outputs), len(self.outputs) + len(self._parts)
         values = dict(zip(self.outputs, results[:n], strict=True))
-        return rng, values, [mean for means in results[n:] for mean in means.tolist()]
+        acceptance = [mean for means in results[n:m] for mean in means.tolist()]
+        return rng, values, acceptance, np.concatenate([learnt[:0], *results[m:]])
 
     def _block_that_failed(self) -> str:
         """First variable of the block whose draw raised an error, to begin a sentence with."""
@@ -130,22 +150,18 @@ class Sweep:
         return ""
 
 
+def consecutive(numbers: Sequence[int]) -> list[slice]:
+    """Consecutive parts with these lengths."""
+    return [slice(*ends) for ends in pairwise(accumulate(numbers, initial=0))]
+
+
 def chain_draws(
     model: pm.Model, conditionals: Sequence[Conditional], rng: Variable, shapes: Shapes
-) -> tuple[Variable, dict[Any, Variable], list[Variable]]:
-    """Chain the draws of conditionals.
-
-    Returns
-    -------
-    next_rng : Variable
-    values : dict
-        From value variable to its new value (transformed, where the variable is).
-    acceptances : list of Variable
-        Mean probabilities of acceptance of the moves that are adapted.
-    """
+) -> "Chained":
+    """Chain the draws of conditionals, in an order that is checked."""
     chained = follow(natural_values(model), conditionals, rng, shapes, model.free_RVs)
     check_scan(conditionals, chained.given)
-    return chained.rng, chained.stored(model), chained.acceptances
+    return chained
 
 
 @dataclass(frozen=True)
@@ -162,6 +178,8 @@ class Chained:
         The entries of ``current`` that are drawn.
     acceptances : list of Variable
         Mean probabilities of acceptance of the moves that are adapted.
+    averages : list of Variable
+        Numbers that are averaged over the tuning.
     given : list of set of TensorVariable
         Variables that each draw conditions on.
     """
@@ -170,6 +188,7 @@ class Chained:
     current: dict[Variable, Variable]
     drawn: dict[Variable, Variable]
     acceptances: list[Variable]
+    averages: list[Variable]
     given: list[set[TensorVariable]]
 
     def stored(self, model: pm.Model) -> dict[Any, Variable]:
@@ -205,17 +224,21 @@ def follow(
     current = dict(current)
     drawn: dict[Variable, Variable] = {}
     acceptances: list[Variable] = []
+    averages: list[Variable] = []
     given = []
     for conditional in conditionals:
         before = rng.type()
         draw = conditional.draw(before, shapes)
         new = {**draw.values, **draw.auxiliary}
-        reported = [] if draw.acceptance is None else [draw.acceptance]
+        accepted = [] if draw.acceptance is None else [draw.acceptance]
+        learnt = [] if draw.averages is None else [draw.averages]
+        reported = [*accepted, *learnt]
         stated = stated_in([*new.values(), *reported], current)
         given.append(stated.intersection(rvs))
         symbolic = [draw.rng, *new.values(), *reported]
         rng, *results = substitute(symbolic, {before: rng, **current})
-        acceptances.extend(results[len(new) :])
+        acceptances.extend(results[len(new) : len(new) + len(accepted)])
+        averages.extend(results[len(new) + len(accepted) :])
         current.update(zip(new, results, strict=False))
         drawn.update((rv, current[rv]) for rv in draw.values)
-    return Chained(rng, current, drawn, acceptances, given)
+    return Chained(rng, current, drawn, acceptances, averages, given)

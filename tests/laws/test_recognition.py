@@ -674,11 +674,12 @@ def test_explain_names_conditionals_of_a_network():
     rows = {row[0]: row[1:] for row in explain(model).rows}
     assert rows["Z"] == (
         "piecewise Gaussian, 2 pieces",
-        "interwoven with W1, b1; along rays of units; children: X",
+        "interwoven with W1, b1; along rays of units; along trajectories; children: X",
     )
     assert rows["W1"] == (
         "Gaussian",
-        "jointly with b1; interwoven with b1, Z; along rays of units; children: Z",
+        "jointly with b1; interwoven with b1, Z; along rays of units; along trajectories; "
+        "children: Z",
     )
     assert rows["X"] == ("Gaussian", "children: y")
 

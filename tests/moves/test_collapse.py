@@ -141,8 +141,7 @@ def test_sequence_of_draws(hidden, expected):
     """A layer's draws that are torn apart, and variables that are lost or drawn twice."""
     model = bow_tie(*hidden)
     assert names(sweep_of(model, True)) == names(sweep_of(model)) == expected
-    _, values, _ = compile_check(model, sweep_of(model))
-    assert set(values) == set(model.value_vars)
+    assert set(compile_check(model, sweep_of(model)).stored(model)) == set(model.value_vars)
     parallel = sweep_of(model, "auto", "parallel")
     assert sorted(names(parallel)) == sorted(expected)
     compile_check(model, parallel)

@@ -709,7 +709,8 @@ def test_without_interweaving():
 
 
 def sweep_of(model, interweave="auto", scan="sequential"):
-    return graphs.sweep_of(model, interweave=interweave, passes=PASSES, scan=scan)
+    options = {"interweave": interweave, "passes": PASSES, "scan": scan}
+    return graphs.sweep_of(model, trajectories=False, **options)
 
 
 def moves(conditionals):
@@ -790,10 +791,10 @@ def test_sequence_of_draws(build, sequential, parallel):
     assert names(sweep_of(model, True)) == names(sweep_of(model)) == sequential
     assert names(sweep_of(model, scan="parallel")) == parallel
     for scan, n_moves in [("sequential", sequential), ("parallel", parallel)]:
-        _, values, acceptances = compile_check(model, sweep_of(model, True, scan))
-        assert set(values) == set(model.value_vars)
+        chained = compile_check(model, sweep_of(model, True, scan))
+        assert set(chained.stored(model)) == set(model.value_vars)
         interwoven = [name for name in n_moves if name.startswith("W") and name[-2] == "Z"]
-        assert len(acceptances) == len(interwoven)
+        assert len(chained.acceptances) == len(interwoven)
 
 
 @pytest.mark.parametrize("build", HAND_WRITTEN)
@@ -802,8 +803,7 @@ def test_order_is_valid(build, scan):
     model = built(build)
     combined = sweep_of(model, True, scan)
     assert moves(combined)
-    _, values, _ = compile_check(model, combined)
-    assert set(values) == set(model.value_vars)
+    assert set(compile_check(model, combined).stored(model)) == set(model.value_vars)
 
 
 @pytest.mark.parametrize(
@@ -855,7 +855,7 @@ def test_two_layers_behind_one():
     for z in ("Z2", "Z3"):
         assert matched(model, z).draws[-1].name == z
     for scan in ("sequential", "parallel"):
-        _, values, _ = compile_check(model, sweep_of(model, "auto", scan))
-        assert set(values) == set(model.value_vars)
+        chained = compile_check(model, sweep_of(model, "auto", scan))
+        assert set(chained.stored(model)) == set(model.value_vars)
     with pytest.raises(ValueError, match="Z3 cannot be: X2 is moved with Z2"):
         sweep_of(model, True, "sequential")

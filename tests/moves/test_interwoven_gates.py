@@ -495,9 +495,9 @@ def test_sequence_of_draws(hidden, collapse, expected):
         if scan == "sequential":
             assert names(sweep) == expected
         shapes = shapes_of(model)
-        _, values, acceptances = chain_draws(model, sweep, pt.random.rng("rng"), shapes)
-        assert set(values) == set(model.value_vars)
-        assert len(acceptances) == len(hidden)
+        chained = chain_draws(model, sweep, pt.random.rng("rng"), shapes)
+        assert set(chained.stored(model)) == set(model.value_vars)
+        assert len(chained.acceptances) == len(hidden)
         assert [move.n_tuned(shapes) for move in moves(sweep)] == list(hidden)
 
 

@@ -295,5 +295,6 @@ def test_others_are_left_to_their_own_draw(build_model):
 def test_it_is_explained():
     rows = {row[0]: row[2] for row in nns.explain(build("relu")).rows}
     assert rows["W2"] == (
-        "jointly with b2; also with X2 integrated out; along rays of units; children: y"
+        "jointly with b2; also with X2 integrated out; along rays of units; along trajectories; "
+        "children: y"
     )

@@ -260,9 +260,10 @@ def test_it_stands_between_moves_and_the_fresh_activations():
     model = build("learnt")
     drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(model)]
     place = drawn.index(("X2",))
-    assert drawn[place - 3 : place] == [
+    assert drawn[place - 4 : place] == [
         ("W2",),
         ("W1", "b1", "Z2", "W2", "noise_y"),
+        ("W1", "b1", "Z2", "W2", "b2", "noise_y"),
         ("noise_X2",),
     ]
     assert drawn.count(("noise_X2",)) == 1

@@ -104,7 +104,7 @@ def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     rng, changed = np.random.default_rng(3), {}
     shared.rng = np.random.default_rng(3)
     for _ in range(5):
-        rng, values, _ = local(rng, point, [])
+        rng, values, *_ = local(rng, point)
         point.update(values)
         for which in range(shared.n_rounds):
             member.shard.rng = shared.rng

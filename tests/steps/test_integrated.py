@@ -168,8 +168,8 @@ class NotDrawn:
     def __init__(self, sweep):
         self.compiled = sweep.compiled
 
-    def __call__(self, rng, point, tuning):
-        return rng, {}, np.empty(0)
+    def __call__(self, rng, point):
+        return rng, {}, [], np.empty(0)
 
 
 def test_a_block_that_is_not_drawn_afresh_is_seen():

@@ -12,7 +12,6 @@ from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels import interwoven_gates as kernels
-from pymc_nnsteps.steps import gibbs
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.moves.planted import planted
 from tests.statistics import bonferroni_limit
@@ -51,7 +50,7 @@ def interwoven(model, rho, **options):
 
     def setup_chain_at_rho(*args):
         setup_chain(*args)
-        fixed = DualAveraging(gibbs.TARGET_ACCEPT, math.log(1 / rho - 1))
+        fixed = DualAveraging(0.5, math.log(1 / rho - 1))
         step.adaptations = (fixed,) * len(step.adaptations)
 
     def step_or_restart(point):

@@ -1,0 +1,419 @@
+"""Trajectories of all weights of a layer and above it, against the model's own density.
+
+The kernel runs as plain Python. What it gains between the ends of a trajectory, with the prior of
+the response's scale, is what the model's density gains with the activations integrated out. There
+and back again it ends where it began, and it preserves volume.
+"""
+
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.traversal import ancestors
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels import layer_trajectories as kernels
+from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.kernels.interweaving import Pieces
+from pymc_nnsteps.kernels.jit import Kernel
+from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.unit_rays import AboveOne, Outgoing
+from pymc_nnsteps.moves import layer_trajectories
+from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
+from tests.laws.graphs import shapes_of, sweep_of
+from tests.moves.densities import built, integrated_density, random_point
+
+HERE = kernels.__name__
+RNG = np.random.default_rng(29)
+N, UNITS = 6, 3
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=N)
+AVERAGES = np.array([0.4, 6.0, 2.0, 4.0, 12.0, 1.0])
+
+
+def network(y=Y, **options):
+    nns.intermediate_noise_mlp(X, y, hidden=(UNITS,), noise=0.3, **options)
+
+
+def learnt():
+    """An inverse gamma variance of the response, and a bias of the output."""
+    noise = {"pre": 0.1, "post": 0.2, "output": "learnt"}
+    nns.intermediate_noise_mlp(X, Y, hidden=(UNITS,), noise=noise)
+
+
+def layer(activation=abs):
+    W = pm.Normal("W1", [[0.5], [-0.3]], [[0.7, 1.2, 0.4]], shape=(2, UNITS))
+    return pm.Normal("X2", activation(pm.Normal("Z2", X @ W, 0.6)), [0.5, 0.9, 0.4])
+
+
+def half_normal():
+    """Beside effects, with prior means, and a bias of the shape of one number."""
+    v, sigma = pm.Normal("v", 0.4, [0.3, 1.2, 0.8], shape=UNITS), pm.HalfNormal("sigma", 0.9)
+    effects = pm.Normal("a", shape=2)[np.arange(N) % 2]
+    pm.Normal("y", layer() @ v + effects + pm.Normal("c", 0.7, 0.6), sigma, observed=Y)
+
+
+def precision():
+    """No number that all see with the factor one."""
+    v, tau = pm.Normal("v", shape=UNITS), pm.Gamma("tau", 2, 1)
+    pm.Normal("y", layer() @ v + 2 * pm.Normal("c"), tau=tau, observed=Y)
+
+
+def of_each_sample():
+    """Knots beside zero, and noise that varies with the sample."""
+    v = pm.Normal("v", shape=UNITS)
+    clipped = layer(lambda z: pt.clip(z, -0.4, 0.7)) @ v
+    pm.Normal("y", clipped + pm.Normal("c"), np.linspace(0.5, 2, N), observed=Y)
+
+
+def times_a_factor():
+    """The number that all see is not seen so by what is divided by the factor."""
+    v = pm.Normal("v", shape=UNITS)
+    mean = np.linspace(0.5, 2, N) * (layer() @ v) + pm.Normal("c")
+    pm.Normal("y", mean, 0.7, observed=Y)
+
+
+def of_weights_too():
+    """The response's scale is that of the outgoing weights as well: it stays."""
+    sigma = pm.HalfNormal("sigma")
+    v = pm.Normal("v", 0, sigma, shape=UNITS)
+    pm.Normal("y", layer() @ v, sigma, observed=Y)
+
+
+CASES = {
+    "relu": (network, {}, "b2", None),
+    "leaky": (network, {"activation": "leaky_relu", "bias": False}, None, None),
+    "precisions": (network, {"weight_precision": [0.6, 1.7]}, "b2", None),
+    "probit": (network, {"y": np.arange(N) % 2, "likelihood": "probit"}, "b2", None),
+    "learnt": (learnt, {}, "b2", "noise_y"),
+    "half-Normal": (half_normal, {}, "c", "sigma"),
+    "precision": (precision, {}, None, "tau"),
+    "of each sample": (of_each_sample, {}, "c", None),
+    "times a factor": (times_a_factor, {}, None, None),
+    "of weights too": (of_weights_too, {}, None, None),
+}
+"""Model, its options, the bias and the scale that are moved."""
+
+
+def trajectory_of(model, **options):
+    found = [d for d in sweep_of(model, **options) if isinstance(d, LayerTrajectories)]
+    return found[0] if found else None
+
+
+def in_python(*exchanges):
+    """The kernels without a compiler, with errors in them."""
+    own = [k for k in vars(kernels).values() if isinstance(k, Kernel) and k.__module__ == HERE]
+    source = "".join(inspect.getsource(kernel.__wrapped__) for kernel in own)
+    source = source.replace("@jit", "").replace("@inline", "")
+    for right, wrong in exchanges:
+        assert source.count(right) == 1
+        source = source.replace(right, wrong)
+    namespace = dict(vars(kernels))
+    exec(source, namespace)
+    return SimpleNamespace(**namespace), namespace
+
+
+def compiled(model, outputs, inputs=()):
+    inputs = [*inputs, *model.value_vars]
+    return pytensor.function(inputs, outputs, mode=ONCE, on_unused_input="ignore")
+
+
+class Moved:
+    """One move of a model: what the kernel is given at a point, and the point after it."""
+
+    def __init__(self, case):
+        build, options, self.bias, self.scale = CASES[case]
+        self.model = built(build, **options)
+        self.move = trajectory_of(self.model)
+        self.rng = pt.random.rng("rng")
+        draw = self.move.draw(self.rng, shapes_of(self.model))
+        ops = [v.owner for v in ancestors([draw.acceptance]) if v.owner is not None]
+        [self.node] = {node for node in ops if getattr(node.op, "name", "") == "move_layer"}
+        self.natural = natural_values(self.model)
+        self.draw = draw
+        given = substitute(self.node.inputs[:-2], self.natural)
+        self._given = compiled(self.model, given, [self.move.averages, self.move.tuning])
+
+    def given(self, point, *, averages=AVERAGES, rho=0.7):
+        """Arguments of the kernel but for its random numbers; activations are not seen."""
+        unseen = point | {self.move.integrates_out[0].name: np.full((N, UNITS), np.nan)}
+        values = [unseen[v.name] for v in self.model.value_vars]
+        a = self._given(averages, [rho], *values)
+        return [
+            Rows(*a[:4]), a[4], Pieces(*a[5:8]), Outgoing(*a[8:11]), AboveOne(*a[11:14]), *a[14:]
+        ]  # fmt: skip
+
+    def after(self, point, end):
+        """The point after an end that is accepted, and the log ratio of the scale's prior."""
+        certain = end._replace(log_ratio=np.array([1e6]))
+        unlikely = end._replace(log_ratio=np.array([-99.0]))
+        outputs = self._at(self.draw.values.values(), certain) + self._at(
+            [self.draw.acceptance], unlikely
+        )
+        *values, chance = compiled(self.model, outputs, [self.rng])(
+            np.random.default_rng(0), *(point[v.name] for v in self.model.value_vars)
+        )
+        new = dict(point)
+        for rv, value in zip(self.draw.values, values, strict=True):
+            is_scale = self.model.rvs_to_transforms[rv] is not None
+            new[self.model.rvs_to_values[rv].name] = np.log(value) if is_scale else value
+        return new, np.log(chance[0]) + 99
+
+    def _at(self, graphs, end):
+        ends = {o: pt.as_tensor(x) for o, x in zip(self.node.outputs, end, strict=True)}
+        return substitute(list(graphs), {**self.natural, **ends})
+
+
+def random_numbers(given, rng, steps):
+    """Of a trajectory of some steps."""
+    units, d = given[0].rows.shape
+    return rng.normal(size=units * d + units + 2), np.array([(steps - 0.5) / kernels.MOST_STEPS])
+
+
+def ends_of(case, *exchanges, steps=4, seed=0):
+    """What the density gains in the kernel with the prior's ratio, and what it does."""
+    rng, moved = np.random.default_rng(seed), Moved(case)
+    plain, _ = in_python(("return 0.5 * energy", "return 0.0 * energy"), *exchanges)
+    start = random_point(moved.model, seed)
+    given = moved.given(start)
+    end = plain.move_layer(*given, *random_numbers(given, rng, steps))
+    new, prior_ratio = moved.after(start, end)
+    names = {v.name for v in moved.model.value_vars if not np.allclose(new[v.name], start[v.name])}
+    assert names == {moved.model.rvs_to_values[rv].name for rv in moved.move.draws}
+    density = integrated_density(moved.model, "X2", {})
+    return end.log_ratio[0] + prior_ratio, density(new) - density(start)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_density_is_the_models(case):
+    """A lost prior, a part of the response's variance, a piece, noise that is not kept."""
+    moved = Moved(case)
+    assert moved.move.bias is None or moved.move.bias.rv.name == moved.bias
+    assert (moved.move.bias is None) == (moved.bias is None)
+    assert [rv.name for rv in (moved.move.scale.draws if moved.move.scale else ())] == [
+        moved.scale
+    ] * bool(moved.scale)
+    gained, expected = ends_of(case)
+    assert abs(gained - expected) < 1e-7 * max(1, abs(expected))
+
+
+PLANTS = {
+    "no determinant": ("relu", "-0.5 * n_obs * math.log(total)", "-0.0 * math.log(total)"),
+    "no determinants": ("of each sample", "0.5 * (math.log(total) + error", "0.5 * (0.0 + error"),
+    "noise of the layer": ("relu", "spread += place.above[a] * place.above[a] *", "spread += 0 *"),
+    "prior means": ("half-Normal", "value[j] * (linear[j] - 0.5", "value[j] * (0.0 - 0.5"),
+    "density of the scale": ("half-Normal", "density + 0.5 * scene.keeps[0]", "density + 0.0"),
+    "bias": ("relu", "scene.target[n] - bias - seen[n]", "scene.target[n] - seen[n]"),
+    "noise that is moved": ("relu", "moved = noise + ", "moved = 0.0 * noise + "),
+}
+"""Code of the kernel, and what it is exchanged for."""
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant):
+    case, right, wrong = PLANTS[plant]
+    gained, expected = ends_of(case, (right, wrong))
+    assert abs(gained - expected) > 1e-3
+
+
+def test_lost_prior_of_the_scale_is_seen(monkeypatch):
+    monkeypatch.setattr(
+        layer_trajectories, "prior_ratio", lambda scale, shift: pt.zeros_like(shift)
+    )
+    gained, expected = ends_of("half-Normal")
+    assert abs(gained - expected) > 1e-3
+
+
+# --- leapfrog steps -------------------------------------------------------------------------------
+
+
+def flow(case, *exchanges, steps=3, seed=1):
+    """The map of places and momenta, as a function of one vector, and where it begins."""
+    moved = Moved(case)
+    start = random_point(moved.model, seed)
+    given = moved.given(start)
+    _, namespace = in_python(*exchanges)
+    held = []
+
+    def begin(metric, normal, keeps, momenta):
+        for target, source in zip(momenta, held.pop(), strict=True):
+            target[...] = source
+        held.append(momenta)
+
+    namespace["draw_momenta"] = begin
+    layer, pre, pieces, seen, above, keeps, *rest = given
+    noise, weight = pre - layer.rows @ layer.inputs.T, above.weight
+    sizes = np.cumsum([layer.rows.size, len(seen.outgoing), 1])
+    _, level = random_numbers(given, np.random.default_rng(seed), steps)
+
+    def parts(vector):
+        rows, outgoing, shift = np.split(vector, sizes[:2])
+        return rows.reshape(layer.rows.shape), outgoing, shift
+
+    def run(vector):
+        (rows, outgoing, shift), momenta = map(parts, np.split(vector, 2))
+        held.append(momenta)
+        end = namespace["move_layer"](
+            layer._replace(rows=rows),
+            noise + rows @ layer.inputs.T,
+            pieces,
+            seen._replace(outgoing=outgoing),
+            above._replace(weight=weight * np.exp(-shift)),
+            keeps,
+            *rest,
+            np.zeros(0),
+            level,
+        )
+        ends = (end.rows, end.above, shift + end.shift, *held.pop())
+        return np.concatenate([each.ravel() for each in ends]), end.log_ratio[0]
+
+    rng = np.random.default_rng(seed)
+    momenta = 0.5 * rng.normal(size=sizes[-1]) * np.append(np.ones(sizes[-1] - 1), keeps)
+    place = np.concatenate([layer.rows.ravel(), seen.outgoing, [0.0]])
+    return run, np.concatenate([place, momenta])
+
+
+def way_back(case, *exchanges):
+    run, start = flow(case, *exchanges)
+    half = len(start) // 2
+    turn = np.append(np.ones(half), -np.ones(half))
+    end, ratio = run(start)
+    back, ratio_back = run(turn * end)
+    assert not np.allclose(end, start)
+    return np.abs(turn * back - start).max() + abs(ratio + ratio_back)
+
+
+@pytest.mark.parametrize("case", ["relu", "half-Normal", "of each sample"])
+def test_the_way_back_is_the_same(case):
+    """A step that depends on where it begins, a kick that is lost."""
+    assert way_back(case) < 1e-8
+
+
+def test_a_lost_kick_is_seen():
+    last = ("size if step < n_steps - 1 else 0.5 * size", "size")
+    assert way_back("half-Normal", last) > 1e-3
+
+
+def test_volume_is_preserved():
+    """A step whose size depends on the place."""
+    run, start = flow("half-Normal")
+    steps = 1e-6 * np.eye(len(start))
+    jacobian = np.stack([(run(start + s)[0] - run(start - s)[0]) / 2e-6 for s in steps])
+    moved = np.flatnonzero(np.abs(jacobian - np.eye(len(start))).sum(0) + 1)
+    assert abs(np.linalg.slogdet(jacobian[np.ix_(moved, moved)])[1]) < 1e-4
+
+
+def energy_error(case, *exchanges):
+    """Change of the energy along a trajectory of short steps."""
+    moved = Moved(case)
+    given = moved.given(random_point(moved.model, 2), rho=0.999)
+    plain, _ = in_python(*exchanges)
+    numbers = random_numbers(given, np.random.default_rng(2), 8)
+    return abs(plain.move_layer(*given, *numbers).log_ratio[0])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_short_steps_keep_the_energy(case):
+    """A slope of another density."""
+    assert energy_error(case) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("slope.above[units] = sum_of(scene.score)", "slope.above[units] = 0.0"),
+        ("+ 2.0 * v * scene.variance[a] * by_spread", ""),
+        ("scene.keeps[0] * (by_shift + 0.5)", "scene.keeps[0] * by_shift"),
+    ],
+)
+def test_wrong_slopes_are_seen(right, wrong):
+    assert energy_error("half-Normal", (right, wrong)) > 1e-3
+
+
+# --- the metric -----------------------------------------------------------------------------------
+
+
+def test_momenta_have_the_energy_of_their_metric():
+    """Momenta that are drawn by one metric and weighed by another."""
+    given = Moved("half-Normal").given(random_point(Moved("half-Normal").model, 3))
+    plain, namespace = in_python()
+    energies, weigh = [], namespace["fill_velocity"]
+    namespace["fill_velocity"] = lambda *args: energies.append(weigh(*args)) or energies[-1]
+    normal, level = random_numbers(given, np.random.default_rng(3), 1)
+    plain.move_layer(*given, normal, level)
+    assert energies[0] == pytest.approx(normal @ normal / 2)
+
+
+def test_numbers_of_the_metric_are_averages_of_the_information():
+    """Means over units and pairs of J' J / V, J the slope of the response's mean."""
+    moved = Moved("half-Normal")
+    point = random_point(moved.model, 4)
+    layer, pre, _, seen, above, *_ = given = moved.given(point)
+    numbers = in_python()[0].move_layer(*given, *random_numbers(given, RNG, 1)).averages
+    v, own = seen.outgoing[:UNITS], 1 / above.weight[0]
+    total = own + v**2 @ above.variance
+    active, slope = np.abs(pre), np.sign(pre)
+    cross = active @ active.T / total
+    expected = [
+        np.mean((v[:, None] * slope) ** 2) / total,
+        np.trace(cross) / UNITS,
+        (cross.sum() - np.trace(cross)) / (UNITS * (UNITS - 1)),
+        active.sum() / UNITS / total,
+        N / total,
+        N * (own / total) ** 2 / 2,
+    ]
+    np.testing.assert_allclose(numbers, expected)
+    assert layer.inputs.shape == X.shape
+
+
+@pytest.mark.parametrize("still", [{"averages": np.zeros(6)}, {"rho": 1.0}])
+def test_nothing_moves(still):
+    """Before anything is known of the metric, and in sweeps without a trajectory."""
+    moved = Moved("learnt")
+    given = moved.given(random_point(moved.model, 5), **still)
+    end = in_python()[0].move_layer(*given, *random_numbers(given, RNG, 3))
+    for after, before in ((end.rows, given[0].rows), (end.pre, given[1]), (end.shift, 0)):
+        np.testing.assert_array_equal(after, before)
+    assert end.averages[4] > 0
+
+
+def test_a_variance_of_the_response_that_is_hardly_seen_stays():
+    """Trajectories from there or to there, where other draws lose digits."""
+    moved = Moved("half-Normal")
+    start = random_point(moved.model, 6)
+    start["sigma_log__"] = np.array(-12.0)
+    given = moved.given(start)
+    end = in_python()[0].move_layer(*given, *random_numbers(given, RNG, 3))
+    np.testing.assert_array_equal(end.rows, given[0].rows)
+    given = moved.given(random_point(moved.model, 6))
+    plain, _ = in_python(("LEAST_SHARE * spread", "(1e9 if place.shift[0] else 0.0) * spread"))
+    end = plain.move_layer(*given, *random_numbers(given, RNG, 3))
+    assert end.log_ratio[0] == -np.inf
+
+
+# --- where there is a trajectory ------------------------------------------------------------------
+
+
+def several_outputs():
+    v = pm.Normal("v", shape=(UNITS, 2))
+    pm.Normal("y", layer() @ v, 0.7, observed=RNG.normal(size=(N, 2)))
+
+
+def test_where_there_is_none():
+    assert trajectory_of(built(several_outputs)) is None
+    assert trajectory_of(built(network), trajectories=False) is None
+    assert trajectory_of(built(network), interweave=False) is None
+
+
+def wide(d):
+    nns.intermediate_noise_mlp(RNG.normal(size=(N, d)), Y, hidden=(2,), noise=0.3)
+
+
+@pytest.mark.parametrize(("d", "every"), [(15, 1), (16, 2), (40, 3)])
+def test_long_rows_have_fewer(d, every):
+    """Of a unit's weights and its bias."""
+    assert trajectory_of(built(wide, d=d)).every == every
