@@ -324,8 +324,10 @@ class Gibbs(Step):
 
     def _runs(self, sweep: Sweep) -> Callable[[PointType], PointType]:
         def run(point: PointType) -> PointType:
-            rho, averages = self._rho(self._moves()), self.averages[: sweep.n_averages]
-            self.rng, values, *_ = sweep(self.rng, point, rho[: sweep.n_tuned], averages)
+            rho, averages = self._rho([True] * len(self.adaptations)), self.averages
+            self.rng, values, *_ = sweep(
+                self.rng, point, rho[: sweep.n_tuned], averages[: sweep.n_averages]
+            )
             return {**point, **values}
 
         return run
