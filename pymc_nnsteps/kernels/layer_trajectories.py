@@ -234,8 +234,7 @@ def evaluate(place: Coordinates, scene: Scene, activation: Pieces, slope: Coordi
 def fill_numbers(place: Coordinates, scene: Scene, activation: Pieces, numbers: Array) -> None:
     r"""Fill numbers of the Fisher information at a place, averaged over units and pairs of them.
 
-    With :math:`\alpha_n = \sum_a \sigma(z_{na})`, of D units and n samples: the mean of
-    :math:`v_a^2 \sigma'(z_{na})^2 / V_n`; sums over samples of the means of
+    The mean of :math:`v_a^2 \sigma'(z_{na})^2 / V_n`; sums over samples of the means of
     :math:`\sigma(z_{na})^2 / V_n`, of :math:`\sigma(z_{na}) \sigma(z_{nb}) / V_n` and of
     :math:`\sigma(z_{na}) / V_n`; sums of :math:`1 / V_n` and of :math:`s^4 / (2 V_n^2)`.
     """

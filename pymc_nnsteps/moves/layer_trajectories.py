@@ -178,7 +178,7 @@ class LayerTrajectories(Conditional):
 def find_trajectories(
     model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> LayerTrajectories | None:
-    """The trajectories of a layer's weights; None if more than one output sees it, or too many.
+    """The trajectories of a layer's weights; None if several outputs see it, or rows are too long.
 
     Parameters
     ----------
