@@ -82,13 +82,20 @@ def _drawn_from(model: pm.Model, plan: Plan) -> dict[str, str]:
 
 
 def _lines(plan: Plan, model: pm.Model) -> dict[tuple[str, str], str]:
-    """Colours of lines between nodes; a joint move counts for more than a joint draw."""
+    """Colours of lines between nodes.
+
+    A joint move counts for more than a joint draw, and a move beside other draws for less.
+    """
     others = {rv for rv, _, _ in beside_gibbs(model)}
     lines: dict[tuple[str, str], str] = {}
-    for draw in sorted(plan.sweep, key=lambda draw: draw.tuning is not None):
+    for draw in sorted(
+        plan.sweep, key=lambda draw: (not draw.supplements, draw.tuning is not None)
+    ):
         if others.isdisjoint(draw.draws):
-            color = JOINT if draw.tuning is None else MOVE
-            lines |= {(_node_of(a), _node_of(b)): color for a, b in pairwise(draw.draws)}
+            color = MOVE if draw.supplements or draw.tuning is not None else JOINT
+            for pair in pairwise(draw.draws):
+                one, other = sorted(map(_node_of, pair))
+                lines[one, other] = color
     return lines
 
 
