@@ -84,5 +84,5 @@ def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...
     if context.options.rays:
         moves.append(find_unit_rays(outgoing, context.blocks))
     if context.options.trajectories:
-        moves.append(find_trajectories(context.model, outgoing, context.blocks, context.shapes))
+        moves.append(find_trajectories(outgoing, context.blocks, context.shapes))
     return tuple(move for move in moves if move is not None)

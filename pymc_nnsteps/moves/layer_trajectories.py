@@ -45,7 +45,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -176,13 +175,12 @@ class LayerTrajectories(Conditional):
 
 
 def find_trajectories(
-    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
+    outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> LayerTrajectories | None:
     """The trajectories of a layer's weights; None if several outputs see it, or rows are too long.
 
     Parameters
     ----------
-    model : pm.Model
     outgoing : OutgoingWeights
     conditionals : sequence of Conditional
         Among them those of the outgoing weights and of scales.
@@ -194,7 +192,7 @@ def find_trajectories(
     if why_too_long(rows.row_length(shapes)):
         return None
     scale = scale_of_response(rows.likelihood, conditionals)
-    bias = _bias_beside(model, outgoing, conditionals)
+    bias = _bias_beside(outgoing, conditionals)
     draws = (
         *rows.draws,
         *outgoing.draws,
@@ -214,9 +212,7 @@ def find_trajectories(
     )
 
 
-def _bias_beside(
-    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional]
-) -> Member | None:
+def _bias_beside(outgoing: OutgoingWeights, conditionals: Sequence[Conditional]) -> Member | None:
     """A number that all entries of the response see, drawn with the outgoing weights.
 
     None where the response sees the layer times a factor: the kernel is told the response divided
