@@ -31,7 +31,8 @@ a sum of squares: with :math:`M = A^{-1} B`,
 .. math:: S = \Lambda_\beta + \sum_n w_n (x_n - M_{g(n)}^T z_n) (x_n - M_{g(n)}^T z_n)^T
           + \sum_g M_g^T \Lambda_g M_g,
 
-and its linear part likewise, from the residual of the effects at :math:`\beta = 0`.
+and its linear part likewise, from the residual of the effects at :math:`\beta = 0`. If the factor
+of S has lost digits all the same, the terms of this sum are not added up, but factorised as rows.
 All sums are over rows, and each row adds to its own group: no matrix has both an axis of rows and
 an axis of groups.
 """
@@ -48,6 +49,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.layout import Member, dense_size
+from pymc_nnsteps.gaussian.lost_digits import Rows
 from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten, varies
 from pymc_nnsteps.graphs.linear_terms import Length
@@ -121,7 +123,7 @@ class Said:
         self, groups: Sequence[int], dense: Sequence[int], means: TensorVariable
     ) -> TensorVariable:
         """Rows of variables minus the part that the groups explain, shape (n, d)."""
-        rows = pt.concatenate([self._rows(self.parts[i]) for i in dense], axis=1)
+        rows = pt.concatenate([self._rows_of_all(self.parts[i]) for i in dense], axis=1)
         return rows - self.of_groups(groups, means)
 
     def of_groups(self, groups: Sequence[int], entries: TensorVariable) -> TensorVariable:
@@ -148,6 +150,20 @@ class Said:
 
     def _rows(self, part: Part) -> TensorVariable:
         return expand(part.design, {0: self.response.shape[0]})
+
+    def _rows_of_all(self, part: Part) -> TensorVariable:
+        """Coefficients of all entries, shape (n, entries)."""
+        rows = self._rows(part)
+        if part.index is None:
+            return rows
+        is_own = pt.eq(part.index[:, None], pt.arange(part.groups))
+        return flatten(is_own[:, :, None] * rows[:, None, :], 1, 2)
+
+    @property
+    def arrays(self) -> list[Variable]:
+        """All that it is made of."""
+        of_parts = [array for p in self.parts for array in (p.design, p.index, p.groups)]
+        return [self.response, self.weight, *(a for a in of_parts if isinstance(a, Variable))]
 
     def _by_group(
         self, index: TensorVariable, groups: Length, first: TensorVariable, second: TensorVariable
@@ -183,6 +199,11 @@ class Factor:
                 known = [self._entries[i, m] * self._entries[j, m] for m in range(j)]
                 left = reduce(sub, known, square[:, i, j])
                 self._entries[i, j] = pt.sqrt(left) if i == j else left / self._entries[j, j]
+
+    @property
+    def arrays(self) -> list[TensorVariable]:
+        """The entries."""
+        return list(self._entries.values())
 
     def refuse_lost(self, block: TensorVariable) -> TensorVariable:
         """A block (groups, k), if subtraction has left digits of each pivot."""
@@ -273,6 +294,28 @@ class Eliminated:
         beyond = start if self._prior.mean is None else start - self._prior.mean
         score = score + pt.tensordot(shrunk, beyond, [[0, 1], [0, 1]])
         return precision, prior.linear(score)
+
+    def seen_without(self, rest: Sequence[int]) -> Rows:
+        """What children and the prior of the effects say of the rest, the effects eliminated.
+
+        There are rows of all children, with all entries of the rest: matrices for what is seldom
+        evaluated.
+        """
+        coupling, own = self._coupling(rest), self._prior
+        means, start = self._factor.solve_upper(coupling), self._factor.solve_upper(self._half)
+        designs, weights, responses = [], [], []
+        for s in self._said:
+            designs.append(s.within(self._positions, rest, means))
+            weights.append(expand(s.weight, {0: s.response.shape[0]}))
+            responses.append(s.response - s.of_groups(self._positions, start))
+        designs.append(flatten(means, 0, 2))
+        weights.append(pt.broadcast_to(own.precision, start.shape).flatten())
+        responses.append((start if own.mean is None else start - own.mean).flatten())
+        given: list[Variable] = [coupling, self._half, *self._factor.arrays, own.precision]
+        given += [] if own.mean is None else [own.mean]
+        given += [array for s in self._said for array in s.arrays]
+        design, weight, response = map(pt.concatenate, (designs, weights, responses))
+        return Rows(design, weight, response, tuple(given))
 
     def draw(
         self, rng: Variable, rest: Sequence[int], drawn: TensorVariable | None

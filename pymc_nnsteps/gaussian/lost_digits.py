@@ -6,7 +6,7 @@ Cholesky factor show the loss. The block is then drawn by a factorisation of the
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -18,7 +18,66 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.prior import BlockPrior
 from pymc_nnsteps.graphs.arrays import expand, flatten, varies
+from pymc_nnsteps.kernels.linear_algebra import MOST_LOST
 from pymc_nnsteps.kernels.ops import UnlessLost, redraw_labels, refuse_lost
+
+KNOWN = 2**16
+"""Least pivot that is known well enough, in units of the rounding of what it is a difference of.
+
+Draws are off by no more than some 1e-5 of a standard deviation.
+"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is seen of one block: ``response = design block + noise`` with precision ``weight``.
+
+    Attributes
+    ----------
+    design : TensorVariable, shape (n, d)
+    weight, response : TensorVariable, shape (n,)
+    given : tuple of Variable
+        What the graphs of these are evaluated from.
+    """
+
+    design: TensorVariable
+    weight: TensorVariable
+    response: TensorVariable
+    given: tuple[Variable, ...]
+
+
+def unless_rounding(
+    block: TensorVariable,
+    diagonal: TensorVariable,
+    factor: TensorVariable,
+    prior: BlockPrior,
+    rows: Rows,
+    noise: TensorVariable,
+) -> TensorVariable:
+    """The block (d,), drawn again by its rows where a pivot of the factor is near rounding.
+
+    Parameters
+    ----------
+    block : TensorVariable, shape (d,)
+    diagonal : TensorVariable, shape (d,)
+        Of what the matrix is a difference of.
+    factor : TensorVariable, shape (d, d)
+    prior : BlockPrior
+        Without labels.
+    rows : Rows
+    noise : TensorVariable, shape (d,)
+    """
+    eps = np.finfo(factor.dtype).eps
+    least = max(MOST_LOST, eps**0.5)  # part that pivots of a matrix have at least
+    matrix = pt.diag(diagonal * np.asarray(min(KNOWN * eps / least, 1), diagonal.dtype))
+    one, no_index = np.ones(1, rows.weight.dtype), pt.constant(np.empty(0, "int64"))
+    arrays = [block, matrix, factor, rows.design, rows.weight, pt.constant(one), rows.response]
+    last = [prior.precision, prior.center, noise]
+    cases = [array[None] for array in arrays], [array[None] for array in last]
+    redrawn = redraw_labels(*cases[0], no_index, *cases[1])[0]
+    given: list[Variable] = [block, matrix, factor, prior.precision, noise, *rows.given]
+    given += [] if prior.mean is None else [prior.mean]
+    return _only_where_lost(redrawn, given)
 
 
 def unless_lost(
@@ -57,9 +116,13 @@ def unless_lost(
         given += [seen.response, seen.weight]
         given += [] if seen.factor is None else [seen.factor]
         given += [picked[0] for picked in seen.index if picked is not None]
+    return _only_where_lost(redrawn if n == 1 else redrawn.reshape(block.shape), given)
+
+
+def _only_where_lost(redrawn: TensorVariable, given: Sequence[Variable]) -> TensorVariable:
+    """A graph that is evaluated if the second and third of what it is given show a loss."""
     inputs = [array for array in dict.fromkeys(given) if not isinstance(array, Constant)]
-    shaped = redrawn if n == 1 else redrawn.reshape(block.shape)
-    op: Any = UnlessLost(inputs, [pt.specify_shape(shaped, block.type.shape)])
+    op: Any = UnlessLost(inputs, [pt.specify_shape(redrawn, given[0].type.shape)])
     drawn: TensorVariable = op(*inputs)
     return drawn
 

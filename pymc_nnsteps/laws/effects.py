@@ -41,6 +41,7 @@ from pymc_nnsteps.gaussian.contrasts import coordinates
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
 from pymc_nnsteps.gaussian.layout import Member, dense_size, split
+from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.gaussian.prior import prior_of
 from pymc_nnsteps.gaussian.zero_sums import Entries, given_zero_sums, sums_over
@@ -126,7 +127,11 @@ class Effects(Conditional):
             root = cholesky(precision, lower=True)
             rng, noise = standard_normal(rng, prior.shape, prior.precision.dtype)
             drawn = draw_from_factor(root, score, noise)
-            drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
+            if eliminated is None or self._conditioned_on():
+                drawn = refuse_lost(diagonal, pt.diagonal(root), drawn[None])[0]
+            else:
+                rows = eliminated.seen_without(rest)
+                drawn = unless_rounding(drawn, diagonal, root, prior, rows, noise)
         # Then the effects of each group given that.
         block = None
         if eliminated is not None:

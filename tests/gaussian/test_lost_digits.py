@@ -173,9 +173,11 @@ rational = np.vectorize(lambda x: Fraction(float(x)), otypes=[object])
 class Problem:
     """A Gaussian block, and its children's means as functions of it."""
 
-    def __init__(self, model):
+    def __init__(self, model, conditional=None):
         self.model = model
-        [self.conditional] = find_conditionals(model, model.free_RVs)
+        if conditional is None:
+            [conditional] = find_conditionals(model, model.free_RVs)
+        self.conditional = conditional
         self.rvs = self.conditional.draws
         self.stops = np.cumsum([int(np.prod(rv.type.shape)) for rv in self.rvs])
 
@@ -299,6 +301,31 @@ def test_precision_that_overflows(build):
     refused = pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior")
     with refused, np.errstate(all="ignore"):
         gaussian_law(model, conditional, model.initial_point())
+
+
+def crossed(weeks, noise):
+    """Of groups, of weeks in an index, and a level: sums of each two are known from the prior."""
+    a, b, c = normal("a", 0.3, 1.0, shape=3), normal("b", 0, 0.5, shape=2), normal("c", 0, 2.0)
+    seen("y", a[G] + 0.5 * b[weeks] + c, noise * OWN[:, 0], Y[:, 0])
+
+
+def slopes_and_dummies(weeks, noise):
+    """Two effects of each group, of which others see sums, and a column for each week."""
+    s, b = normal("s", 0, 1.0, shape=(3, 2)), normal("b", 0, 0.5, shape=2)
+    x = np.column_stack([np.ones(9), np.arange(9) % 3])
+    seen("y", (s[G] * x).sum(-1) + np.eye(2)[weeks] @ b, noise, Y[:, 0])
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("build", [crossed, slopes_and_dummies])
+def test_effects_are_exact_with_any_noise(build, noise):
+    """Effects of two kinds of groups whose sums alone are known from what is seen."""
+    with pm.Model() as model:
+        build(np.arange(9) % 2, noise)
+    problem = Problem(model, match_effects(model, model.free_RVs, shapes_of(model)))
+    problem.observe(np.random.default_rng(1), misfit=1.0)
+    law = gaussian_law(model, problem.conditional, model.initial_point())
+    assert_exact(law, *problem.exact(), np.finfo(float).eps)
 
 
 def vector(columns, groups):
