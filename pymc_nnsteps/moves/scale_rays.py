@@ -145,7 +145,8 @@ def _linear(
         if not _size(context, rv) < sum(_size(context, child) for child in responses):
             raise NotConjugate(f"{describe(rv)} has as many entries as what is seen of it")
     for child in dict.fromkeys(child for each in seen_by.values() for child in each):
-        if child in model.free_RVs or child in stay:
+        is_latent = child in model.free_RVs and children(model, child)
+        if is_latent or child in stay:
             raise NotConjugate(f"{describe(child)}, a child of what is moved, is no response")
         rvs = [rv for rv, responses in seen_by.items() if child in responses]
         [degree, *others] = {degrees[rv] for rv in rvs}

@@ -12,6 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.distributions.transforms import LogTransform
+from pymc.exceptions import ImputationWarning
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -33,6 +34,15 @@ def intercepts():
     tau, sigma = pm.Gamma("tau", 2, 1), pm.HalfNormal("sigma", 1.3)
     a = pm.Normal("a", pm.Normal("mu"), tau=tau, shape=3)
     pm.Normal("y", a[GROUPS] + X @ pm.Normal("v", shape=2), sigma, observed=Y)
+
+
+def gaps():
+    """Rows whose response is missing, which are seen as they have been drawn."""
+    s = pm.HalfNormal("s")
+    a = pm.Normal("a", 0.2, s, shape=3)
+    y = np.where(np.arange(N) % 4 == 1, np.nan, Y)
+    with pytest.warns(ImputationWarning):
+        pm.Normal("y", a[GROUPS] + X @ pm.Normal("v", shape=2), 0.6, observed=y)
 
 
 def crossed_with_slopes():
@@ -84,6 +94,7 @@ def mediated():
 
 CASES = {
     "intercepts": (intercepts, ("tau", "a")),
+    "gaps": (gaps, ("s", "a")),
     "crossed": (crossed_with_slopes, ("s", "a", "d")),
     "logistic": (logistic, ("s", "a")),
     "zero sum": (zero_sum, ("s", "a", "d")),
@@ -239,7 +250,7 @@ def test_they_are_explained():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["crossed", "logistic", "levels", "local"])
+@pytest.mark.parametrize("case", ["gaps", "crossed", "logistic", "levels", "local"])
 def test_sweeps_leave_the_posterior_invariant(case):
     build, _ = CASES[case]
     model = built(build)
