@@ -42,6 +42,22 @@ def crossed_with_slopes():
     pm.Normal("y", effects + hidden(pt.sqrt(eta)), 0.4, observed=data())
 
 
+def nested_with_missing_rows():
+    """Groups within groups; rows whose response is missing; another child of the groups."""
+    tau, sigma = pm.Gamma("tau", 3, 2), pm.HalfNormal("sigma", 0.5)
+    a, c = pm.Normal("a", 0, tau=tau, shape=3), pm.Normal("c", 0.2, 0.6, shape=2)
+    mean = a[GROUPS] + c[np.array([0, 1, 1])[GROUPS]] + hidden()
+    pm.Normal("another", 0.5 * a, 0.7)
+    pm.Normal("y_missing", mean[:3], sigma)
+    pm.Normal("y", mean[3:], sigma, observed=pm.Data("targets", np.zeros(N - 3)))
+
+
+def one_group():
+    s, sigma = pm.HalfNormal("s", 0.8), pm.HalfNormal("sigma", 0.5)
+    a = pm.Normal("a", 0, s, shape=1)
+    pm.Normal("y", a[np.zeros(N, int)] + hidden(), sigma, observed=data())
+
+
 def build(function):
     with pm.Model() as model:
         function()
@@ -49,11 +65,19 @@ def build(function):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [random_intercept, crossed_with_slopes])
-def test_joint_distribution(function):
+@pytest.mark.parametrize(
+    ("function", "transitions"),
+    [
+        (random_intercept, 2000),
+        (crossed_with_slopes, 2000),
+        (nested_with_missing_rows, 8000),  # the missing rows move slowly
+        (one_group, 2000),
+    ],
+)
+def test_joint_distribution(function, transitions):
     """A scale drawn given activations that are out of date, effects of another group."""
     model = build(function)
-    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=2000)
+    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=transitions)
 
 
 @pytest.mark.slow
