@@ -169,7 +169,8 @@ def rows_of(
     X : ndarray
         Values of the inputs.
     given : mapping
-        Values of other data; rows that the model holds at present need none.
+        Values of other data, checked also where nothing depends on them; rows that the model
+        holds at present need none.
 
     Raises
     ------
@@ -188,13 +189,28 @@ def rows_of(
         else:
             others = [other for other in data if other is not container]
             raise ValueError(_lack(argument, container, others, given))
-        if len(values) != len(X):
-            raise ValueError(
-                f"{describe(each)} goes with the rows of {container.name} and must have as many; "
-                f"it has {len(values)}, and {argument} {len(X)}."
-            )
+        _require_as_many(argument, each, container, values, X)
         found.append(values)
+    for each in given.keys() - data.keys() - {container}:
+        if isinstance(each, SharedVariable) and own_rows(each).ndim:
+            values = _read(f"{argument}[{describe(each)!r}]", given[each], each)
+            if len(own_rows(each)) == len(own_rows(container)):
+                _require_as_many(argument, each, container, values, X)
     return found
+
+
+def _require_as_many(
+    argument: str,
+    data: Variable,
+    container: TensorSharedVariable,
+    values: NDArray[Any],
+    X: NDArray[Any],
+) -> None:
+    if len(values) != len(X):
+        raise ValueError(
+            f"{describe(data)} goes with the rows of {container.name} and must have as many; "
+            f"it has {len(values)}, and {argument} {len(X)}."
+        )
 
 
 def _read(name: str, values: object, data: Variable) -> NDArray[Any]:

@@ -148,6 +148,24 @@ def test_bad_rows(given, message):
         nns.predict(made_up(model), given, model=model)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (PLACE[:5], "place goes with the rows of inputs and must have as many; it has 5"),
+        (PLACE + 0.5, r"X_new\['place'\] must be of whole numbers"),
+    ],
+)
+def test_bad_rows_of_what_is_not_needed(place, message):
+    """They were passed over, and asked for where another output was."""
+    model = model_of(ROW_BY_ROW["intercepts"])
+    given = {"inputs": X, "group": GROUP}
+    expected = nns.predict(made_up(model), given, model=model)
+    found = nns.predict(made_up(model), {**given, "place": PLACE[::-1]}, model=model)
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match=message):
+        nns.predict(made_up(model), {**given, "place": place}, model=model)
+
+
 def test_rows_of_constants():
     model = model_of(ROW_BY_ROW["intercepts"], ["group"])
     with pytest.raises(ValueError, match=r"int64 numbers of shape \(12,\) .* put them in pm.Data"):
