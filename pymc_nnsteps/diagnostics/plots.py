@@ -210,7 +210,8 @@ def plot_predictions(
     Raises
     ------
     ValueError
-        If there is no such column, or as for :func:`~pymc_nnsteps.predict`.
+        If there is no such column, if targets that are to be shown are not real, or as for
+        :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------
@@ -244,7 +245,7 @@ def plot_predictions(
     y = response_of(
         whole, container, any_response=alone, named=named if kind == "response" else None
     )
-    if not y.dtype.startswith("float"):
+    if not (alone or y.dtype.startswith("float")):
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
     settings = {"model": model, "inputs": container.name, "random_seed": random_seed}
     f = predict(posterior, grid, output=named, kind=kind, progressbar=False, **settings)

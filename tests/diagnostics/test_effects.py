@@ -84,6 +84,22 @@ def test_bands_of_the_network_alone(fitted):
         nns.plot_predictions(draws, output="f", model=model)
 
 
+def test_bands_of_the_rates_of_counts():
+    """Counts are not shown, but what is named has no need of them."""
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=2)
+        rate = pm.Deterministic("rate", pm.math.exp(pm.Data("inputs", X) @ w))
+        pm.Poisson("y", rate, observed=np.arange(9))
+    draws = xr.Dataset({"w": (("chain", "draw", "w_dim_0"), DRAWS["w"])})
+    plot = nns.plot_predictions(draws, kind="function", output="rate", model=model)
+    [line] = plot.viz["pe_line"]["inputs[0]"].values.ravel()
+    grid = np.linspace(X[:, 0].min(), X[:, 0].max(), 101)
+    at = np.stack([grid, np.full(101, np.median(X[:, 1]))])
+    np.testing.assert_allclose(line.get_ydata(), np.exp(DRAWS["w"] @ at).mean((0, 1)))
+    with pytest.raises(ValueError, match="shows real targets; y is Poisson"):
+        nns.plot_predictions(draws, model=model)
+
+
 def test_relevance_of_one_network():
     with pm.Model(coords={"feature": ["a", "b"], "unit": range(3)}) as model:
         x = pm.Data("inputs", X, dims=("obs", "feature"))
