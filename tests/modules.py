@@ -70,7 +70,7 @@ TESTED_IN = {
     "models/test_bow_tie": ["models/parts/shrinkage", "models/parts/start"],
     "test_contributing": ["moves/contract"],
     "moves/test_plan": ["moves/joined_effects", "moves/options", "moves/replacement"],
-    "moves/test_residual_scales": ["moves/lattice"],
+    "moves/test_residual_scales": ["random/lattice"],
     "moves/test_collapse": ["moves/marginal_likelihood"],
     "moves/test_rays": ["moves/scale_rays"],
     "moves/test_shifts": ["graphs/deviations"],

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.transforms import Interval, LogExpM1, LogOddsTransform, LogTransform
+from pymc.distributions.transforms import (
+    Interval,
+    LogExpM1,
+    LogOddsTransform,
+    LogTransform,
+    _default_transform,
+)
 from pymc.logprob.abstract import _logprob
 from pymc.logprob.transforms import IntervalTransform, Transform
 from pytensor.graph.basic import Variable, equal_computations
@@ -140,6 +146,13 @@ def is_onto(model: pm.Model, rv: TensorVariable, support: Support) -> bool:
     if isinstance(support, type) or isinstance(image, type):
         return image is support
     return all(map(_is_same, image, support))
+
+
+def own_support(rv: TensorVariable) -> tuple[Bound, Bound] | None:
+    """Interval that the default transform of a variable's distribution maps onto, if it has one."""
+    transform = _default_transform(rv.owner.op, rv)
+    image = None if transform is None else _image(transform, rv)
+    return image if isinstance(image, tuple) else None
 
 
 def _image(transform: Transform, rv: TensorVariable) -> Support:

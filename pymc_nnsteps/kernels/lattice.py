@@ -1,4 +1,4 @@
-"""Densities at points of a lattice, and the choice of one (:mod:`pymc_nnsteps.moves.lattice`)."""
+"""Densities at points of a lattice, and the choice of one (``random.lattice``)."""
 
 import math
 

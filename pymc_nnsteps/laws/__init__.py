@@ -18,6 +18,8 @@ module            its subject
 ``piecewise``     Gaussian pre-activation under a piecewise-linear activation
 ``probit``        utilities behind a threshold or an argmax
 ``scales``        precisions, variances and what controls them
+``scale_priors``  their priors under which their law is known
+``any_scales``    scales under any other prior
 ``trials``        probabilities with a Beta prior
 ``shares``        shares of classes with a Dirichlet prior
 ``entries``       the entries of a variable that a child sees, and sums over them

@@ -24,6 +24,7 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.kernels.compiling import ONCE, SPECIAL_MATRICES
+from pymc_nnsteps.kernels.ops import choose_point
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.densities import Array, Density, density
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
@@ -31,6 +32,8 @@ from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
 
 QUICK = Mode("py", "fast_compile").excluding(*SPECIAL_MATRICES)
 """Compilation mode for log densities."""
+FARTHEST = 30.0
+"""Distance up to which steps on a line are compared; those of scales are of their logarithm."""
 STABLE = QUICK.including("stabilize", "specialize")
 """Compilation mode for log densities of decisions that are almost certain."""
 
@@ -220,6 +223,9 @@ def _final(
     if isinstance(chain.final[0].op, StandardNormalRV):
         return _normals(chain, point, blind, known)
     [node] = chain.final
+    chosen = next((v for v in ancestors(chain.values) if _is_chosen(v)), None)
+    if chosen is not None:
+        return _point_of_a_line(chain, chosen, point, known)
     if isinstance(node.op, UniformRV):
         return _coins(chain, node, blind, known)
     stated = graph_replace(node.op.dist_params(node), dict(known), strict=False)
@@ -240,6 +246,38 @@ def _final(
             return 0.0
         return float(np.sum(np.log(np.abs(slope(point, _typed(raw, last))[0]))))
 
+    return law, lambda last: transform(point, _typed(raw, last)), log_jacobian
+
+
+def _is_chosen(variable: Variable) -> bool:
+    return variable.owner is not None and variable.owner.op == choose_point
+
+
+def _point_of_a_line(chain: _Chain, chosen: Any, point: Point, known: Mapping[Any, Any]) -> Final:
+    """Law of a step on a line by a lattice: its density is read off at any points of the line.
+
+    That the step leaves this density invariant is taken for granted.
+    """
+    points, density_there, _ = chosen.owner.inputs
+    raw, line = chosen.type(), points.type()
+    [at] = graph_replace([density_there], {**known, points: line}, strict=False)
+    log_density = chain.compiled([at], line)
+    placed = chain.given({**known, chosen: raw})
+    transform, slope = chain.compiled(placed, raw), chain.compiled([_slope(placed[0], raw)], raw)
+
+    def log_jacobian(last: Array) -> float:
+        return float(np.log(np.abs(slope(point, _typed(raw, last))[0])).sum())
+
+    def log_density_at(last: Array) -> float:
+        there = np.full(points.type.shape, last[0], line.dtype)
+        return float(log_density(point, there)[0][0])
+
+    def sample(rng: np.random.Generator, scale: float) -> Array:
+        shift: Array = min(scale, FARTHEST) * rng.normal(size=1) / 4
+        halves = (shift / 2**n for n in range(20))
+        return next((each for each in halves if np.isfinite(log_density_at(each))), shift)
+
+    law = Density(log_density_at, sample)
     return law, lambda last: transform(point, _typed(raw, last)), log_jacobian
 
 

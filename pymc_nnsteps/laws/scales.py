@@ -58,12 +58,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, override
+from typing import override
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.continuous import HalfCauchyRV, HalfStudentTRV, WeibullBetaRV
+from pymc.distributions.continuous import WeibullBetaRV
 from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
@@ -76,7 +76,6 @@ from pytensor.tensor.random.basic import (
     NormalRV,
     PoissonRV,
     StudentTRV,
-    UniformRV,
 )
 from pytensor.tensor.variable import TensorVariable
 
@@ -98,89 +97,21 @@ from pymc_nnsteps.laws.conditional import (
     value_of,
 )
 from pymc_nnsteps.laws.entries import carried, summed
-from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.random.generalized_inverse_gaussian import (
-    GeneralizedInverseGaussianRV,
-    generalized_inverse_gaussian,
+from pymc_nnsteps.laws.scale_priors import (
+    BOUNDED,
+    MIXTURES,
+    PRIORS,
+    SQUARES,
+    STANDARD_DEVIATIONS,
+    Exponents,
+    Mixture,
+    exponents,
 )
+from pymc_nnsteps.laws.table import recognises
+from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian
 from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     truncated_generalized_inverse_gaussian,
 )
-
-
-@dataclass(frozen=True)
-class Exponents:
-    """``nu``, ``delta^2`` and ``lambda^2`` of a generalised inverse Gaussian."""
-
-    nu: TensorVariable
-    delta2: TensorVariable
-    lambda2: TensorVariable
-
-    def __add__(self, other: "Exponents") -> "Exponents":
-        """Exponents of the product of two densities."""
-        return Exponents(
-            self.nu + other.nu, self.delta2 + other.delta2, self.lambda2 + other.lambda2
-        )
-
-
-def _exponents(nu: Any = 0.0, delta2: Any = 0.0, lambda2: Any = 0.0) -> Exponents:
-    return Exponents(*(pt.as_tensor(part) for part in (nu, delta2, lambda2)))
-
-
-PRIORS: dict[type, Callable[..., Exponents]] = {
-    GammaRV: lambda shape, scale: _exponents(shape, lambda2=2 / scale),
-    ExponentialRV: lambda scale: _exponents(pt.ones_like(scale), lambda2=2 / scale),
-    InvGammaRV: lambda shape, scale: _exponents(-shape, delta2=2 * scale),
-    GeneralizedInverseGaussianRV: _exponents,
-}
-"""Exponents of the recognised priors, as functions of the parameters of their Ops."""
-
-SQUARES: dict[type, Callable[..., Exponents]] = {
-    HalfNormalRV: lambda loc, sigma: _exponents(0.5, lambda2=pt.reciprocal(pt.sqr(sigma))),
-}
-"""Exponents of the squares of variables, where only the square is generalised inverse Gaussian."""
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A prior whose square is generalised inverse Gaussian given an auxiliary variable.
-
-    Attributes
-    ----------
-    auxiliary : callable
-        Exponents of the auxiliary variable, given the variable and the prior's parameters.
-    square : callable
-        Exponents of the variable's square, given the auxiliary variable and the parameters.
-    """
-
-    auxiliary: Callable[..., Exponents]
-    square: Callable[..., Exponents]
-
-
-def _inverse_gamma_mixture(nu: Any, v: TensorVariable, sigma: TensorVariable) -> Exponents:
-    return _exponents(-(nu + 1) / 2, delta2=2 * (nu / pt.sqr(v) + pt.reciprocal(pt.sqr(sigma))))
-
-
-MIXTURES: dict[type, Mixture] = {
-    HalfStudentTRV: Mixture(
-        lambda v, nu, sigma: _inverse_gamma_mixture(nu, v, sigma),
-        lambda a, nu, sigma: _exponents(-nu / 2, delta2=2 * nu / a),
-    ),
-    HalfCauchyRV: Mixture(
-        lambda v, sigma: _inverse_gamma_mixture(1.0, v, sigma),
-        lambda a, sigma: _exponents(-0.5, delta2=2 / a),
-    ),
-    ExponentialRV: Mixture(
-        lambda v, scale: _exponents(0.5, pt.sqr(v), pt.reciprocal(pt.sqr(scale))),
-        lambda a, scale: _exponents(0.5, lambda2=pt.reciprocal(a)),
-    ),
-}
-"""Priors of standard deviations that are mixtures."""
-
-BOUNDED = {UniformRV}
-"""Priors that are constant between their two parameters."""
-
-STANDARD_DEVIATIONS = (*SQUARES, *MIXTURES, *BOUNDED)
 
 
 @dataclass(frozen=True)
@@ -226,7 +157,7 @@ def _free_share(z: TensorVariable, s: TensorVariable, lengths: TensorVariable) -
 def _precision_of_case(
     z: TensorVariable, alpha: TensorVariable, mu: TensorVariable, s: TensorVariable
 ) -> Exponents:
-    return _exponents((alpha + 1) / 2, lambda2=alpha + pt.sqr((z - mu) / s))
+    return exponents((alpha + 1) / 2, lambda2=alpha + pt.sqr((z - mu) / s))
 
 
 CHILDREN: dict[type, Role] = {
@@ -281,9 +212,25 @@ def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorV
     return coefficient.dimshuffle(*range(coefficient.ndim - rv.ndim))
 
 
-@dataclass(frozen=True)
-class Scale(Additive):
+class ScaleLaw(Additive):
     """Full conditional of a positive variable that scales its children.
+
+    Attributes
+    ----------
+    scaled : tuple of Scaled
+    """
+
+    scaled: tuple[Scaled, ...]
+
+    @override
+    def link(self, child: TensorVariable, axis: int) -> Link | None:
+        [seen] = [seen for seen in self.scaled if seen.child is child]
+        return seen.form.term.links[axis]
+
+
+@dataclass(frozen=True)
+class Scale(ScaleLaw):
+    """Full conditional of a scale that is generalised inverse Gaussian.
 
     Attributes
     ----------
@@ -323,11 +270,6 @@ class Scale(Additive):
             return self._draw_from(rng, self.prior)
         rng, said = self._said(rng, self.scaled)
         return self._draw_from(rng, self.prior + said)
-
-    @override
-    def link(self, child: TensorVariable, axis: int) -> Link | None:
-        [seen] = [seen for seen in self.scaled if seen.child is child]
-        return seen.form.term.links[axis]
 
     @override
     def sums(
@@ -375,9 +317,8 @@ class Scale(Additive):
         return at_zero | (pt.eq(total.lambda2, 0) & pt.ge(total.nu, 0))
 
 
-def _draw(rng: Variable, exponents: Exponents, dtype: str) -> tuple[Variable, TensorVariable]:
-    nu = exponents.nu.astype(dtype)
-    return generalized_inverse_gaussian(rng, nu, exponents.delta2, exponents.lambda2)
+def _draw(rng: Variable, law: Exponents, dtype: str) -> tuple[Variable, TensorVariable]:
+    return generalized_inverse_gaussian(rng, law.nu.astype(dtype), law.delta2, law.lambda2)
 
 
 def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
@@ -413,12 +354,12 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     require_support(model, rv, _bounds(rv) if op in BOUNDED else POSITIVE)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     root = _root(op, scaled)
-    law = Scale((rv,), root, _exponents(), scaled, keeps=_may_change(model, rv, scaled))
+    law = Scale((rv,), root, exponents(), scaled, keeps=may_change(model, rv, scaled))
     if op in BOUNDED:
         bounds = _bounds(rv)
         if (least := constant_or_none(bounds[0])) is None or np.any(least < 0):
             raise NotConjugate("its prior is Uniform and not known to be positive")
-        return replace(law, prior=_exponents(1 / root), bounds=bounds)
+        return replace(law, prior=exponents(1 / root), bounds=bounds)
     if root == 1:
         return replace(law, prior=PRIORS[op](*given))
     if op in MIXTURES:
@@ -431,7 +372,7 @@ def _bounds(rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
     return lower, upper
 
 
-def _may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) -> bool:
+def may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) -> bool:
     """Whether other draws change a child of a variable or the child's location."""
     others = set(model.free_RVs) - {rv}
     return any(

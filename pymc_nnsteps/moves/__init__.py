@@ -21,7 +21,6 @@ module                   its subject
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale
 ``scale_rays``           which scales are, read off a model's graph
-``lattice``              a step on a line by a lattice of points
 ``scan``                 the order of a sweep, and when an order is valid
 ``plan``                 what a sweep draws, and explain
 =======================  ===============================================================

@@ -27,8 +27,8 @@ statistic t); and Gaussian children c of what is moved with :math:`y_c = o_c + H
     b_c = (H_c (w - \mu))^T \Lambda_c \, H_c (w - \mu),
 
 logistic ones by their Polya-Gamma variables: one pass over the rows. u is stepped in by
-:mod:`.lattice`. It is zero where all of a child that stays equals its mean, as weights do that
-start at zero: there q may have no integral.
+:mod:`pymc_nnsteps.random.lattice`. It is zero where all of a child that stays equals its mean, as
+weights do that start at zero: there q may have no integral.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,8 @@ from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scaled
-from pymc_nnsteps.moves.lattice import lattice_step
 from pymc_nnsteps.moves.residual_scales import order_and_rate, said_by
+from pymc_nnsteps.random.lattice import lattice_step
 
 WIDEST = 0.3
 """Largest spacing of the lattice, in units of the logarithm of a scale."""

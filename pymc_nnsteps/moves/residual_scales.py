@@ -24,8 +24,8 @@ only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
 and what further children say, of which s is the scale as well. Where s is the scale of one child of
 several, that child is taken given the others: it is regressed on them, by what they have in common
 (:mod:`pymc_nnsteps.gaussian.common_noise`), and s is in no other term. The density is stepped in by
-:mod:`.lattice`, whatever the prior. X must be drawn afresh before anything else is given it
-(:mod:`.scan` checks it).
+:mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before anything
+else is given it (:mod:`.scan` checks it).
 """
 
 import math
@@ -47,9 +47,9 @@ from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import sum_over_variances
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.scales import Scale, Scaled
-from pymc_nnsteps.moves.lattice import POINTS, lattice_step
+from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.random.lattice import POINTS, lattice_step
 
 MOST_OUTPUTS = 100
 """Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""
@@ -216,14 +216,14 @@ def find_residual_scales(
     n_obs = shapes[likelihood.activations][likelihood.samples]
     if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
         return []
-    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
+    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
     scales = [scale for scale in found if scale is not None]
     of_all = [scale for scale in scales if scale.child is None]
     first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
     return first + [scale for scale in scales if scale.child is not None]
 
 
-def residual_scale(likelihood: MarginalLikelihood, scale: Scale) -> ResidualScale | None:
+def residual_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> ResidualScale | None:
     """A scale of activations or of their response, drawn without them; None if it is neither."""
     [rv], a = scale.draws, likelihood.activations
     scaled = {seen.child: seen for seen in scale.scaled}
@@ -269,7 +269,7 @@ def scale_of_response(
     """
     if varies(likelihood.rows.weight, [0]):
         return None
-    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, Scale)]
+    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
     scales = [
         scale
         for scale in found

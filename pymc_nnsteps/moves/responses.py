@@ -37,7 +37,7 @@ from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.laws.scales import Scale
+from pymc_nnsteps.laws.scales import ScaleLaw
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
@@ -70,7 +70,7 @@ def propose_responses(context: Context) -> Proposals:
             given = tuple(
                 draw
                 for draw in context.sweep
-                if isinstance(draw, Scale) and any(draw.draws == s.draws for s in scales)
+                if isinstance(draw, ScaleLaw) and any(draw.draws == s.draws for s in scales)
             )
             proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
     return Proposals(tuple(proposals))

@@ -17,7 +17,7 @@ from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
-from pymc_nnsteps.laws.scales import Scale, Scaled
+from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.rays import Ray
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
@@ -156,8 +156,8 @@ def _linear(
     return tuple(found)
 
 
-def _scales(blocks: Sequence[Conditional]) -> dict[TensorVariable, Scale]:
-    return {block.draws[0]: block for block in blocks if isinstance(block, Scale)}
+def _scales(blocks: Sequence[Conditional]) -> dict[TensorVariable, ScaleLaw]:
+    return {block.draws[0]: block for block in blocks if isinstance(block, ScaleLaw)}
 
 
 def _size(context: Context, rv: TensorVariable) -> int:

@@ -32,11 +32,11 @@ Jacobian :math:`e^{(d - 1) u}` in :math:`(w_a, e, v_a, s^2)`. The density of u i
     - \tfrac12 e^{-2u} \lambda_a v_a^2 + e^{-u} \lambda_a v_a \nu_a + \log p(s^2(u))
 
 where :math:`s^2(u)` is positive. Where s is no variable, or has other children, it stays, and
-:math:`-\tfrac n2 \log V(u)` comes in. u is stepped in by :mod:`.lattice`, for one unit after
-another, from the first or from the last with the same probability. All units are moved as if the
-density of s were flat, :math:`p(s^2) \propto 1 / s`, which is a reversible step; it is accepted
-with the ratio that the prior of s has to this one (Liu, *Monte Carlo Strategies in Scientific
-Computing*, 2001, section 9.4.3).
+:math:`-\tfrac n2 \log V(u)` comes in. u is stepped in by :mod:`pymc_nnsteps.random.lattice`,
+for one unit after another, from the first or from the last with the same probability. All units
+are moved as if the density of s were flat, :math:`p(s^2) \propto 1 / s`, which is a reversible
+step; it is accepted with the ratio that the prior of s has to this one (Liu, *Monte Carlo
+Strategies in Scientific Computing*, 2001, section 9.4.3).
 
 X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
 """

@@ -19,8 +19,9 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves import lattice, residual_scales
+from pymc_nnsteps.moves import residual_scales
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from pymc_nnsteps.random import lattice
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 
