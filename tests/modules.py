@@ -50,6 +50,7 @@ TESTED_IN = {
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],
     "laws/test_pairs": [
+        "laws/scale_priors",
         *("laws/densities", "laws/entries", "laws/shares", "laws/trials", "laws/wishart"),
     ],
     "laws/test_correlated_effects": ["laws/multivariate"],

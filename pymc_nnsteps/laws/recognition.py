@@ -56,9 +56,8 @@ def _unknown(model: pm.Model, rv: TensorVariable) -> str:
     """Why there is no law for a variable."""
     if is_scale(model, rv):
         return (
-            f"its prior is {distribution(rv)}; a scale is drawn where its own prior is HalfNormal, "
-            "HalfCauchy, HalfStudentT, Exponential or Uniform, that of the precision or rate "
-            "Gamma, or of the variance InverseGamma"
+            f"its prior is {distribution(rv)}; a scale is drawn under HalfNormal, Exponential, "
+            "Gamma, InverseGamma, LogNormal, TruncatedNormal and other priors of positive numbers"
         )
     return f"its prior is {distribution(rv)}, not Normal"
 

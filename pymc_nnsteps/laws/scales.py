@@ -353,7 +353,7 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
         raise NotConjugate("its prior does not begin at zero")
     require_support(model, rv, _bounds(rv) if op in BOUNDED else POSITIVE)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
-    root = _root(op, scaled)
+    root = _root(rv, scaled)
     law = Scale((rv,), root, exponents(), scaled, keeps=may_change(model, rv, scaled))
     if op in BOUNDED:
         bounds = _bounds(rv)
@@ -386,8 +386,9 @@ def may_change(model: pm.Model, rv: TensorVariable, scaled: Sequence[Scaled]) ->
     )
 
 
-def _root(op: type, scaled: Sequence[Scaled]) -> int:
+def _root(rv: TensorVariable, scaled: Sequence[Scaled]) -> int:
     """Power of a variable that its children require, if the prior has a law for it."""
+    op = kind_of(rv)
     known = [1] if op in PRIORS or op in BOUNDED else []
     known += [2] if op in STANDARD_DEVIATIONS else []
     asked = [abs(seen.form.exponent * seen.role.power) for seen in scaled]
@@ -397,8 +398,8 @@ def _root(op: type, scaled: Sequence[Scaled]) -> int:
     for seen, power in zip(scaled, asked, strict=True):
         if not any(math.isclose(power, root, rel_tol=1e-9) for root in known):
             raise NotConjugate(
-                f"the scale of child {describe(seen.child)} is proportional to its power "
-                f"{seen.form.exponent:g}"
+                f"its prior is {distribution(rv)}, under which no law is known where the scale of "
+                f"child {describe(seen.child)} is proportional to its power {seen.form.exponent:g}"
             )
     raise NotConjugate(
         f"it is a variance or a rate in some children and its square in others: "

@@ -411,14 +411,8 @@ def declined(reason):
 
 @declined("power -0.5")
 def half_normal_precision():
-    v = pm.HalfNormal("v", 2)
+    v = pm.HalfNormal("v", 2, shape=3)
     pm.Normal("y", 0, tau=v, observed=Y)
-
-
-@declined("its prior is LogNormal; a scale is drawn where")
-def log_normal():
-    v = pm.LogNormal("v", 0, 2)
-    pm.Normal("y", 0, v, observed=Y)
 
 
 @declined("its prior is HalfNormal, not Normal")
@@ -427,9 +421,9 @@ def half_normal_location():
     pm.Normal("y", v, 1, observed=Y)
 
 
-@declined("power 1")
+@declined("its prior is Gamma, under which no law is known where the scale of child y is proport")
 def standard_deviation():
-    v = pm.Gamma("v", 2, 1)
+    v = pm.Gamma("v", 2, 1, shape=3)
     pm.Normal("y", 0, v, observed=Y)
 
 

@@ -140,7 +140,7 @@ def test_no_variables(step, model):
 def unsuitable():
     with pm.Model() as model:
         count = pm.Poisson("count", 3)
-        scale = pm.LogNormal("scale", 0, 1)
+        scale = pm.LogNormal("scale", 0, 1, shape=2)
         mu = pm.Normal("mu", count)
         pm.StudentT("y", nu=4, mu=mu, sigma=scale, observed=[1.0, 2.0])
         squared = pm.Normal("squared")
@@ -158,7 +158,7 @@ def unsuitable():
     ("name", "reason"),
     [
         ("count", "count: its prior is Poisson, not Normal"),
-        ("scale", "scale: its prior is LogNormal; a scale is drawn"),
+        ("scale", "scale: its prior is LogNormal; a scale of several entries is drawn"),
         ("mu", "mu: child y is StudentT, not Normal"),
         ("squared", "squared: the mean of child y2 is not affine in it"),
         ("in_scale", "in_scale: the scale of child y3 depends on it"),
