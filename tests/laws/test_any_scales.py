@@ -159,7 +159,7 @@ DECLINED = {
         "TruncatedNormal and not known to be positive",
     ),
     "cut": (
-        lambda: pm.LogNormal("v", transform=pm.distributions.transforms.Interval(0.5, 2)),
+        lambda: pm.LogNormal("v", default_transform=pm.distributions.transforms.Interval(0.5, 2)),
         "constrained by the transform Interval",
     ),
 }

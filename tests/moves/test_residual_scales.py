@@ -45,6 +45,19 @@ def half_normal():
     pm.Normal("y", layer() @ v + a[GROUPS], sigma * np.linspace(0.5, 2, N), observed=Y[:, 0])
 
 
+def log_normal():
+    """A prior that gives the scale no law given the activations."""
+    v, sigma = pm.Normal("v", shape=UNITS), pm.LogNormal("sigma", pm.Normal("level"), 0.7)
+    pm.Normal("y", layer() @ v, sigma, observed=Y[:, 0])
+
+
+def inverse_gamma_of_all_noise():
+    sigma = pm.InverseGamma("sigma", 3, 1)
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", abs(z), 0.6 * sigma)
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS), sigma, observed=Y[:, 0])
+
+
 def learnt(y=Y[:, 0], **options):
     nns.intermediate_noise_mlp(X, y, hidden=(UNITS,), **options)
 
@@ -97,6 +110,8 @@ def children_of_two_means():
 
 CASES = {
     "half-Normal": (half_normal, {}, "sigma"),
+    "log-Normal": (log_normal, {}, "sigma"),
+    "inverse Gamma of all noise": (inverse_gamma_of_all_noise, {}, "sigma"),
     "learnt": (learnt, {}, "noise_X2"),
     "of the response": (
         learnt,
