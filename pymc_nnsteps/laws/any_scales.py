@@ -150,7 +150,7 @@ def _is_at_least_zero(bound: TensorVariable) -> bool:
 
 
 @recognises(
-    1200,
+    1300,
     "step on a lattice, of one number",
     {*OTHERS, *PRIORS, *STANDARD_DEVIATIONS},
     CHILDREN.keys(),

@@ -78,7 +78,7 @@ def test_a_planted_error_is_found(plant, monkeypatch):
     source = inspect.getsource(any_scales)
     assert source.count(right) == 1
     namespace = {"__name__": any_scales.__name__, "__doc__": None}
-    monkeypatch.setattr(table, "_TABLE", [law for law in table._TABLE if law.priority != 1200])
+    monkeypatch.setattr(table, "_TABLE", [law for law in table._TABLE if law.priority != 1300])
     exec(source.replace(right, wrong), namespace)
     model = build(lambda: pm.Normal("y", 0, pm.LogNormal("v", 0, 1), observed=Y))
     with pytest.raises(AssertionError, match=r"^v: "):
