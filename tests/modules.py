@@ -46,6 +46,7 @@ TESTED_IN = {
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
     "moves/test_unit_rays": ["kernels/unit_rays"],
     "moves/test_layer_trajectories": ["kernels/layer_trajectories"],
+    "moves/test_gated_trajectories": ["kernels/gated_density", "kernels/gated_trajectories"],
     "laws/test_images": ["kernels/windows"],
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],

@@ -17,6 +17,7 @@ from pymc_nnsteps.kernels import (
     bands,
     chain,
     collapse,
+    gated_trajectories,
     groups,
     interweaving,
     interwoven_gates,
@@ -165,3 +166,4 @@ draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (2,))
 move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
 move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
+move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 1, 1, 1, 1, 1))

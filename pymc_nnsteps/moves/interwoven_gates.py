@@ -109,8 +109,8 @@ class InterwovenGates(Conditional):
         [gates] = self.layer.gates.draws
         return shapes[gates][self.layer.likelihood.units]
 
-    @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+    def weights_and_gates(self) -> tuple[Rows[TensorVariable], GatedUnits[TensorVariable]]:
+        """Rows of the layer, and gates with odds and levels, by unit."""
         [gates], members = self.layer.gates.draws, self.layer.weights.members
         likelihood, prior = self.layer.likelihood, prior_of(members)
         through = {
@@ -134,13 +134,9 @@ class InterwovenGates(Conditional):
         )
         [behind_gates] = self.layer.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
-        # The prior of the rows, and all random numbers of the passes.
         precision = expand(with_labels(prior.precision, prior), {0: units})
         mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
-        rng, normal = standard_normal(rng, (self.passes, units, inputs.shape[1]), "float64")
-        rng, refresh = uniform(rng, (self.passes, units, n_obs))
-        rng, accept = uniform(rng, (self.passes, units))
-        rows, moved, acceptance = move_gated_rows(
+        return (
             Rows(inputs, with_labels(block_of(members), prior), precision, precision * mean),
             GatedUnits(
                 gates.T.astype("float64"),
@@ -149,15 +145,39 @@ class InterwovenGates(Conditional):
                 pt.broadcast_to(level, gates.shape).T,
                 level_factor,
             ),
-            likelihood.above(expand(likelihood.response(behind_gates.offset), {0: n_obs})),
+        )
+
+    def response(self) -> TensorVariable:
+        """What is seen of the activations without their part behind closed gates, (n_obs, m)."""
+        [behind_gates], [gates] = self.layer.gates.observations, self.layer.gates.draws
+        response = self.layer.likelihood.response(behind_gates.offset)
+        return expand(response, {0: gates.shape[0]})
+
+    def values_of(
+        self, rows: TensorVariable, opened: TensorVariable
+    ) -> dict[TensorVariable, TensorVariable]:
+        """Values of the variables that rows of weights and gates by unit are."""
+        [gates], members = self.layer.gates.draws, self.layer.weights.members
+        block = rows if prior_of(members).label_lengths else rows[0]
+        return {**split(block, members), gates: typed_like(gates, opened.T)}
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        weights, gates = self.weights_and_gates()
+        units, n_obs = gates.gates.shape
+        rng, normal = standard_normal(rng, (self.passes, units, weights.inputs.shape[1]), "float64")
+        rng, refresh = uniform(rng, (self.passes, units, n_obs))
+        rng, accept = uniform(rng, (self.passes, units))
+        rows, moved, acceptance = move_gated_rows(
+            weights,
+            gates,
+            self.layer.likelihood.above(self.response()),
             self.tuning,
             normal,
             refresh,
             accept.astype("float64"),
         )
-        block = rows if prior.label_lengths else rows[0]
-        values = {**split(block, members), gates: typed_like(gates, moved.T)}
-        return Draw(rng, values, acceptance=acceptance)
+        return Draw(rng, self.values_of(rows, moved), acceptance=acceptance)
 
 
 @proposes(priority=100)

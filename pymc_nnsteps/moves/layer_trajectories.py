@@ -51,14 +51,13 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.values import scalar_constant, typed_like
+from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.layer_trajectories import N_AVERAGES
 from pymc_nnsteps.kernels.ops import move_layer
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import why_too_long
-from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights
+from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights, bias_beside
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scale_of_response
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
@@ -192,7 +191,7 @@ def find_trajectories(
     if why_too_long(rows.row_length(shapes)):
         return None
     scale = scale_of_response(rows.likelihood, conditionals)
-    bias = _bias_beside(outgoing, conditionals)
+    bias = bias_beside(outgoing.outgoing.rv, rows.likelihood, conditionals)
     draws = (
         *rows.draws,
         *outgoing.draws,
@@ -210,22 +209,3 @@ def find_trajectories(
         pt.dvector(f"metric of {name}"),
         every=math.ceil(rows.row_length(shapes) / SHORT_ROW),
     )
-
-
-def _bias_beside(outgoing: OutgoingWeights, conditionals: Sequence[Conditional]) -> Member | None:
-    """A number that all entries of the response see, drawn with the outgoing weights.
-
-    None where the response sees the layer times a factor: the kernel is told the response divided
-    by it, which does not see the number itself.
-    """
-    [v] = outgoing.draws
-    [block] = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
-    [layer_seen] = outgoing.rows.likelihood.fresh.observations
-    if len(block.observations) != 1 or layer_seen.terms[0].factor is not None:
-        return None
-    [seen] = block.observations
-    for member, term in zip(block.members, seen.terms, strict=True):
-        one_number = all(member.rv.type.broadcastable) and not member.contrasts
-        if one_number and term.factor is None and scalar_constant(term.coefficient) == 1.0:
-            return member
-    return None

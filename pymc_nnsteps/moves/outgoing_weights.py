@@ -47,7 +47,7 @@ from pymc_nnsteps.gaussian.layout import Member
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
-from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
+from pymc_nnsteps.graphs.values import array_constant, scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.ops import draw_outgoing
 from pymc_nnsteps.kernels.outgoing_weights import Prior
@@ -138,6 +138,24 @@ def find_outgoing(
         Among them that of the outgoing weights.
     """
     likelihood = rows.likelihood
+    found = outgoing_of(model, likelihood, conditionals)
+    if found is None:
+        return None
+    member, places = found
+    if len(places) > 1 and not _pays(model, likelihood, len(places)):
+        return None
+    return OutgoingWeights(
+        (member.rv,), rows, member, pt.constant(places), (likelihood.activations,)
+    )
+
+
+def outgoing_of(
+    model: pm.Model, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
+) -> tuple[Member, Any] | None:
+    """The weights through which outputs of one child see a layer, and their places.
+
+    None if the child sees the layer in another way, or the weights have other children.
+    """
     v, places = _entries_of(model, likelihood.rows.design)
     a = likelihood.activations
     drawn = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
@@ -145,10 +163,28 @@ def find_outgoing(
         return None
     if given_any([likelihood.rows.weight, likelihood.rows.score], [v]):
         return None
-    if len(places) > 1 and not _pays(model, likelihood, len(places)):
-        return None
     [member] = [member for member in drawn[0].members if member.rv is v]
-    return OutgoingWeights((v,), rows, member, pt.constant(places), (a,))
+    return member, places
+
+
+def bias_beside(
+    v: TensorVariable, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
+) -> Member | None:
+    """A number that all entries of the response see, drawn with the outgoing weights v.
+
+    None where the response sees the layer times a factor: kernels are told the response divided
+    by it, which does not see the number itself.
+    """
+    [block] = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
+    [layer_seen] = likelihood.fresh.observations
+    if len(block.observations) != 1 or layer_seen.terms[0].factor is not None:
+        return None
+    [seen] = block.observations
+    for member, term in zip(block.members, seen.terms, strict=True):
+        one_number = all(member.rv.type.broadcastable) and not member.contrasts
+        if one_number and term.factor is None and scalar_constant(term.coefficient) == 1.0:
+            return member
+    return None
 
 
 def _pays(model: pm.Model, likelihood: MarginalLikelihood, n_outputs: int) -> bool:

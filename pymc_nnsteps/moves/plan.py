@@ -116,8 +116,9 @@ def _row(
     model: pm.Model, rv: TensorVariable, sweep: Sequence[Conditional], note: str | None
 ) -> tuple[str, str, str]:
     drawing = [draw for draw in sweep if rv in draw.draws]
-    exact = [draw for draw in drawing if draw.tuning is None and not draw.supplements]
-    law = ([draw for draw in exact if not draw.integrates_out] or exact or drawing)[-1]
+    own = [draw for draw in drawing if not draw.supplements]
+    exact = [draw for draw in own if draw.tuning is None]
+    law = ([draw for draw in exact if not draw.integrates_out] or exact or own)[-1]
     notes = law.how(rv)
     for draw in drawing:
         if draw is not law:

@@ -5,9 +5,6 @@ the response's scale, is what the model's density gains with the activations int
 and back again it ends where it began, and it preserves volume.
 """
 
-import inspect
-from types import SimpleNamespace
-
 import numpy as np
 import pymc as pm
 import pytensor
@@ -20,15 +17,14 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import layer_trajectories as kernels
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.interweaving import Pieces
-from pymc_nnsteps.kernels.jit import Kernel
 from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.kernels.unit_rays import AboveOne, Outgoing
 from pymc_nnsteps.moves import layer_trajectories
 from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
+from tests.moves.in_python import in_python
 
-HERE = kernels.__name__
 RNG = np.random.default_rng(29)
 N, UNITS = 6, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=N)
@@ -104,19 +100,6 @@ def trajectory_of(model, **options):
     return found[0] if found else None
 
 
-def in_python(*exchanges):
-    """The kernels without a compiler, with errors in them."""
-    own = [k for k in vars(kernels).values() if isinstance(k, Kernel) and k.__module__ == HERE]
-    source = "".join(inspect.getsource(kernel.__wrapped__) for kernel in own)
-    source = source.replace("@jit", "").replace("@inline", "")
-    for right, wrong in exchanges:
-        assert source.count(right) == 1
-        source = source.replace(right, wrong)
-    namespace = dict(vars(kernels))
-    exec(source, namespace)
-    return SimpleNamespace(**namespace), namespace
-
-
 def compiled(model, outputs, inputs=()):
     inputs = [*inputs, *model.value_vars]
     return pytensor.function(inputs, outputs, mode=ONCE, on_unused_input="ignore")
@@ -177,7 +160,7 @@ def random_numbers(given, rng, steps):
 def ends_of(case, *exchanges, steps=4, seed=0):
     """What the density gains in the kernel with the prior's ratio, and what it does."""
     rng, moved = np.random.default_rng(seed), Moved(case)
-    plain, _ = in_python(("return 0.5 * energy", "return 0.0 * energy"), *exchanges)
+    plain, _ = in_python([kernels], ("return 0.5 * energy", "return 0.0 * energy"), *exchanges)
     start = random_point(moved.model, seed)
     given = moved.given(start)
     end = plain.move_layer(*given, *random_numbers(given, rng, steps))
@@ -236,7 +219,7 @@ def flow(case, *exchanges, steps=3, seed=1):
     moved = Moved(case)
     start = random_point(moved.model, seed)
     given = moved.given(start)
-    _, namespace = in_python(*exchanges)
+    _, namespace = in_python([kernels], *exchanges)
     held = []
 
     def begin(metric, normal, keeps, momenta):
@@ -311,7 +294,7 @@ def energy_error(case, *exchanges):
     """Change of the energy along a trajectory of short steps."""
     moved = Moved(case)
     given = moved.given(random_point(moved.model, 2), rho=0.999)
-    plain, _ = in_python(*exchanges)
+    plain, _ = in_python([kernels], *exchanges)
     numbers = random_numbers(given, np.random.default_rng(2), 8)
     return abs(plain.move_layer(*given, *numbers).log_ratio[0])
 
@@ -340,7 +323,7 @@ def test_wrong_slopes_are_seen(right, wrong):
 def test_momenta_have_the_energy_of_their_metric():
     """Momenta that are drawn by one metric and weighed by another."""
     given = Moved("half-Normal").given(random_point(Moved("half-Normal").model, 3))
-    plain, namespace = in_python()
+    plain, namespace = in_python([kernels])
     energies, weigh = [], namespace["fill_velocity"]
     namespace["fill_velocity"] = lambda *args: energies.append(weigh(*args)) or energies[-1]
     normal, level = random_numbers(given, np.random.default_rng(3), 1)
@@ -353,7 +336,7 @@ def test_numbers_of_the_metric_are_averages_of_the_information():
     moved = Moved("half-Normal")
     point = random_point(moved.model, 4)
     layer, pre, _, seen, above, *_ = given = moved.given(point)
-    numbers = in_python()[0].move_layer(*given, *random_numbers(given, RNG, 1)).averages
+    numbers = in_python([kernels])[0].move_layer(*given, *random_numbers(given, RNG, 1)).averages
     v, own = seen.outgoing[:UNITS], 1 / above.weight[0]
     total = own + v**2 @ above.variance
     active, slope = np.abs(pre), np.sign(pre)
@@ -375,7 +358,7 @@ def test_nothing_moves(still):
     """Before anything is known of the metric, and in sweeps without a trajectory."""
     moved = Moved("learnt")
     given = moved.given(random_point(moved.model, 5), **still)
-    end = in_python()[0].move_layer(*given, *random_numbers(given, RNG, 3))
+    end = in_python([kernels])[0].move_layer(*given, *random_numbers(given, RNG, 3))
     for after, before in ((end.rows, given[0].rows), (end.pre, given[1]), (end.shift, 0)):
         np.testing.assert_array_equal(after, before)
     assert end.averages[4] > 0
@@ -387,10 +370,12 @@ def test_a_variance_of_the_response_that_is_hardly_seen_stays():
     start = random_point(moved.model, 6)
     start["sigma_log__"] = np.array(-12.0)
     given = moved.given(start)
-    end = in_python()[0].move_layer(*given, *random_numbers(given, RNG, 3))
+    end = in_python([kernels])[0].move_layer(*given, *random_numbers(given, RNG, 3))
     np.testing.assert_array_equal(end.rows, given[0].rows)
     given = moved.given(random_point(moved.model, 6))
-    plain, _ = in_python(("LEAST_SHARE * spread", "(1e9 if place.shift[0] else 0.0) * spread"))
+    plain, _ = in_python(
+        [kernels], ("LEAST_SHARE * spread", "(1e9 if place.shift[0] else 0.0) * spread")
+    )
     end = plain.move_layer(*given, *random_numbers(given, RNG, 3))
     assert end.log_ratio[0] == -np.inf
 

@@ -1,0 +1,445 @@
+r"""Hamiltonian trajectories of all weights of a layer behind gates, with the gates summed out.
+
+Gates that are held pin the signs of pre-activations, local scales pin weights, and both pin the
+global scales. Here all weights of a layer and above it move at once, with their scales. Model, for
+a layer of D units with inputs :math:`\tilde x`, activations that are integrated out, a response
+with one output, and local scales :math:`\psi`,
+
+.. math::
+
+    w_{aj} \sim N(0, \tau_1 \psi_{aj}), \qquad \psi_{aj} \sim \text{InvGamma}(\alpha, \beta), \qquad
+    \gamma_{na} \sim \text{Bernoulli}(s_{na}), \quad s_{na} = \sigma(\ell_{na}), \\
+    y_n \mid \gamma \sim N(b + \textstyle\sum_a v_a \gamma_{na} m_{na},\ V_n), \qquad
+    V_n = s_n^2 + \sum_a v_a^2 \eta_a^2,
+
+with :math:`\ell` and m affine in :math:`\tilde x \cdot w_a` as in :mod:`.interwoven_gates`, and
+:math:`v_a` with :math:`\tau_2` like w. Without :math:`\psi` the weights are Student-t,
+
+.. math:: p(w_{aj} \mid \tau_1) \propto \tau_1^{-1/2}
+    \Bigl(1 + \frac{w_{aj}^2}{2 \beta \tau_1}\Bigr)^{-\alpha - 1/2}.
+
+**A smooth density.** Without the gates the response has the moments
+
+.. math::
+
+    M_n = b + \sum_a v_a s_{na} m_{na}, \qquad
+    U_n = V_n + \sum_a v_a^2 s_{na} (1 - s_{na}) m_{na}^2 .
+
+The trajectory runs on the prior times :math:`q_n = (1 - \epsilon) N(y_n; M_n, U_n) + \epsilon
+N(y_n; M_n, k U_n)`. The wider Gaussian keeps a rare gate, which no draw finds again, from holding a
+chain where it is.
+
+**Coordinates.** A unit says the same with its weights times c and :math:`v_a` divided by c. So the
+coordinates are :math:`\operatorname{asinh}(v_a / c)` and :math:`w_a \sqrt{v_a^2 + c^2}`, in which
+such a ray is a straight line; then b, and the logarithms of :math:`\eta_a^2`, of the response's
+variance, of :math:`\tau_1` and of :math:`\tau_2`. The density has the factor
+:math:`\prod_a (v_a^2 + c^2)^{(1 - d) / 2}` there, for rows of d weights. The metric is the Fisher
+information, averaged over units while tuning: of rows :math:`k \tilde X^T \tilde X` and the
+precision of the prior, of all else the mean square of the density's slope.
+
+**What is exact.** At the end the gates are drawn unit by unit, each given those before it and the
+moments of those behind it,
+
+.. math::
+
+    \operatorname{logit} r_{na} = \ell_{na} + v_a m_{na} \frac{R_{na} - v_a m_{na} / 2}{U_{na}},
+    \qquad R_{na} = y_n - b - \sum_{j < a} v_j \gamma_{nj} m_{nj} - \sum_{j > a} v_j s_{nj} m_{nj},
+
+with :math:`U_{na} = V_n + \sum_{j > a} v_j^2 s_{nj} (1 - s_{nj}) m_{nj}^2`. The end is accepted
+with the ratio of energies on the smooth density, times the ratio at both ends of
+
+.. math::
+
+    \prod_n \frac{N(y_n; b + \sum_a v_a \gamma_{na} m_{na}, V_n)
+    \prod_a \text{Bernoulli}(\gamma_{na}; s_{na})}
+    {q_n \prod_a \text{Bernoulli}(\gamma_{na}; r_{na})}
+
+in which the gates at the beginning stand as they are. The smooth density and the draw of gates
+need not be right for this, only the same both ways. (Units are in the order of what their gates
+leave open, most of it first, at either end.) Where the mean acceptance by this factor is low, as
+many sweeps have a trajectory as this mean says, and no more.
+
+Activations and :math:`\psi` must be drawn afresh before anything else is given them
+(:mod:`.scan` checks it).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import override
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.gaussian.layout import Member, by_label
+from pymc_nnsteps.gaussian.prior import prior_of, with_labels
+from pymc_nnsteps.graphs.arrays import concatenate, expand
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.values import scalar_constant, typed_like
+from pymc_nnsteps.kernels.gated_density import Laws, Tails
+from pymc_nnsteps.kernels.gated_trajectories import N_AVERAGES, TARGET_ACCEPT
+from pymc_nnsteps.kernels.ops import move_gated_layer
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.scales import Scale
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
+from pymc_nnsteps.moves.outgoing_weights import bias_beside, outgoing_of
+from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.residual_scales import scale_of_response
+from pymc_nnsteps.random.standard_normal import standard_normal
+from pymc_nnsteps.random.uniform import uniform
+
+
+@dataclass(frozen=True)
+class Variance:
+    """A scale as the variance to which it is proportional, to a power.
+
+    Attributes
+    ----------
+    law : Scale
+    power : int
+        The variance is proportional to this power of the variable.
+    """
+
+    law: Scale
+    power: int
+
+    @property
+    def rv(self) -> TensorVariable:
+        """The scale."""
+        [rv] = self.law.draws
+        return rv
+
+    @property
+    def value(self) -> TensorVariable:
+        """The power of the scale."""
+        return pt.flatten(self.rv) ** self.power
+
+    @property
+    def order(self) -> TensorVariable:
+        """Exponent of the variance in its prior, times the variance."""
+        return self.law.prior.nu if self.power > 0 else -self.law.prior.nu
+
+    @property
+    def inverse(self) -> TensorVariable:
+        """Twice the factor of the reciprocal of the variance in its prior's exponent."""
+        return self.law.prior.delta2 if self.power > 0 else self.law.prior.lambda2
+
+    @property
+    def direct(self) -> TensorVariable:
+        """Twice the factor of the variance in its prior's exponent."""
+        return self.law.prior.lambda2 if self.power > 0 else self.law.prior.delta2
+
+    def law_of_shift(self) -> list[TensorVariable]:
+        """Order, and factors of the exponentials, in the density of a shift of the logarithm."""
+        value = self.value
+        parts = self.order, self.inverse / (2 * value), self.direct * value / 2
+        return [pt.broadcast_to(pt.flatten(part), value.shape) for part in parts]
+
+    def shifted(self, shift: TensorVariable) -> TensorVariable:
+        """The scale where the logarithm of the variance is shifted."""
+        return typed_like(self.rv, self.rv * pt.exp(shift.reshape(self.rv.shape) / self.power))
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Scales of weights.
+
+    Attributes
+    ----------
+    member : Member
+        The weights.
+    local : Variance or None
+        The local scales, which are integrated out; None: the weights are Gaussian.
+    total : Variance or None
+        The global scale.
+    """
+
+    member: Member
+    local: Variance | None
+    total: Variance | None
+
+    def tails(self) -> tuple[TensorVariable, ...]:
+        """Precision, linear part, order and rate, each of the shape of the weights."""
+        weights, precision = self.member.rv, self.member.precision
+        zero, one = pt.zeros_like(weights), pt.ones_like(weights)
+        if self.local is None:
+            return zero + precision, zero + precision * self.member.mean, zero, one
+        local = self.local.value.reshape(self.local.rv.shape)
+        rate = self.local.inverse / (precision * local)
+        return zero, zero, zero + 0.5 - self.local.order, zero + rate
+
+
+@dataclass(frozen=True)
+class GatedTrajectories(Conditional):
+    """Weights of a layer, its gates, its outgoing weights, the bias of the output and scales.
+
+    Attributes
+    ----------
+    rows : InterwovenGates
+        The move of the layer's own weights.
+    incoming : tuple of Shrunk
+        The members of these.
+    outgoing : Shrunk
+    places : array of int, shape (units,)
+        The entries of the outgoing weights that each unit is seen through.
+    bias : Member or None
+        The bias of the output, if it is moved as well.
+    noise, response : Variance or None
+        The variances of the layer's noise and of the response, if they are moved as well.
+    """
+
+    draws: tuple[TensorVariable, ...]
+    rows: InterwovenGates
+    incoming: tuple[Shrunk, ...]
+    outgoing: Shrunk
+    places: np.ndarray
+    bias: Member | None
+    noise: Variance | None
+    response: Variance | None
+    integrates_out: tuple[TensorVariable, ...]
+    tuning: TensorVariable
+    averages: TensorVariable
+    n_averages: int
+    supplements: bool = True
+    waits: bool = True
+    target_accept: float = TARGET_ACCEPT
+
+    @property
+    @override
+    def name(self) -> str:
+        return "Hamiltonian trajectory"
+
+    @override
+    def also(self, rv: TensorVariable) -> list[str]:
+        return ["along trajectories"]
+
+    @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        return 1
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        weights, gates = self.rows.weights_and_gates()
+        units, d = weights.rows.shape
+        n_obs = gates.gates.shape[1]
+        likelihood = self.rows.layer.likelihood
+        above = likelihood.above_one(n_obs)
+        outgoing, tails = self._outgoing()
+        above = above._replace(response=self.rows.response()[:, 0] + outgoing[units:].sum())
+        if self.response is not None:
+            above = above._replace(weight=above.weight[:1])
+        rng, normal = standard_normal(rng, (units * (d + 2) + 4,), "float64")
+        rng, refresh = uniform(rng, (units, n_obs))
+        rng, level = uniform(rng, (3,))
+        rows, opened, seen, bias, shifts, probability, numbers = move_gated_layer(
+            weights,
+            gates,
+            self._row_tails(),
+            outgoing,
+            tails,
+            above,
+            self._laws(units),
+            pt.dot(weights.inputs.T, weights.inputs),
+            self.averages,
+            self.tuning,
+            normal,
+            refresh,
+            level.astype("float64"),
+        )
+        v = self.outgoing.member.rv
+        values = {
+            **self.rows.values_of(rows, opened),
+            v: typed_like(v, pt.zeros(v.size, "float64")[self.places].set(seen).reshape(v.shape)),
+        }
+        if self.bias is not None:
+            values[self.bias.rv] = typed_like(self.bias.rv, bias.reshape(self.bias.rv.shape))
+        for scale, place in self._scales(units):
+            values[scale.rv] = scale.shifted(shifts[place])
+        return Draw(rng, values, acceptance=probability[:1], averages=numbers)
+
+    def _scales(self, units: TensorVariable) -> list[tuple[Variance, slice]]:
+        """The scales that are moved, and their places among all."""
+        every = [
+            (self.noise, slice(0, units)),
+            (self.response, slice(units, units + 1)),
+            (_total_of(self.incoming), slice(units + 1, units + 2)),
+            (self.outgoing.total, slice(units + 2, units + 3)),
+        ]
+        return [(scale, place) for scale, place in every if scale is not None]
+
+    def _laws(self, units: TensorVariable) -> Laws[TensorVariable]:
+        order = inverse = direct = pt.zeros(units + 3)
+        moves = pt.zeros(units + 4)
+        for scale, place in self._scales(units):
+            parts = scale.law_of_shift()
+            order = order[place].set(parts[0])
+            inverse = inverse[place].set(parts[1])
+            direct = direct[place].set(parts[2])
+            moves = moves[place].set(1.0)
+        if self.bias is not None:
+            moves = moves[units + 3].set(1.0)
+        return Laws(order, inverse, direct, moves)
+
+    def _row_tails(self) -> Tails[TensorVariable]:
+        members = [shrunk.member for shrunk in self.incoming]
+        prior = prior_of(members)
+        parts = zip(*(shrunk.tails() for shrunk in self.incoming), strict=True)
+        blocks = (
+            concatenate(
+                [by_label(m, part) for m, part in zip(members, of_each, strict=True)],
+                prior.label_lengths,
+            )
+            for of_each in parts
+        )
+        [gates] = self.rows.layer.gates.draws
+        units = gates.shape[self.rows.layer.likelihood.units]
+        return Tails(*(expand(with_labels(block, prior), {0: units}) for block in blocks))
+
+    def _outgoing(self) -> tuple[TensorVariable, Tails[TensorVariable]]:
+        """Outgoing weights and the bias, which is zero where there is none, and their priors."""
+        tails = (part.flatten()[self.places] for part in self.outgoing.tails())
+        v = self.outgoing.member.rv.flatten()[self.places]
+        if self.bias is None:
+            value, of_bias = pt.zeros(1), (pt.zeros(1), pt.zeros(1))
+        else:
+            b = self.bias
+            precision = pt.broadcast_to(b.precision, b.rv.shape).flatten()
+            value = b.rv.flatten()
+            of_bias = precision, precision * pt.flatten(b.mean + pt.zeros_like(b.rv))
+        own = (*of_bias, pt.zeros(1), pt.ones(1))
+        joined = (pt.concatenate(pair) for pair in zip(tails, own, strict=True))
+        return pt.concatenate([v, value]), Tails(*joined)
+
+
+def _total_of(weights: Sequence[Shrunk]) -> Variance | None:
+    totals = [shrunk.total for shrunk in weights if shrunk.total is not None]
+    return totals[0] if totals else None
+
+
+@proposes(priority=900)
+def propose_gated_trajectories(context: Context) -> Proposals:
+    """Propose trajectories after the moves of weights behind gates."""
+    if not context.options.trajectories:
+        return Proposals()
+    replacements = []
+    for move in context.sweep:
+        if not isinstance(move, InterwovenGates):
+            continue
+        trajectory = find_gated_trajectories(move, context)
+        if trajectory is not None:
+            afresh = [
+                replace(shrunk.local.law, keeps=False)
+                for shrunk in (*trajectory.incoming, trajectory.outgoing)
+                if shrunk.local is not None
+            ]
+            replacements.append(Replacement(move, (), (move, trajectory, *afresh)))
+    return Proposals(tuple(replacements))
+
+
+def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:
+    """The trajectories of a layer's weights.
+
+    None if several outputs see it, or activations behind closed gates have a mean beside zero.
+    """
+    layer, blocks = move.layer, context.blocks
+    likelihood = layer.likelihood
+    found = outgoing_of(context.model, likelihood, blocks)
+    [behind_gates] = layer.gates.observations
+    if not likelihood.has_one_output or found is None or behind_gates.offset is not None:
+        return None
+    member, places = found
+    [gates] = layer.gates.draws
+    scales = _Scales(context)
+    incoming = tuple(scales.of_weights(member) for member in layer.weights.members)
+    if sum(shrunk.total is not None for shrunk in incoming) > 1:
+        return None
+    outgoing = scales.of_weights(member)
+    bias = bias_beside(member.rv, likelihood, blocks)
+    noise = scales.of_units(likelihood.activations, likelihood.units)
+    scale = scale_of_response(likelihood, blocks)
+    response = None if scale is None else scales.of_child(scale.draws[0], None)
+    weights = (*incoming, outgoing)
+    moved = (_total_of(incoming), outgoing.total, noise, response)
+    name = describe(gates)
+    return GatedTrajectories(
+        (
+            *layer.weights.draws,
+            gates,
+            member.rv,
+            *(() if bias is None else (bias.rv,)),
+            *(variance.rv for variance in moved if variance is not None),
+        ),
+        move,
+        incoming,
+        outgoing,
+        places[0],
+        bias,
+        noise,
+        response,
+        (
+            likelihood.activations,
+            *(shrunk.local.rv for shrunk in weights if shrunk.local is not None),
+        ),
+        pt.dvector(f"step size of {name}"),
+        pt.dvector(f"metric of {name}"),
+        move.row_length(context.shapes) + N_AVERAGES,
+    )
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """Scales of a model, each with one child."""
+
+    context: Context
+
+    def of_child(self, rv: TensorVariable, child: TensorVariable | None) -> Variance | None:
+        """A scale as a variance, if it has one child and a law that is no mixture."""
+        laws = [c for c in self.context.blocks if isinstance(c, Scale) and c.draws == (rv,)]
+        if not laws or laws[0].mixture is not None or laws[0].bounds is not None:
+            return None
+        [law] = laws
+        if len(law.scaled) != 1 or len(children(self.context.model, rv)) != 1:
+            return None
+        [seen] = law.scaled
+        if seen.role.mixing is not None or seen.role.power != 2 or seen.form.where is not None:
+            return None
+        if child is not None and seen.child is not child:
+            return None
+        return Variance(law, round(2 * seen.form.exponent))
+
+    def of_units(self, a: TensorVariable, axis: int) -> Variance | None:
+        """The variances of a layer's noise, one for each unit."""
+        for rv in self.context.model.free_RVs:
+            variance = self.of_child(rv, a)
+            if variance is None or rv.ndim != 1:
+                continue
+            link = variance.law.link(a, axis)
+            if link is not None and link.index is None:
+                return variance
+        return None
+
+    def of_weights(self, member: Member) -> Shrunk:
+        """The scales of weights: local ones with inverse gamma laws, and a global one of these."""
+        weights, shapes = member.rv, self.context.shapes
+        found = [self.of_child(rv, weights) for rv in self.context.model.free_RVs]
+        scales = [variance for variance in found if variance is not None]
+        local = [v for v in scales if shapes[v.rv] == shapes[weights] and self._is_local(v, member)]
+        total = [v for v in scales if all(v.rv.type.broadcastable)]
+        if len(local) != 1 or scalar_constant(member.mean) != 0:
+            return Shrunk(member, None, None)
+        return Shrunk(member, local[0], total[0] if len(total) == 1 else None)
+
+    def _is_local(self, variance: Variance, member: Member) -> bool:
+        """Whether each weight has its own scale with an inverse gamma variance."""
+        weights = member.rv
+        if scalar_constant(variance.direct) != 0:
+            return False
+        links = [variance.law.link(weights, axis) for axis in range(weights.ndim)]
+        return all(
+            (link is not None and link.axis == axis and link.index is None)
+            or self.context.shapes[weights][axis] == 1
+            for axis, link in enumerate(links)
+        )

@@ -1,0 +1,435 @@
+"""Trajectories of all weights behind gates, against the model's own density.
+
+The kernel runs as plain Python. What it accepts an end by is what the model's density gains with
+activations and local scales integrated out, over the chances of the gates that are drawn, which
+are written out here once more. There and back again it ends where it began.
+"""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.traversal import ancestors
+from scipy import stats
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels import gated_density, gated_trajectories
+from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.kernels.gated_density import Laws, Tails
+from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
+from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.unit_rays import AboveOne
+from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories
+from tests.laws.graphs import shapes_of, sweep_of
+from tests.moves.densities import built, integrated_density, random_point
+from tests.moves.in_python import in_python
+
+KERNELS = gated_density, gated_trajectories
+RNG = np.random.default_rng(31)
+N, UNITS, D = 6, 3, 3
+X, Y = RNG.normal(size=(N, D - 1)), RNG.normal(size=N)
+Y[0] = 6.0
+AVERAGES = np.array([2.0, *[9.0] * D, 9.0, 6.0, 1.0, 2.0, 1.0, 1.0, 0.6, 0.0])
+
+
+def bow_tie(**options):
+    options = {"temperature": 0.9, "start": "prior", "hidden": (UNITS,)} | options
+    nns.bow_tie(X, options.pop("y", Y), **options)
+
+
+def gated(W, noise, level=lambda z: z, closed=None):
+    z = X @ W + pm.Normal("b1", -0.4, 0.7, shape=UNITS)
+    gamma = pm.Bernoulli("gamma1", logit_p=1.4 * z - 0.2)
+    mean = gamma * level(z)
+    return pm.Normal("a1", mean if closed is None else mean + closed, noise)
+
+
+def by_hand():
+    """Standard deviations, precisions, prior means, levels of their own, and effects."""
+    local, total = pm.Gamma("lam", 2, 1.5, shape=(2, UNITS)), pm.HalfNormal("total", 0.8)
+    W = pm.Normal("W1", 0, total / pt.sqrt(local))
+    a = gated(W, pm.HalfNormal("noise", 0.7, shape=UNITS), lambda z: 2 * z - 0.7)
+    v = pm.Normal("v", [0.4, -0.2, 0.3], [0.5, 1.0, 0.8])
+    effects = pm.Normal("effects", shape=2)[np.arange(N) % 2]
+    precision = pm.Gamma("precision", 2, 1)
+    pm.Normal("y", a @ v + effects + pm.Normal("c", 0.7, 0.6), tau=precision, observed=Y)
+
+
+def of_each_sample():
+    """Known noise, and no number that all see."""
+    a = gated(pm.Normal("W1", 0.3, 0.8, shape=(2, UNITS)), [0.5, 0.3, 0.4])
+    v = pm.Normal("v", shape=UNITS)
+    pm.Normal("y", a @ v + 2 * pm.Normal("c"), np.linspace(0.5, 2, N), observed=Y)
+
+
+def logistic():
+    """Seen by Polya-Gamma variables, which stay."""
+    a = gated(pm.Normal("W1", 0.3, 0.8, shape=(2, UNITS)), pm.HalfNormal("noise", shape=UNITS))
+    v = pm.Normal("v", shape=UNITS)
+    pm.Bernoulli("y", logit_p=a @ v + pm.Normal("c"), observed=np.arange(N) % 2)
+
+
+def held():
+    """Scales with other children, mixtures, and local scales that are no inverse gammas: held."""
+    sigma, local = pm.HalfCauchy("sigma", 1), pm.Exponential("local", 2, shape=(2, UNITS))
+    W = pm.Normal("W1", 0, pm.Gamma("total", 2, 1) ** 0.5 * local**0.5)
+    a = gated(W, pm.HalfNormal("noise", 0.7))
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS) + pm.Normal("c"), sigma, observed=Y)
+
+
+ALL = ("W1", "b1", "gamma1", "W2", "b2", "tau1", "tau2", "eta_sq1", "eta_sq2")
+CASES = {
+    "student_t": (bow_tie, {}, ALL, ("psi1", "psi2")),
+    "laplace": (bow_tie, {"shrinkage": "laplace"}, (*ALL[:5], *ALL[7:]), ()),
+    "by hand": (
+        *(by_hand, {}),
+        ("W1", "b1", "gamma1", "v", "c", "total", "noise", "precision"),
+        ("lam",),
+    ),
+    "of each sample": (of_each_sample, {}, ("W1", "b1", "gamma1", "v"), ()),
+    "logistic": (logistic, {}, ("W1", "b1", "gamma1", "v", "c", "noise"), ()),
+    "held": (held, {}, ("W1", "b1", "gamma1", "v", "c"), ()),
+}
+"""Model, its options, what is moved, and local scales that are integrated out."""
+
+
+def trajectory_of(model, **options):
+    found = [d for d in sweep_of(model, **options) if isinstance(d, GatedTrajectories)]
+    return found[0] if found else None
+
+
+class Moved:
+    """One move of a model: what the kernel is given at a point, and the point after it."""
+
+    def __init__(self, case):
+        build, options, self.names, self.local = CASES[case]
+        self.model = built(build, **options)
+        self.move = trajectory_of(self.model)
+        self.draw = self.move.draw(pt.random.rng("rng"), shapes_of(self.model))
+        ops = [v.owner for v in ancestors([self.draw.acceptance]) if v.owner is not None]
+        [self.node] = {n for n in ops if getattr(n.op, "name", "") == "move_gated_layer"}
+        self.natural = natural_values(self.model)
+        self.omegas = {}
+        for before in self.move.rows.layer.likelihood.before:
+            for omega, child in before.held.items():
+                given = RNG.uniform(0.1, 0.4, size=N)
+                self.natural[omega] = pt.constant(given)
+                self.omegas[child.child] = pt.constant(given)
+        unlike = [substitute([each], self.natural)[0] for each in self.node.inputs[:-3]]
+        self._given = self._compiled(unlike, [self.move.averages, self.move.tuning])
+
+    def _compiled(self, outputs, inputs=()):
+        inputs = [*inputs, *self.model.value_vars]
+        return pytensor.function(inputs, outputs, mode=ONCE, on_unused_input="ignore")
+
+    def given(self, point, *, averages=AVERAGES, rho=0.95):
+        """Arguments of the kernel but for random numbers; what is integrated out is not seen."""
+        unseen = point | {"a1": np.full((N, UNITS), np.nan)}
+        for rv in self.move.integrates_out[1:]:
+            name = self.model.rvs_to_values[rv].name
+            unseen[name] = RNG.normal(size=point[name].shape)
+        values = [unseen[v.name] for v in self.model.value_vars]
+        a = self._given(averages, [rho], *values)
+        return [
+            Rows(*a[:4]), GatedUnits(*a[4:9]), Tails(*a[9:13]), a[13], Tails(*a[14:18]),
+            AboveOne(*a[18:21]), Laws(*a[21:25]), *a[25:],
+        ]  # fmt: skip
+
+    def after(self, point, end):
+        """The point after an end that is accepted."""
+        ends = {o: pt.as_tensor(x) for o, x in zip(self.node.outputs, end, strict=True)}
+        values = self._compiled(substitute(self.draw.values.values(), {**self.natural, **ends}))(
+            *(point[v.name] for v in self.model.value_vars)
+        )
+        new = dict(point)
+        for rv, value in zip(self.draw.values, values, strict=True):
+            is_scale = self.model.rvs_to_transforms[rv] is not None
+            new[self.model.rvs_to_values[rv].name] = np.log(value) if is_scale else value
+        return new
+
+    def log_density(self, point):
+        """With activations and local scales integrated out, up to a constant."""
+        total = integrated_density(self.model, "a1", self.omegas)(point)
+        for rv in self.local:
+            total += self.without(rv, point)
+        return total
+
+    def without(self, name, point):
+        """What the log density gains as local scales are integrated out."""
+        rv, weights = self.model[name], self.model[{"psi2": "W2"}.get(name, "W1")]
+        inputs = substitute(
+            [*rv.owner.op.dist_params(rv.owner), weights.owner.inputs[-1]], self.natural
+        )
+        alpha, scale, sd = self._compiled(inputs)(*(point[v.name] for v in self.model.value_vars))
+        psi = np.exp(point[f"{name}_log__"])
+        if name == "lam":
+            beta, per_unit = 1 / scale, sd * np.sqrt(psi)
+            own = stats.gamma(alpha, scale=scale).logpdf(psi)
+        else:
+            beta, per_unit = scale, sd / np.sqrt(psi)
+            own = stats.invgamma(alpha, scale=scale).logpdf(psi)
+        w = point[weights.name]
+        t = stats.t(2 * alpha, scale=per_unit * np.sqrt(beta / alpha))
+        return np.sum(t.logpdf(w) - stats.norm(0, sd).logpdf(w) - own - np.log(psi))
+
+
+def random_numbers(rng, steps, units=UNITS):
+    """Of a trajectory of some steps."""
+    level = np.array([(steps - 0.5) / gated_trajectories.MOST_STEPS, 0.0, 0.0])
+    return rng.normal(size=units * (D + 2) + 4), rng.uniform(size=(units, N)), level
+
+
+def log_chance_of_gates(given, rows, outgoing, shifts, gates):
+    """Log of the probability by which gates are drawn at weights, row by row and unit by unit."""
+    layer, before, _, _, _, above, *_ = given
+    v, b = outgoing[:UNITS], outgoing[UNITS]
+    change = (rows - layer.rows) @ layer.inputs.T
+    logit = before.logit + before.logit_factor * change
+    level = before.level + before.level_factor * change
+    chance = 1 / (1 + np.exp(-logit))
+    noise = above.variance * np.exp(shifts[:UNITS])
+    own = np.broadcast_to(np.exp(shifts[UNITS]) / above.weight, N)
+    total, each = 0.0, np.empty((UNITS, N))
+    left_open = (chance * (1 - chance) * (v[:, None] * level) ** 2).sum(1)
+    order = np.argsort(-left_open)
+    for n in range(N):
+        for i, a in enumerate(order):
+            seen, drawn, behind = v * level[:, n], order[:i], order[i + 1 :]
+            p = chance[behind, n]
+            mean = b + seen[drawn] @ gates[drawn, n] + seen[behind] @ p
+            spread = own[n] + v**2 @ noise + seen[behind] ** 2 @ (p * (1 - p))
+            open_, closed = stats.norm(mean + seen[a], spread**0.5), stats.norm(mean, spread**0.5)
+            y = above.response[n]
+            after = logit[a, n] + open_.logpdf(y) - closed.logpdf(y)
+            each[a, n] = 1 / (1 + np.exp(-after))
+            total -= np.logaddexp(0, -after if gates[a, n] else after)
+    return total, each
+
+
+def ends_of(case, *exchanges, steps=4, seed=0):
+    """What an end is accepted by, and what it should be."""
+    rng, moved = np.random.default_rng(seed), Moved(case)
+    logs = (
+        "return math.exp(min(log_ratio, 0.0)) if log_ratio == log_ratio else 0.0",
+        "return log_ratio",
+    )
+    flat = ("return 0.5 * energy", "return 0.0 * energy")
+    always = ("if probability[0] > 0.0:", "if True:"), ("if uniform[1] < probability[1]", "if True")
+    plain, _ = in_python(KERNELS, logs, flat, *always, *exchanges)
+    start = random_point(moved.model, seed)
+    given = moved.given(start)
+    numbers = random_numbers(rng, steps)
+    end = plain.move_gated_layer(*given, *numbers)
+    new = moved.after(start, end)
+    same = [v.name for v in moved.model.value_vars if np.array_equal(new[v.name], start[v.name])]
+    names = {
+        moved.model.values_to_rvs[v].name for v in moved.model.value_vars if v.name not in same
+    }
+    assert names | {"gamma1"} == set(moved.names)
+    assert {rv.name for rv in moved.move.draws} == set(moved.names)
+    there = np.append(end.outgoing, end.bias)
+    log_r, chance = log_chance_of_gates(given, end.rows, there, end.scales, end.gates)
+    drawn = end.gates if exchanges else numbers[1] < chance
+    np.testing.assert_array_equal(end.gates, drawn)
+    layer, gates, outgoing = given[0], given[1], given[3]
+    log_back, _ = log_chance_of_gates(given, layer.rows, outgoing, np.zeros(UNITS + 3), gates.gates)
+    width = 0.1 * math.sqrt(AVERAGES[D + 7])
+    stretch = np.log(end.outgoing**2 + width**2) - np.log(outgoing[:UNITS] ** 2 + width**2)
+    expected = moved.log_density(new) - moved.log_density(start)
+    return end.probability[1], expected + log_back - log_r + (1 - D) / 2 * stretch.sum()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ends_are_accepted_by_the_models_density(case):
+    """A lost prior, a determinant, a moment that is not that of the draw, a Jacobian."""
+    moved = Moved(case)
+    assert {rv.name for rv in moved.move.integrates_out} == {"a1", *moved.local}
+    gained, expected = ends_of(case)
+    assert abs(gained - expected) < 1e-7 * max(1, abs(expected))
+
+
+PLANTS = {
+    "no Jacobian": ("student_t", "(1.0 - d) * math.log(stretch)", "0.0"),
+    "no determinants": ("student_t", "0.5 * (math.log(least[n]) + residual", "0.5 * (residual"),
+    "gates of one way": (
+        "student_t",
+        "scene, refresh, new_gates, True)",
+        "scene, refresh, gates.gates.copy(), True)",
+    ),
+    "tails of the prior": ("student_t", "square) + 0.5 * shift", "square)"),
+    "orders of scales": ("student_t", "density += laws.order[i] * t - low", "density -= low"),
+    "noise of the layer": ("by hand", "spread += v * v * scene.variance[a]", "spread += 0.0"),
+    "prior means": ("by hand", "density += w * (linear[j] - 0.5", "density += w * (0.0 - 0.5"),
+    "prior of the bias": ("by hand", "density += more + b * (", "density += more + 0.0 * ("),
+}
+"""Code of the kernel, and what it is exchanged for."""
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant):
+    case, right, wrong = PLANTS[plant]
+    gained, expected = ends_of(case, (right, wrong))
+    assert not abs(gained - expected) < 1e-3
+
+
+# --- leapfrog steps -------------------------------------------------------------------------------
+
+
+def flow(case, *exchanges, steps=3, seed=1):
+    """The map of coordinates and momenta, as a function of one vector, and where it begins."""
+    moved = Moved(case)
+    given = moved.given(random_point(moved.model, seed))
+    _, namespace = in_python(KERNELS, *exchanges)
+    place, held, ends = None, [], []
+
+    def begin(weights, width, coordinates):
+        for target, source in zip(coordinates, place, strict=True):
+            target[...] = source
+        held.append(coordinates)
+
+    def momenta_at(metric, moves, normal, momenta):
+        for target, source in zip(momenta, ends.pop(), strict=True):
+            target[...] = source
+        ends.append(momenta)
+
+    namespace.update(to_coordinates=begin, draw_momenta=momenta_at)
+    sizes = np.cumsum([UNITS * D, UNITS, 1, UNITS + 3])
+
+    def parts(vector):
+        rows, *rest = np.split(vector, sizes[:3])
+        return rows.reshape(UNITS, D), *rest
+
+    def run(vector):
+        nonlocal place
+        place, momenta = map(parts, np.split(vector, 2))
+        ends.append(momenta)
+        numbers = random_numbers(np.random.default_rng(seed), steps)
+        namespace["move_gated_layer"](*given, *numbers)
+        return np.concatenate([each.ravel() for each in (*held.pop(), *ends.pop())])
+
+    moves = np.concatenate([np.ones(sizes[1]), given[6].moves[[-1]], given[6].moves[:-1]])
+    rng = np.random.default_rng(seed)
+    start = rng.normal(size=2 * sizes[3])
+    start[sizes[2] : sizes[3]] = 0
+    start[sizes[3] :] *= 0.5 * moves
+    return run, start
+
+
+def way_back(case, *exchanges):
+    run, start = flow(case, *exchanges)
+    half = len(start) // 2
+    turn = np.append(np.ones(half), -np.ones(half))
+    end = run(start)
+    assert not np.allclose(end, start)
+    return np.abs(turn * run(turn * end) - start).max()
+
+
+@pytest.mark.parametrize("case", ["student_t", "of each sample"])
+def test_the_way_back_is_the_same(case):
+    """A step that depends on where it begins, a kick that is lost."""
+    assert way_back(case) < 1e-8
+
+
+def test_a_lost_kick_is_seen():
+    last = ("size if step < n_steps - 1 else 0.5 * size", "size")
+    assert way_back("student_t", last) > 1e-3
+
+
+def test_volume_is_preserved():
+    """A step whose size depends on the place."""
+    run, start = flow("by hand")
+    steps = 1e-6 * np.eye(len(start))
+    jacobian = np.stack([(run(start + s) - run(start - s)) / 2e-6 for s in steps])
+    assert abs(np.linalg.slogdet(jacobian)[1]) < 1e-4
+
+
+def energy_error(case, *exchanges):
+    """Change of the energy along a trajectory of short steps."""
+    moved = Moved(case)
+    given = moved.given(random_point(moved.model, 2), rho=0.999)
+    logs = (
+        "return math.exp(min(log_ratio, 0.0)) if log_ratio == log_ratio else 0.0",
+        "return log_ratio",
+    )
+    plain, _ = in_python(KERNELS, logs, *exchanges)
+    numbers = random_numbers(np.random.default_rng(2), 8)
+    return abs(plain.move_gated_layer(*given, *numbers).probability[0])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_short_steps_keep_the_energy(case):
+    """A slope of another density."""
+    assert energy_error(case) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("slope.bias[0] = sum_of(scene.by_mean)", "slope.bias[0] = 0.0"),
+        ("m * unsure * by_logit[n]", "0.0"),
+        ("(1.0 - 2.0 * p) * by_logit[n] * m", "by_logit[n] * m"),
+        ("tangent * (1.0 - d - along)", "tangent * (1.0 - d)"),
+        ("+ laws.order[i] + low - high)", "+ laws.order[i] + low)"),
+        ("+ laws.order[i] + low - high)", "+ laws.order[i] - high)"),
+        ("0.5 * (pull * square - 1.0)", "0.5 * (square - 1.0)"),
+        ("by_shift += order[j] * square / (1.0 + square) - 0.5", "by_shift -= 0.5"),
+    ],
+)
+def test_wrong_slopes_are_seen(right, wrong):
+    assert energy_error("by hand", (right, wrong)) > 5e-5
+
+
+# --- the metric -----------------------------------------------------------------------------------
+
+
+def test_momenta_have_the_energy_of_their_metric():
+    """Momenta that are drawn by one metric and weighed by another."""
+    given = Moved("student_t").given(random_point(Moved("student_t").model, 3))
+    plain, namespace = in_python(KERNELS)
+    energies, weigh = [], namespace["fill_velocity"]
+    namespace["fill_velocity"] = lambda *args: energies.append(weigh(*args)) or energies[-1]
+    normal, *rest = random_numbers(np.random.default_rng(3), 1)
+    plain.move_gated_layer(*given, normal, *rest)
+    assert energies[0] == pytest.approx(normal @ normal / 2)
+
+
+@pytest.mark.parametrize("still", [{"averages": np.zeros(D + 9)}, {"rho": 1.0}])
+def test_nothing_moves(still):
+    """Before anything is known of the metric, and in sweeps without a trajectory."""
+    moved = Moved("student_t")
+    given = moved.given(random_point(moved.model, 5), **still)
+    end = in_python(KERNELS)[0].move_gated_layer(*given, *random_numbers(RNG, 3))
+    for after, before in (
+        (end.rows, given[0].rows),
+        (end.gates, given[1].gates),
+        (end.scales, 0),
+        (np.append(end.outgoing, end.bias), given[3]),
+    ):
+        np.testing.assert_array_equal(after, before)
+    assert end.averages[0] > 0
+
+
+# --- where there is a trajectory ------------------------------------------------------------------
+
+
+def behind_closed_gates():
+    """What outgoing weights see beside the gates."""
+    a = gated(pm.Normal("W1", shape=(2, UNITS)), 0.4, closed=0.5)
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS), 0.7, observed=Y)
+
+
+def test_where_there_is_none():
+    assert trajectory_of(built(behind_closed_gates)) is None
+    several = RNG.normal(size=(N, 2))
+    assert trajectory_of(built(bow_tie, y=several)) is None
+    assert trajectory_of(built(bow_tie), trajectories=False) is None
+    assert trajectory_of(built(bow_tie), interweave=False) is None
+
+
+def test_the_last_of_two_layers_has_one():
+    move = trajectory_of(built(bow_tie, hidden=(2, UNITS)))
+    assert {rv.name for rv in move.draws} >= {"W2", "W3", "gamma2"}
