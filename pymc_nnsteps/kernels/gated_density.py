@@ -15,7 +15,7 @@ from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put, sum_o
 from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.kernels.unit_rays import AboveOne
 
-WIDER = 0.02
+WIDER = 1e-3
 """Weight of the wider Gaussian in the smooth density of a response."""
 
 TIMES_WIDER = 100.0
@@ -398,9 +398,9 @@ def weigh_gates(weights: Place, scene: Scene, uniform: Array, gates: Array, draw
     for n in range(n_obs):
         least[n] = own_variance(scene, shift, n) + spread
     log_factor, before, after = -weigh_response(scene), np.empty(n_obs), np.empty(n_obs)
-    order = np.argsort(-spread_by_unit(weights, scene), kind="mergesort")
+    order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
     for i in range(units):
-        a = order[i]
+        a = order[units - 1 - i]
         v, chance = weights.outgoing[a], scene.chance[a]
         by_weights = np.dot(scene.inputs, weights.rows[a])
         for n in range(n_obs):

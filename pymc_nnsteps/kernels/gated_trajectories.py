@@ -25,7 +25,7 @@ from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put
 from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.kernels.unit_rays import AboveOne
 
-MOST_STEPS = 64
+MOST_STEPS = 32
 """Largest number of leapfrog steps of a trajectory."""
 
 N_AVERAGES = 9
@@ -34,7 +34,7 @@ N_AVERAGES = 9
 LEAST = 0.1
 """Precision of each logarithm in the metric beside what slopes say of it."""
 
-OF_WIDTH = 0.1
+OF_WIDTH = 0.3
 """Width c of the coordinates of outgoing weights, in units of these weights' root mean square."""
 
 

@@ -12,6 +12,7 @@ from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels import interwoven_gates as kernels
+from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories
 from pymc_nnsteps.steps.step_size import DualAveraging
 from tests.moves.planted import planted
 from tests.statistics import bonferroni_limit
@@ -20,6 +21,11 @@ from tests.steps.priors import LIGHT
 
 X = np.random.default_rng(3).normal(size=(2, 2))
 SHORT, LONG, RESTART = 5_000, 8_000, 50
+STEP = 0.9
+"""One minus the step size of trajectories."""
+
+METRIC = np.array([2.0, 4.0, 1.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.0])
+"""Numbers of their metric, the first for each weight of a unit; without any they move nothing."""
 
 
 def tiny(hidden=(2,), shrinkage="gaussian", y=X[:, 0]):
@@ -50,8 +56,10 @@ def interwoven(model, rho, **options):
 
     def setup_chain_at_rho(*args):
         setup_chain(*args)
-        fixed = DualAveraging(0.5, math.log(1 / rho - 1))
-        step.adaptations = (fixed,) * len(step.adaptations)
+        fixed = [STEP if isinstance(move, GatedTrajectories) else rho for move in step._sweep.moves]
+        step.adaptations = tuple(DualAveraging(0.5, math.log(1 / each - 1)) for each in fixed)
+        for _, part in step._sweep.averaged:
+            step.averages[part] = np.pad(METRIC, (part.stop - part.start - len(METRIC), 0), "edge")
 
     def step_or_restart(point):
         if step.n_sweeps % RESTART == 0:
