@@ -255,11 +255,7 @@ def test_ends_are_accepted_by_the_models_density(case):
 PLANTS = {
     "no Jacobian": ("student_t", "(1.0 - d) * math.log(stretch)", "0.0"),
     "no determinants": ("student_t", "0.5 * (math.log(least[n]) + residual", "0.5 * (residual"),
-    "gates of one way": (
-        "student_t",
-        "scene, refresh, new_gates, True)",
-        "scene, refresh, gates.gates.copy(), True)",
-    ),
+    "one end": ("student_t", "factor = -weigh_gates(", "factor = -0.0 * weigh_gates("),
     "tails of the prior": ("student_t", "square) + 0.5 * shift", "square)"),
     "orders of scales": ("student_t", "density += laws.order[i] * t - low", "density -= low"),
     "noise of the layer": ("by hand", "spread += v * v * scene.variance[a]", "spread += 0.0"),
