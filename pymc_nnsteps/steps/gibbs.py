@@ -108,8 +108,9 @@ class Gibbs(Step):
         of this output and its scale are then moved at once, along a Hamiltonian trajectory on which
         the noise of the pre-activations is kept. What a network says moves between its units and
         biases, and between these and effects beside it, by these moves. A unit of more than 16
-        weights has one in each second sweep, of more than 32 in each third, and so on. It leaves
-        the posterior invariant.
+        weights has one in each second sweep, of more than 32 in each third, and so on. Behind gates
+        (bow ties) the gates are summed out on the way, and the scales of weights and noise move
+        along. It leaves the posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
