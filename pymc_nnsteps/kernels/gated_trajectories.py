@@ -195,9 +195,10 @@ def chance_of(log_ratio: float) -> float:
 
 
 @inline
-def often(acceptance: float) -> float:
+def often(averages: Array) -> float:
     """Share of sweeps with a trajectory, by the mean acceptance by what is exact."""
-    return max(2.0 * acceptance, LEAST_OFTEN) if acceptance > 0.0 else 1.0
+    known = averages[0] > 0.0
+    return max(2.0 * averages[len(averages) - 1], LEAST_OFTEN) if known else 1.0
 
 
 @inline
@@ -279,7 +280,7 @@ def move_gated_layer(
     """
     units, d = layer.rows.shape
     start, probability, numbers = start_of(layer, outgoing), np.ones(2), averages.copy()
-    if rho[0] == 1.0 or uniform[2] > often(averages[d + 8]):
+    if rho[0] == 1.0 or uniform[2] > often(averages):
         probability[0] = TARGET_ACCEPT
         return end_of(start, gates.gates.copy(), probability, numbers)
 
@@ -295,6 +296,7 @@ def move_gated_layer(
     new_gates = gates.gates.copy()
     factor = -weigh_gates(weights, scene, refresh, new_gates, False)
     numbers[:] = 0.0
+    numbers[d + 8] = 1.0
     fill_numbers(weights, scene, row_tails, slope, numbers)
     metric = empty_metric(units, d)
     if not (averages[0] > 0.0 and fill_metric(gram, averages, metric)):
@@ -314,7 +316,7 @@ def move_gated_layer(
         if not math.isfinite(density):
             break
     log_ratio = density - fill_velocity(metric, momenta, velocity) - begin
-    probability[0], probability[1] = chance_of(log_ratio), 0.0
+    probability[0], probability[1], numbers[d + 8] = chance_of(log_ratio), 0.0, 0.0
 
     # The gates, and what is exact.
     if probability[0] > 0.0:

@@ -16,6 +16,7 @@ module                   its subject
 ``unit_rays``            units along rays with their outgoing weights
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
+``levels``               levels exchanged between effects and biases of several children
 ``responses``            effects without the activations beside them, and when
 ``residual_scales``      scales without the activations between them
 ``joined_effects``       effects of groups with all else that is linear

@@ -33,7 +33,7 @@ RNG = np.random.default_rng(31)
 N, UNITS, D = 6, 3, 3
 X, Y = RNG.normal(size=(N, D - 1)), RNG.normal(size=N)
 Y[0] = 6.0
-AVERAGES = np.array([2.0, *[9.0] * D, 9.0, 6.0, 1.0, 2.0, 1.0, 1.0, 0.6, 0.0])
+AVERAGES = np.array([2.0, *[9.0] * D, 9.0, 6.0, 1.0, 2.0, 1.0, 1.0, 0.6, 1.0])
 
 
 def bow_tie(**options):

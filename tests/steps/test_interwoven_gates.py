@@ -24,7 +24,7 @@ SHORT, LONG, RESTART = 5_000, 8_000, 50
 STEP = 0.9
 """One minus the step size of trajectories."""
 
-METRIC = np.array([2.0, 4.0, 1.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.0])
+METRIC = np.array([2.0, 4.0, 1.0, 2.0, 1.0, 1.0, 1.0, 0.5, 1.0])
 """Numbers of their metric, the first for each weight of a unit; without any they move nothing."""
 
 
