@@ -34,7 +34,7 @@ N_AVERAGES = 9
 LEAST = 0.1
 """Precision of each logarithm in the metric beside what slopes say of it."""
 
-OF_WIDTH = 0.3
+OF_WIDTH = 0.1
 """Width c of the coordinates of outgoing weights, in units of these weights' root mean square."""
 
 

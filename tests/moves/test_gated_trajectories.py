@@ -237,7 +237,7 @@ def ends_of(case, *exchanges, steps=4, seed=0):
     np.testing.assert_array_equal(end.gates, drawn)
     layer, gates, outgoing = given[0], given[1], given[3]
     log_back, _ = log_chance_of_gates(given, layer.rows, outgoing, np.zeros(UNITS + 3), gates.gates)
-    width = 0.3 * math.sqrt(AVERAGES[D + 7])
+    width = 0.1 * math.sqrt(AVERAGES[D + 7])
     stretch = np.log(end.outgoing**2 + width**2) - np.log(outgoing[:UNITS] ** 2 + width**2)
     expected = moved.log_density(new) - moved.log_density(start)
     return end.probability[1], expected + log_back - log_r + (1 - D) / 2 * stretch.sum()
