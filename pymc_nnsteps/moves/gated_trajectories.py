@@ -154,7 +154,7 @@ class Shrunk:
     local : Variance or None
         The local scales, which are integrated out; None: the weights are Gaussian.
     total : Variance or None
-        The global scale.
+        The global scale. Beside weights that have one, local scales of others are held.
     """
 
     member: Member
@@ -353,9 +353,12 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     member, places = found
     [gates] = layer.gates.draws
     scales = _Scales(context)
-    incoming = tuple(scales.of_weights(member) for member in layer.weights.members)
-    if sum(shrunk.total is not None for shrunk in incoming) > 1:
+    incoming = [scales.of_weights(member) for member in layer.weights.members]
+    totals = [shrunk.total for shrunk in incoming if shrunk.total is not None]
+    if len(totals) > 1:
         return None
+    if totals:
+        incoming = [each if each.total else Shrunk(each.member, None, None) for each in incoming]
     outgoing = scales.of_weights(member)
     bias = bias_beside(member.rv, likelihood, blocks)
     noise = scales.of_units(likelihood.activations, likelihood.units)
@@ -373,7 +376,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
             *(variance.rv for variance in moved if variance is not None),
         ),
         move,
-        incoming,
+        tuple(incoming),
         outgoing,
         places[0],
         bias,
@@ -427,7 +430,7 @@ class _Scales:
         found = [self.of_child(rv, weights) for rv in self.context.model.free_RVs]
         scales = [variance for variance in found if variance is not None]
         local = [v for v in scales if shapes[v.rv] == shapes[weights] and self._is_local(v, member)]
-        total = [v for v in scales if all(v.rv.type.broadcastable)]
+        total = [v for v in scales if all(v.rv.type.broadcastable) and v not in local]
         if len(local) != 1 or scalar_constant(member.mean) != 0:
             return Shrunk(member, None, None)
         return Shrunk(member, local[0], total[0] if len(total) == 1 else None)

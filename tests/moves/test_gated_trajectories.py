@@ -59,6 +59,15 @@ def by_hand():
     pm.Normal("y", a @ v + effects + pm.Normal("c", 0.7, 0.6), tau=precision, observed=Y)
 
 
+def with_held_local_scales():
+    """Biases that have local scales and do not share the global one of the other weights."""
+    local, total = pm.InverseGamma("psi1", 2, 1.5, shape=(2, UNITS)), pm.InverseGamma("total", 2, 1)
+    own = pm.InverseGamma("own", 3, 2, shape=UNITS)
+    z = X @ pm.Normal("W1", 0, pt.sqrt(total * local)) + pm.Normal("b1", 0, pt.sqrt(own))
+    a = pm.Normal("a1", pm.Bernoulli("gamma1", logit_p=2 * z) * z, 0.5)
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS), 0.5, observed=Y)
+
+
 def of_each_sample():
     """Known noise, and no number that all see."""
     a = gated(pm.Normal("W1", 0.3, 0.8, shape=(2, UNITS)), [0.5, 0.3, 0.4])
@@ -89,6 +98,11 @@ CASES = {
         *(by_hand, {}),
         ("W1", "b1", "gamma1", "v", "c", "total", "noise", "precision"),
         ("lam",),
+    ),
+    "held local scales": (
+        *(with_held_local_scales, {}),
+        ("W1", "b1", "gamma1", "v", "total"),
+        ("psi1",),
     ),
     "of each sample": (of_each_sample, {}, ("W1", "b1", "gamma1", "v"), ()),
     "logistic": (logistic, {}, ("W1", "b1", "gamma1", "v", "c", "noise"), ()),
@@ -424,6 +438,20 @@ def test_where_there_is_none():
     assert trajectory_of(built(bow_tie, y=several)) is None
     assert trajectory_of(built(bow_tie), trajectories=False) is None
     assert trajectory_of(built(bow_tie), interweave=False) is None
+
+
+def of_one_unit():
+    """One weight, whose own scale is a number as a global scale is."""
+    z = X @ pm.Normal("W1", shape=(2, 1))
+    a = pm.Normal("a1", pm.Bernoulli("gamma1", logit_p=2 * z) * z, 0.5)
+    v = pm.Normal("v", 0, pt.sqrt(pm.InverseGamma("psi", 3, 2, shape=1)))
+    pm.Normal("y", a @ v, 0.5, observed=Y)
+
+
+def test_what_is_integrated_out_is_not_moved():
+    move = trajectory_of(built(of_one_unit))
+    assert {rv.name for rv in move.integrates_out} == {"a1", "psi"}
+    assert {rv.name for rv in move.draws} == {"W1", "gamma1", "v"}
 
 
 def test_the_last_of_two_layers_has_one():
