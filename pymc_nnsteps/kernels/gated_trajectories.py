@@ -105,10 +105,13 @@ def fill_numbers(weights: Place, scene: Scene, rows: Tails, slope: Place, number
     """Fill the numbers of the metric, means over units, where the density was evaluated.
 
     The Fisher information of the response in ``x . w``, prior precisions of a unit's stretched
-    weights, squares of the other coordinates' slopes, and of outgoing weights.
+    weights, squares of the other coordinates' slopes, and of outgoing weights; the acceptance by
+    what is exact is one as long as nothing has moved.
     """
     units, d = weights.rows.shape
     n_obs = len(scene.total)
+    numbers[:] = 0.0
+    numbers[d + 8] = 1.0
     for a in range(units):
         v, stretch = weights.outgoing[a], scene.stretch[a]
         for n in range(n_obs):
@@ -295,8 +298,6 @@ def move_gated_layer(
     density = evaluate(place, width, scene, row_tails, outgoing_tails, laws, weights, slope)
     new_gates = gates.gates.copy()
     factor = -weigh_gates(weights, scene, refresh, new_gates, False)
-    numbers[:] = 0.0
-    numbers[d + 8] = 1.0
     fill_numbers(weights, scene, row_tails, slope, numbers)
     metric = empty_metric(units, d)
     if not (averages[0] > 0.0 and fill_metric(gram, averages, metric)):
