@@ -59,8 +59,8 @@ need not be right for this, only the same both ways. (Units are in the order of 
 leave open, most of it first, at either end.) Where the mean acceptance by this factor is low, as
 many sweeps have a trajectory as this mean says, and no more.
 
-Activations and :math:`\psi` must be drawn afresh before anything else is given them
-(:mod:`.scan` checks it).
+Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
+Activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ from pymc_nnsteps.gaussian.prior import prior_of, with_labels
 from pymc_nnsteps.graphs.arrays import concatenate, expand
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
-from pymc_nnsteps.graphs.values import scalar_constant, typed_like
+from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
 from pymc_nnsteps.kernels.gated_trajectories import N_AVERAGES, TARGET_ACCEPT
 from pymc_nnsteps.kernels.ops import move_gated_layer
@@ -258,6 +258,9 @@ class GatedTrajectories(Conditional):
             values[self.bias.rv] = typed_like(self.bias.rv, bias.reshape(self.bias.rv.shape))
         for scale, place in self._scales(units):
             values[scale.rv] = scale.shifted(shifts[place])
+        for local in _local_of((*self.incoming, self.outgoing)):
+            drawn = replace(local.law, keeps=False).draw(rng, shapes)
+            rng, values[local.rv] = substitute([drawn.rng, drawn.values[local.rv]], values)
         return Draw(rng, values, acceptance=probability[:1], averages=numbers)
 
     def _scales(self, units: TensorVariable) -> list[tuple[Variance, slice]]:
@@ -319,6 +322,10 @@ def _total_of(weights: Sequence[Shrunk]) -> Variance | None:
     return totals[0] if totals else None
 
 
+def _local_of(weights: Sequence[Shrunk]) -> list[Variance]:
+    return [shrunk.local for shrunk in weights if shrunk.local is not None]
+
+
 @proposes(priority=900)
 def propose_gated_trajectories(context: Context) -> Proposals:
     """Propose trajectories after the moves of weights behind gates."""
@@ -330,12 +337,7 @@ def propose_gated_trajectories(context: Context) -> Proposals:
             continue
         trajectory = find_gated_trajectories(move, context)
         if trajectory is not None:
-            afresh = [
-                replace(shrunk.local.law, keeps=False)
-                for shrunk in (*trajectory.incoming, trajectory.outgoing)
-                if shrunk.local is not None
-            ]
-            replacements.append(Replacement(move, (), (move, trajectory, *afresh)))
+            replacements.append(Replacement(move, (), (move, trajectory)))
     return Proposals(tuple(replacements))
 
 
@@ -374,6 +376,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
             member.rv,
             *(() if bias is None else (bias.rv,)),
             *(variance.rv for variance in moved if variance is not None),
+            *(local.rv for local in _local_of(weights)),
         ),
         move,
         tuple(incoming),
@@ -382,10 +385,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
         bias,
         noise,
         response,
-        (
-            likelihood.activations,
-            *(shrunk.local.rv for shrunk in weights if shrunk.local is not None),
-        ),
+        (likelihood.activations,),
         pt.dvector(f"step size of {name}"),
         pt.dvector(f"metric of {name}"),
         move.row_length(context.shapes) + N_AVERAGES,

@@ -101,7 +101,8 @@ class Gibbs(Step):
         random number: a scale with the effects or output weights below it, levels of scales against
         each other, global scales against local ones; and units of a layer against the weights that
         one output sees them through, with the scale of this output. Means of effects are then drawn
-        jointly with all else that is linear, and the effects are shifted along. It leaves the
+        jointly with all else that is linear, and the effects are shifted along; the level of
+        effects that several children see is exchanged with the bias of each. It leaves the
         posterior invariant.
     trajectories : bool
         Whether all weights of an interwoven layer, those that one output sees it through, the bias

@@ -143,8 +143,8 @@ class Moved:
     def given(self, point, *, averages=AVERAGES, rho=0.95):
         """Arguments of the kernel but for random numbers; what is integrated out is not seen."""
         unseen = point | {"a1": np.full((N, UNITS), np.nan)}
-        for rv in self.move.integrates_out[1:]:
-            name = self.model.rvs_to_values[rv].name
+        for local in self.local:
+            name = self.model.rvs_to_values[self.model[local]].name
             unseen[name] = RNG.normal(size=point[name].shape)
         values = [unseen[v.name] for v in self.model.value_vars]
         a = self._given(averages, [rho], *values)
@@ -156,11 +156,12 @@ class Moved:
     def after(self, point, end):
         """The point after an end that is accepted."""
         ends = {o: pt.as_tensor(x) for o, x in zip(self.node.outputs, end, strict=True)}
-        values = self._compiled(substitute(self.draw.values.values(), {**self.natural, **ends}))(
+        drawn = {rv: x for rv, x in self.draw.values.items() if rv.name not in self.local}
+        values = self._compiled(substitute(drawn.values(), {**self.natural, **ends}))(
             *(point[v.name] for v in self.model.value_vars)
         )
         new = dict(point)
-        for rv, value in zip(self.draw.values, values, strict=True):
+        for rv, value in zip(drawn, values, strict=True):
             is_scale = self.model.rvs_to_transforms[rv] is not None
             new[self.model.rvs_to_values[rv].name] = np.log(value) if is_scale else value
         return new
@@ -244,7 +245,7 @@ def ends_of(case, *exchanges, steps=4, seed=0):
         moved.model.values_to_rvs[v].name for v in moved.model.value_vars if v.name not in same
     }
     assert names | {"gamma1"} == set(moved.names)
-    assert {rv.name for rv in moved.move.draws} == set(moved.names)
+    assert {rv.name for rv in moved.move.draws} == {*moved.names, *moved.local}
     there = np.append(end.outgoing, end.bias)
     log_r, chance = log_chance_of_gates(given, end.rows, there, end.scales, end.gates)
     drawn = end.gates if exchanges else numbers[1] < chance
@@ -261,7 +262,7 @@ def ends_of(case, *exchanges, steps=4, seed=0):
 def test_ends_are_accepted_by_the_models_density(case):
     """A lost prior, a determinant, a moment that is not that of the draw, a Jacobian."""
     moved = Moved(case)
-    assert {rv.name for rv in moved.move.integrates_out} == {"a1", *moved.local}
+    assert [rv.name for rv in moved.move.integrates_out] == ["a1"]
     gained, expected = ends_of(case)
     assert abs(gained - expected) < 1e-7 * max(1, abs(expected))
 
@@ -450,8 +451,19 @@ def of_one_unit():
 
 def test_what_is_integrated_out_is_not_moved():
     move = trajectory_of(built(of_one_unit))
-    assert {rv.name for rv in move.integrates_out} == {"a1", "psi"}
-    assert {rv.name for rv in move.draws} == {"W1", "gamma1", "v"}
+    assert (move.outgoing.local.rv.name, move.outgoing.total) == ("psi", None)
+    assert [rv.name for rv in move.draws] == ["W1", "gamma1", "v", "psi"]
+
+
+def test_local_scales_are_drawn_by_what_has_moved():
+    """Their law, given the weights and the global scale at the end."""
+    model = built(bow_tie)
+    move = trajectory_of(model)
+    draw = move.draw(pt.random.rng("rng"), shapes_of(model))
+    for psi, weights, total in (("psi1", "W1", "tau1"), ("psi2", "W2", "tau2")):
+        given = {model[name]: draw.values[model[name]] for name in (weights, total)}
+        seen = set(ancestors([draw.values[model[psi]]]))
+        assert seen.issuperset(given.values())
 
 
 def test_the_last_of_two_layers_has_one():
