@@ -259,8 +259,10 @@ class GatedTrajectories(Conditional):
         for scale, place in self._scales(units):
             values[scale.rv] = scale.shifted(shifts[place])
         for local in _local_of((*self.incoming, self.outgoing)):
-            drawn = replace(local.law, keeps=False).draw(rng, shapes)
-            rng, values[local.rv] = substitute([drawn.rng, drawn.values[local.rv]], values)
+            before = rng.type()
+            drawn = replace(local.law, keeps=False).draw(before, shapes)
+            results = [drawn.rng, drawn.values[local.rv]]
+            rng, values[local.rv] = substitute(results, {**values, before: rng})
         return Draw(rng, values, acceptance=probability[:1], averages=numbers)
 
     def _scales(self, units: TensorVariable) -> list[tuple[Variance, slice]]:

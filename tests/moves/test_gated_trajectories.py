@@ -456,7 +456,7 @@ def test_what_is_integrated_out_is_not_moved():
 
 
 def test_local_scales_are_drawn_by_what_has_moved():
-    """Their law, given the weights and the global scale at the end."""
+    """Their law, given the weights and the global scale at the end, after one trajectory."""
     model = built(bow_tie)
     move = trajectory_of(model)
     draw = move.draw(pt.random.rng("rng"), shapes_of(model))
@@ -464,6 +464,8 @@ def test_local_scales_are_drawn_by_what_has_moved():
         given = {model[name]: draw.values[model[name]] for name in (weights, total)}
         seen = set(ancestors([draw.values[model[psi]]]))
         assert seen.issuperset(given.values())
+    nodes = {v.owner for v in ancestors([draw.rng, *draw.values.values()]) if v.owner is not None}
+    assert [getattr(node.op, "name", "") for node in nodes].count("move_gated_layer") == 1
 
 
 def test_the_last_of_two_layers_has_one():
