@@ -86,7 +86,7 @@ def test_agrees_with_nuts_without_gates():
     )
     quiet = {"progressbar": False, "quiet": True, "cores": 1, "compute_convergence_checks": False}
     with smooth:
-        nuts = pm.sample(900, tune=1_000, chains=2, target_accept=0.95, random_seed=1, **quiet)
+        nuts = pm.sample(3_000, tune=1_000, chains=2, target_accept=0.95, random_seed=1, **quiet)
     expected, its_error = _means(nuts["posterior"], nns.predict(nuts, x, model=smooth))
     gibbs = pm.sample(9_000, tune=1_000, chains=2, random_seed=1, model=gates, **quiet)
     found, error = _means(gibbs["posterior"], nns.predict(gibbs, x, model=gates))
