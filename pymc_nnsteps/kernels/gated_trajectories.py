@@ -22,7 +22,7 @@ from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.layer_trajectories import invert
 from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import Rows, acceptance_probability
 from pymc_nnsteps.kernels.unit_rays import AboveOne
 
 MOST_STEPS = 32
@@ -192,12 +192,6 @@ def add(source: Place, factor: float, target: Place) -> None:
 
 
 @inline
-def chance_of(log_ratio: float) -> float:
-    """Probability of acceptance; zero for NaN."""
-    return math.exp(min(log_ratio, 0.0)) if log_ratio == log_ratio else 0.0
-
-
-@inline
 def often(averages: Array) -> float:
     """Share of sweeps with a trajectory, by the mean acceptance by what is exact."""
     known = averages[0] > 0.0
@@ -288,12 +282,9 @@ def move_gated_layer(
         return end_of(start, gates.gates.copy(), probability, numbers)
 
     # The density at the beginning, and the metric.
-    scene, weights, slope = (
-        set_scene(layer, gates, above),
-        empty_place(units, d),
-        empty_place(units, d),
-    )
-    place, width = empty_place(units, d), width_of(start.outgoing, averages[d + 7])
+    scene, weights = set_scene(layer, gates, above), empty_place(units, d)
+    slope, place = empty_place(units, d), empty_place(units, d)
+    width = width_of(start.outgoing, averages[d + 7])
     to_coordinates(start, width, place)
     density = evaluate(place, width, scene, row_tails, outgoing_tails, laws, weights, slope)
     new_gates = gates.gates.copy()
@@ -317,12 +308,14 @@ def move_gated_layer(
         if not math.isfinite(density):
             break
     log_ratio = density - fill_velocity(metric, momenta, velocity) - begin
-    probability[0], probability[1], numbers[d + 8] = chance_of(log_ratio), 0.0, 0.0
+    probability[0] = acceptance_probability(log_ratio)
+    probability[1], numbers[d + 8] = 0.0, 0.0
 
     # The gates, and what is exact.
     if probability[0] > 0.0:
         factor += weigh_gates(weights, scene, refresh, new_gates, True)
-        numbers[d + 8], probability[1] = chance_of(factor), chance_of(log_ratio + factor)
+        numbers[d + 8] = acceptance_probability(factor)
+        probability[1] = acceptance_probability(log_ratio + factor)
     if uniform[1] < probability[1]:
         return end_of(weights, new_gates, probability, numbers)
     return end_of(start, gates.gates.copy(), probability, numbers)

@@ -56,8 +56,8 @@ with the ratio of energies on the smooth density, times the ratio at both ends o
 
 in which the gates at the beginning stand as they are. The smooth density and the draw of gates
 need not be right for this, only the same both ways. (Units are in the order of what their gates
-leave open, most of it first, at either end.) Where the mean acceptance by this factor is low, as
-many sweeps have a trajectory as this mean says, and no more.
+leave open, most of it first, at either end.) Where the mean acceptance by this factor is below one
+half, twice this share of sweeps has a trajectory, and at least a twentieth.
 
 Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
 Activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).

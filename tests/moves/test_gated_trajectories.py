@@ -225,16 +225,19 @@ def log_chance_of_gates(given, rows, outgoing, shifts, gates):
     return total, each
 
 
+def in_logs(*exchanges):
+    """The kernels as plain functions, which give logs in place of probabilities of acceptance."""
+    plain, namespace = in_python(KERNELS, *exchanges)
+    namespace["acceptance_probability"] = lambda log_ratio: log_ratio
+    return plain
+
+
 def ends_of(case, *exchanges, steps=4, seed=0):
     """What an end is accepted by, and what it should be."""
     rng, moved = np.random.default_rng(seed), Moved(case)
-    logs = (
-        "return math.exp(min(log_ratio, 0.0)) if log_ratio == log_ratio else 0.0",
-        "return log_ratio",
-    )
     flat = ("return 0.5 * energy", "return 0.0 * energy")
     always = ("if probability[0] > 0.0:", "if True:"), ("if uniform[1] < probability[1]", "if True")
-    plain, _ = in_python(KERNELS, logs, flat, *always, *exchanges)
+    plain = in_logs(flat, *always, *exchanges)
     start = random_point(moved.model, seed)
     given = moved.given(start)
     numbers = random_numbers(rng, steps)
@@ -362,11 +365,7 @@ def energy_error(case, *exchanges):
     """Change of the energy along a trajectory of short steps."""
     moved = Moved(case)
     given = moved.given(random_point(moved.model, 2), rho=0.999)
-    logs = (
-        "return math.exp(min(log_ratio, 0.0)) if log_ratio == log_ratio else 0.0",
-        "return log_ratio",
-    )
-    plain, _ = in_python(KERNELS, logs, *exchanges)
+    plain = in_logs(*exchanges)
     numbers = random_numbers(np.random.default_rng(2), 8)
     return abs(plain.move_gated_layer(*given, *numbers).probability[0])
 
