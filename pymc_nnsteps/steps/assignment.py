@@ -21,8 +21,9 @@ from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.network.wide import WIDE
 from pymc_nnsteps.steps.assigned import assign
+from pymc_nnsteps.steps.information import is_expected
 from pymc_nnsteps.steps.integrated import block_to_collapse
-from pymc_nnsteps.steps.network_curvature import network_curvature
+from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
 from pymc_nnsteps.steps.networks import has_law, needs_gibbs, networks_of
 
 _log = logging.getLogger("pymc.nnsteps")
@@ -141,7 +142,8 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
     moved, unmoved = _beside_gibbs_in(model, tuple(model.free_RVs)) if weights else ((), None)
-    integrated_out = _integrated_out(model, moved) if moved and unmoved is None else ""
+    curvature = network_curvature(model, moved) if moved and unmoved is None else None
+    integrated_out = "" if curvature is None else _integrated_out(model, moved)
     for rv in model.free_RVs:
         if not _enabled:
             step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
@@ -149,8 +151,8 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
             continue
         elif rv in networks.wide:
             step, why = "PCNL", WIDE_REASON
-        elif rv in moved and unmoved is None and rv not in weights:
-            step, why = "HMC", "moved with the weights of the network"
+        elif rv in moved and curvature is not None:
+            step, why = "HMC", _why_moved(rv, curvature, integrated_out)
         elif needs_gibbs(model, rv):
             step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv not in weights:
@@ -158,12 +160,22 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
                 _of_pymc(rv),
                 "others are for networks with latent layers or learnt scales",
             )
-        elif unmoved is not None:
-            step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
         else:
-            step, why = "HMC", "weights of a network whose scales Gibbs draws" + integrated_out
+            step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
         found.append((rv, step, why))
     return found
+
+
+def _why_moved(rv: TensorVariable, curvature: NetworkCurvature, integrated_out: str) -> str:
+    """Why HMC moves a variable, and in which metric."""
+    if rv not in curvature.likelihoods:
+        return "moved with the weights of the network; metric: learnt in tuning"
+    read = ", ".join(
+        f"{'expected' if is_expected(factor) else 'observed'} Fisher information of "
+        f"{describe(factor)}"
+        for factor in curvature.factors
+    )
+    return f"weights of a network whose scales Gibbs draws{integrated_out}; metric: {read}"
 
 
 def _integrated_out(model: pm.Model, weights: Collection[TensorVariable]) -> str:

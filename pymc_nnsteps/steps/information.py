@@ -216,17 +216,21 @@ def information(
     >>> found.eval({eta: [0.0, 1.0]}).round(3)
     array([3.   , 8.155])
     """
-    rule = DIRECTIONS.get(kind_of(response))
-    if rule is None:
+    if not is_expected(response):
         return _observed(response, value, inputs)
     totals: list[Any] = [pt.zeros_like(each, dtype="float64") for each in inputs]
-    for weight, function in rule(*parameters(response)):
+    for weight, function in DIRECTIONS[kind_of(response)](*parameters(response)):
         weights = _over_copies(weight, function, value)
         for i, place in enumerate(inputs):
             if place in ancestors([function]):
                 slope: Any = pt.grad(function.sum(), place, null_gradients="return")
                 totals[i] += _aligned(weights, place) * pt.sqr(slope)
     return [_usable(total) for total in totals]
+
+
+def is_expected(response: TensorVariable) -> bool:
+    """Whether the information of a response is the expected one, and not that of what is seen."""
+    return kind_of(response) in DIRECTIONS
 
 
 def _over_copies(weight: Any, function: TensorVariable, value: TensorVariable) -> TensorVariable:

@@ -54,11 +54,14 @@ class NetworkCurvature:
         variables and of ``references``.
     references : dict
         What stands for expressions of what is moved, at a typical place; and these.
+    factors : tuple of TensorVariable
+        Random variables whose curvature in the network's outputs has been read.
     """
 
     priors: dict[TensorVariable, TensorVariable]
     likelihoods: dict[TensorVariable, TensorVariable]
     references: dict[TensorVariable, TensorVariable]
+    factors: tuple[TensorVariable, ...]
 
 
 def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> NetworkCurvature:
@@ -108,7 +111,8 @@ def _of_weights(
     squares = Squares(dict(zip(weights, variances, strict=True)), barriers)
     total = pt.constant(0.0)
     places: dict[Any, TensorVariable] = {}
-    for factor in _factors(model, weights):
+    factors = _factors(model, weights)
+    for factor in factors:
         outputs = network_outputs(parameters(factor), weights, barriers, squares.of)
         places |= {u: _like(u) for u in outputs if u not in places}
         curvatures = _curvatures(model, factor, {u: places[u] for u in outputs})
@@ -126,6 +130,7 @@ def _of_weights(
         dict(zip(weights, read[:n], strict=True)),
         dict(zip(weights, read[n:], strict=True)),
         references,
+        tuple(factors),
     )
 
 

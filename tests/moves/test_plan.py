@@ -125,7 +125,8 @@ def test_why_variables_are_not_given_to_hmc():
         return ": ".join(why)
 
     network = hierarchical_network()
-    assert reason(network, "W_ih1") == "HMC: weights of a network whose scales Gibbs draws"
+    learnt_scales = "HMC: weights of a network whose scales Gibbs draws; metric: "
+    assert reason(network, "W_ih1") == learnt_scales + "expected Fisher information of y"
     with network:
         pm.Gumbel("apart", 0, 1)
     assert reason(network, "apart").startswith("NUTS: others are for networks")
@@ -133,6 +134,15 @@ def test_why_variables_are_not_given_to_hmc():
     curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")
     assert reason(curved, "W_ih1").endswith("has no rule for squares")
     assert reason(smooth_network(), "W1").startswith("NUTS: HMC does not take the weights")
+    with pm.Model() as cut:
+        mean = nns.blocks.hierarchical(X, hidden=(2,))
+        pm.Censored(
+            "y", pm.Normal.dist(mean, pm.HalfNormal("s")), 0, None, observed=X[:, 0].clip(0)
+        )
+    assert reason(cut, "f::W_ih1").endswith("metric: observed Fisher information of y")
+    assert (
+        reason(cut, "s") == "HMC: moved with the weights of the network; metric: learnt in tuning"
+    )
     nns.set_auto_assign(False)
     try:
         assert "nns.set_auto_assign(False)" in reason(network, "W_ih1")
