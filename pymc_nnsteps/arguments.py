@@ -20,6 +20,23 @@ def positive_integer(name: str, value: object) -> int:
     return int(value)
 
 
+def number_below(name: str, value: object, size: int) -> int:
+    """The value, if it is the number of one of so many entries.
+
+    Raises
+    ------
+    ValueError
+        Otherwise, with the argument's name.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or value not in range(size)
+    ):
+        raise ValueError(f"{name} must be a name or a number from 0 to {size - 1}; got {value!r}.")
+    return int(value)
+
+
 def positive_number(
     name: str, value: object, *, below: float = math.inf, at_most: float = math.inf
 ) -> float:

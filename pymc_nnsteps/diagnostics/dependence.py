@@ -4,6 +4,7 @@ from typing import Any
 
 import xarray as xr
 
+from pymc_nnsteps.arguments import number_below
 from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.prediction.dependence import PARTS
 
@@ -99,14 +100,12 @@ def _panel(dependence: object, output: int | str) -> tuple[str, xr.Dataset]:
             "dependences must be results of partial_dependence, as in "
             "plot_partial_dependence(partial_dependence(idata, 0, model=model))."
         )
-    n_outputs = dependence.sizes["output"]
     labels = list(dependence.indexes.get("output", ()))
     if isinstance(output, str):
         if output not in labels:
             raise ValueError(f"output must be a number or one of {labels}; got {output!r}.")
         output = labels.index(output)
-    if not 0 <= output < n_outputs:
-        raise ValueError(f"output must be below {n_outputs}; got {output!r}.")
+    output = number_below("output", output, dependence.sizes["output"])
     chosen = dependence.isel(output=output, drop=True)
     name, *others = (str(dim) for dim in chosen["mean"].dims)
     for dim in others:

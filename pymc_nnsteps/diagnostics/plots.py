@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.arguments import number_below, require_choice
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.network.network import response_of
@@ -249,8 +249,7 @@ def plot_predictions(
         raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
     settings = {"model": model, "inputs": container.name, "random_seed": random_seed}
     f = predict(posterior, grid, output=named, kind=kind, progressbar=False, **settings)
-    if not 0 <= number < f.sizes["output"]:
-        raise ValueError(f"output must be below {f.sizes['output']}; got {output!r}.")
+    number = number_below("output", number, f.sizes["output"])
     label, shown = column.name, str(named or y.name)
     seen = np.zeros(len(X)) if alone else _targets(idata, whole, y, container)[:, number]
     known = ~np.isnan(seen)

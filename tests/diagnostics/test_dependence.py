@@ -59,7 +59,7 @@ def test_what_cannot_be_shown(found):
     ]:
         with pytest.raises(ValueError, match=message):
             nns.plot_partial_dependence(*wrong)
-    with pytest.raises(ValueError, match="output must be below 1; got 1"):
+    with pytest.raises(ValueError, match="output must be a name or a number from 0 to 0; got 1"):
         nns.plot_partial_dependence(one, output=1)
     with pytest.raises(ValueError, match=r"output must be a number or one of \['u'\]; got 'v'"):
         nns.plot_partial_dependence(one.assign_coords(output=["u"]), output="v")

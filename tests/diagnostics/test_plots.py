@@ -179,7 +179,8 @@ def test_predictions_that_cannot_be_shown():
     model, draws = exact(10)
     for options, message in {
         "feature": ({"feature": "c"}, r"feature must be one of the columns \['a', 'b'\]; got 'c'"),
-        "output": ({"output": 1}, "output must be below 1; got 1"),
+        "output": ({"output": 1}, "output must be a name or a number from 0 to 0; got 1"),
+        "no output": ({"output": None}, "output must be a name or a number from 0 to 0; got None"),
         "kind": ({"kind": "mean"}, 'kind must be one of "response", "function"'),
     }.values():
         with pytest.raises(ValueError, match=message):
