@@ -57,7 +57,8 @@ with the ratio of energies on the smooth density, times the ratio at both ends o
 in which the gates at the beginning stand as they are. The smooth density and the draw of gates
 need not be right for this, only the same both ways. (Units are in the order of what their gates
 leave open, most of it first, at either end.) Where the mean acceptance by this factor is below one
-half, twice this share of sweeps has a trajectory, and at least a twentieth.
+half, twice this share of sweeps has a trajectory, and at least a twentieth. Where all have one,
+the rows are moved half as often.
 
 Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
 Activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
@@ -339,7 +340,7 @@ def propose_gated_trajectories(context: Context) -> Proposals:
             continue
         trajectory = find_gated_trajectories(move, context)
         if trajectory is not None:
-            replacements.append(Replacement(move, (), (move, trajectory)))
+            replacements.append(Replacement(move, (), (trajectory.rows, trajectory)))
     return Proposals(tuple(replacements))
 
 
@@ -371,6 +372,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     weights = (*incoming, outgoing)
     moved = (_total_of(incoming), outgoing.total, noise, response)
     name = describe(gates)
+    averages = pt.dvector(f"metric of {name}")
     return GatedTrajectories(
         (
             *layer.weights.draws,
@@ -380,7 +382,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
             *(variance.rv for variance in moved if variance is not None),
             *(local.rv for local in _local_of(weights)),
         ),
-        move,
+        replace(move, passes=passes_beside(averages, context.options.passes)),
         tuple(incoming),
         outgoing,
         places[0],
@@ -389,9 +391,17 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
         response,
         (likelihood.activations,),
         pt.dvector(f"step size of {name}"),
-        pt.dvector(f"metric of {name}"),
+        averages,
         move.row_length(context.shapes) + N_AVERAGES,
     )
+
+
+def passes_beside(averages: TensorVariable, passes: int) -> TensorVariable:
+    """How often rows are moved: half as often where all sweeps have a trajectory."""
+    known = pt.gt(averages[0], 0)
+    share = pt.switch(known, pt.clip(2 * averages[-1], 0, 1), 0)
+    fewer: TensorVariable = passes - pt.floor(passes // 2 * share + 0.5).astype("int64")
+    return fewer
 
 
 @dataclass(frozen=True)

@@ -85,13 +85,13 @@ class InterwovenGates(Conditional):
     Attributes
     ----------
     layer : CollapsedLayer
-    passes : int
+    passes : int or integer scalar
         How often each row is moved.
     """
 
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    passes: int
+    passes: int | TensorVariable
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
 

@@ -95,7 +95,8 @@ class Gibbs(Step):
         with the square of a row's number of weights; "auto" does so up to 128, and moves kernels of
         convolutions where one output sees them. All choices leave the posterior invariant.
     passes : int
-        How often each row is moved in this way in a sweep.
+        How often each row is moved in this way in a sweep; behind gates up to a half of these are
+        left out where trajectories are accepted.
     rays : bool
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
         random number: a scale with the effects or output weights below it, levels of scales against

@@ -23,7 +23,7 @@ from pymc_nnsteps.kernels.gated_density import Laws, Tails
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.kernels.unit_rays import AboveOne
-from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories
+from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories, passes_beside
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 from tests.moves.in_python import in_python
@@ -470,3 +470,14 @@ def test_local_scales_are_drawn_by_what_has_moved():
 def test_the_last_of_two_layers_has_one():
     move = trajectory_of(built(bow_tie, hidden=(2, UNITS)))
     assert {rv.name for rv in move.draws} >= {"W2", "W3", "gamma2"}
+
+
+def test_rows_are_moved_less_often_beside_trajectories():
+    """By the acceptance of ends in tuning, which is known once the metric is."""
+    for known, acceptance, passes in ((0, 0.9, 5), (1, 0.9, 3), (1, 0.3, 4), (1, 0.05, 5)):
+        assert passes_beside(pt.constant([known, acceptance]), 5).eval() == passes
+    assert passes_beside(pt.constant([1.0, 0.9]), 1).eval() == 1
+    sweep = sweep_of(built(bow_tie))
+    [move] = [draw for draw in sweep if isinstance(draw, GatedTrajectories)]
+    assert any(draw is move.rows for draw in sweep)
+    assert move.rows.passes.eval({move.averages: AVERAGES}) == 3
