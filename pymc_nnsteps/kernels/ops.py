@@ -29,6 +29,7 @@ from pymc_nnsteps.kernels import (
     outgoing_weights,
     reflections,
     unit_rays,
+    vector_scales,
     windows,
 )
 from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version
@@ -167,3 +168,5 @@ move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
 move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
 move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 1, 1, 1, 1, 1))
+move_scales_of_groups: Any = KernelOp(vector_scales, "move_scales_of_groups", (1,))
+move_scales_of_outputs: Any = KernelOp(vector_scales, "move_scales_of_outputs", (1,))

@@ -19,6 +19,7 @@ module                   its subject
 ``levels``               levels exchanged between effects and biases of several children
 ``responses``            effects without the activations beside them, and when
 ``residual_scales``      scales without the activations between them
+``vector_scales``        scales of outputs and of groups of rows, likewise
 ``joined_effects``       effects of groups with all else that is linear
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale

@@ -12,7 +12,8 @@ enter them linearly:
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
 and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
-have draws of their own (:mod:`.outgoing_weights`), and so has a scale (:mod:`.residual_scales`).
+have draws of their own (:mod:`.outgoing_weights`), and so have scales
+(:mod:`.residual_scales`, :mod:`.vector_scales`).
 All of them stand just before the draw of the activations. The bias alone is left to the draw that
 it has with v: to draw it without X as well gains nothing.
 """
@@ -42,6 +43,7 @@ from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.residual_scales import find_residual_scales
+from pymc_nnsteps.moves.vector_scales import find_vector_scales
 
 
 @proposes(priority=400)
@@ -60,7 +62,10 @@ def propose_responses(context: Context) -> Proposals:
         except NotConjugate:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
-        scales = find_residual_scales(likelihood, blocks, shapes)
+        scales = [
+            *find_residual_scales(likelihood, blocks, shapes),
+            *find_vector_scales(likelihood, blocks, shapes),
+        ]
         draws = [*scales] if effects is None else [*scales, effects]
         if draws:
             before = () if a in context.layers else likelihood.before

@@ -45,6 +45,26 @@ def lattice_step(
     """
     rng, levels = uniform(rng, (3,))
     levels = levels.astype("float64")
-    places = pt.arange(n_points) - pt.floor(levels[:1] * n_points)
-    points = widest * levels[1:2] ** 3 * places
+    points = lattice_of(levels[:2], widest, n_points)
     return rng, choose_point(points, log_density(points), levels[2:])[0]
+
+
+def lattice_of(
+    levels: TensorVariable, widest: float | TensorVariable, n_points: int
+) -> TensorVariable:
+    """Points about the present one, which is zero, of one lattice or of several.
+
+    Parameters
+    ----------
+    levels : TensorVariable, shape (2, ...)
+        Uniform numbers, two of each lattice.
+    widest : float or TensorVariable, shape (...)
+    n_points : int
+
+    Returns
+    -------
+    TensorVariable, shape (..., n_points)
+    """
+    place, spacing = levels[0, ..., None], (widest * levels[1] ** 3)[..., None]
+    points: TensorVariable = spacing * (pt.arange(n_points) - pt.floor(place * n_points))
+    return points

@@ -1,0 +1,147 @@
+"""Scales of outputs or groups of rows, each stepped in on a lattice of its own.
+
+:mod:`pymc_nnsteps.moves.vector_scales` derives the densities.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.lattice import choose_point
+from pymc_nnsteps.kernels.linear_algebra import Array, factorise, solve_rows_transposed
+
+
+class Lattices[Of](NamedTuple):
+    """Where the logarithms of q scales may go.
+
+    Parameters
+    ----------
+    power : array, shape (1,)
+        Power of a scale that its variance is proportional to.
+    points : array, shape (q, m)
+        Shifts of the logarithms.
+    prior : array, shape (q, m)
+        Their log densities before anything is seen.
+    level : array, shape (q,)
+        Uniform numbers.
+    """
+
+    power: Of
+    points: Of
+    prior: Of
+    level: Of
+
+
+@inline
+def step_of_one(
+    lattices: Lattices, place: int, count: float, squares: float, own: float, spread: float
+) -> float:
+    """Shift of the logarithm of a scale.
+
+    Seen are ``count`` residuals of variance ``own + spread``, of which it moves the first part,
+    and their sum of squares. Where that is zero the scale would go to zero as well; it stays.
+    """
+    if count > 0.0 and squares == 0.0:
+        return 0.0
+    points, prior, power = lattices.points[place], lattices.prior[place], lattices.power[0]
+    log_density = np.empty(len(points))
+    for j in range(len(points)):
+        variance = own * math.exp(power * points[j]) + spread
+        log_density[j] = prior[j] - 0.5 * (count * math.log(variance) + squares / variance)
+    return float(choose_point(points, log_density, lattices.level[place : place + 1])[0])
+
+
+@jit
+def move_scales_of_groups(
+    lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
+) -> Array:
+    """Step in the scale of each group of rows.
+
+    Parameters
+    ----------
+    lattices : Lattices
+    count, squares, own : array, shape (q,)
+        Number of rows, sum of squares of their residuals, and their variance as far as it is a
+        matter of the scale.
+    spread : array, shape (1,)
+        The rest of the variance.
+
+    Returns
+    -------
+    array, shape (q,)
+        Shifts of the logarithms.
+    """
+    shift = np.empty(len(own))
+    for g in range(len(own)):
+        shift[g] = step_of_one(lattices, g, count[g], squares[g], own[g], spread[0])
+    return shift
+
+
+@inline
+def invert(matrix: Array, inverse: Array) -> bool:
+    """Fill the inverse of a positive definite matrix, which is overwritten; False if it is NaN."""
+    inverse[:] = 0.0
+    for i in range(len(matrix)):
+        inverse[i, i] = 1.0
+    if not factorise(matrix):
+        return False
+    solve_rows_transposed(matrix, inverse)
+    # The product of a lower triangle's transpose and itself, from its first rows on.
+    for i in range(len(matrix)):
+        for j in range(i, len(matrix)):
+            total = 0.0
+            for k in range(j, len(matrix)):
+                total += inverse[k, i] * inverse[k, j]
+            inverse[i, j] = total
+            inverse[j, i] = total
+    return True
+
+
+@jit
+def move_scales_of_outputs(
+    lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
+) -> Array:
+    """Step in the scale of each output, given the new scales of those before it.
+
+    Parameters
+    ----------
+    lattices : Lattices
+    count : array, shape (1,)
+        Number of rows.
+    squares : array, shape (q, q)
+        Products of the outputs' residuals, summed over rows.
+    own : array, shape (q,)
+        Variances that are a matter of the scales.
+    spread : array, shape (q, q)
+        Covariance of the noise that outputs have in common.
+
+    Returns
+    -------
+    array, shape (q,)
+        Shifts of the logarithms.
+    """
+    q = len(own)
+    shift, known, covariance, row = np.empty(q), np.empty((q, q)), spread.copy(), np.empty(q)
+    for i in range(q):
+        covariance[i, i] += own[i]
+    if not invert(covariance, known):
+        shift[:] = np.nan
+        return shift
+    for i in range(q):
+        # The output less its regression on the others, and the variance of that.
+        of_residual, variance = 0.0, 1.0 / known[i, i]
+        for j in range(q):
+            row[j] = known[i, j]
+            for k in range(q):
+                of_residual += known[i, j] * squares[j, k] * known[i, k]
+        of_residual *= variance * variance
+        rest = max(variance - own[i], 0.0)
+        shift[i] = step_of_one(lattices, i, count[0], of_residual, own[i], rest)
+        change = own[i] * (math.exp(lattices.power[0] * shift[i]) - 1.0)
+        share = change / (1.0 + change * row[i])
+        for j in range(q):
+            for k in range(q):
+                known[j, k] -= share * row[j] * row[k]
+    return shift

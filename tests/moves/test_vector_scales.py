@@ -1,0 +1,321 @@
+"""Scales of outputs and of groups of rows without the activations, against the model's density.
+
+The oracle is the model's log density with the activations integrated out by completing squares, at
+points where one scale is shifted and those before it are where they went.
+"""
+
+import inspect
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pymc.exceptions import ImputationWarning
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels import lattice, linear_algebra
+from pymc_nnsteps.kernels import vector_scales as kernels
+from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.kernels.ops import move_scales_of_groups, move_scales_of_outputs
+from pymc_nnsteps.laws.recognition import find_conditionals
+from pymc_nnsteps.moves import vector_scales
+from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from tests.laws.graphs import shapes_of, sweep_of
+from tests.moves.densities import built, integrated_density, random_point
+from tests.moves.in_python import in_python
+from tests.steps.joint import assert_joint
+
+RNG = np.random.default_rng(23)
+N, UNITS = 7, 3
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 4))
+GROUPS = np.array([0, 1, 1, 0, 3, 1, 0])
+SHIFTS = np.array([-1.3, -0.2, 0.0, 0.4, 1.1])
+
+
+def layer(x=X):
+    z = pm.Normal("Z2", x @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    return pm.Normal("X2", pt.maximum(z, 0) + 0.3, [0.5, 0.9, 0.4])
+
+
+def outputs():
+    """Beside an intercept of each, with a constant of each in the noise."""
+    sigma = pm.HalfNormal("sigma", [0.5, 1.0, 1.5], shape=3)
+    b, v = pm.Normal("b", shape=3), pm.Normal("v", shape=(UNITS, 3))
+    pm.Normal("y", layer() @ v + b, sigma * np.array([1.0, 0.4, 2.0]), observed=Y[:, :3])
+
+
+def more_outputs_than_units():
+    """Precisions, of a hyperprior that they share."""
+    tau = pm.Gamma("tau", 3, pm.Gamma("rate", 2, 2), shape=(1, 4))
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, 2)), 0.6)
+    a = pm.Normal("X2", abs(z), 0.5)
+    pm.Normal("y", a @ pm.Normal("v", shape=(2, 4)), tau=tau, observed=Y)
+
+
+def groups():
+    """One of them without rows, and one with a single row."""
+    sigma = pm.HalfNormal("sigma", [0.5, 1.0, 1.5, 1.0], shape=4)
+    b, v = pm.Normal("b", shape=4), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", layer() @ v + b[GROUPS], 0.7 * sigma[GROUPS], observed=Y[:, 0])
+
+
+def precisions_of_groups():
+    """Times a precision of all, in a column."""
+    tau = pm.Gamma("tau", 3, pm.Gamma("rate", 2, 2), shape=4)
+    common, v = pm.Gamma("common", 2, 2), pm.Normal("v", shape=(UNITS, 1))
+    pm.Normal("y", layer() @ v, tau=(common * tau)[GROUPS][:, None], observed=Y[:, :1])
+
+
+CASES = {
+    "outputs": (outputs, "sigma"),
+    "more outputs than units": (more_outputs_than_units, "tau"),
+    "groups": (groups, "sigma"),
+    "precisions of groups": (precisions_of_groups, "tau"),
+}
+
+
+def scales_of(model):
+    """The draw, or None."""
+    conditionals = find_conditionals(model, model.free_RVs)
+    [block] = [c for c in conditionals if c.draws == (model["X2"],)]
+    likelihood = marginal_likelihood(block)
+    found = vector_scales.find_vector_scales(likelihood, conditionals, shapes_of(model))
+    return next(iter(found), None)
+
+
+def told(model, scales, point, level):
+    """What the kernel is told, with the activations NaN, and each scale's points at SHIFTS."""
+    points = pt.as_tensor(np.tile(SHIFTS, (len(level), 1)))
+    graphs = [*scales.lattices(points, pt.as_tensor(level)), *scales.seen()]
+    names = list(model.value_vars)
+    replaced = substitute(graphs, natural_values(model))
+    function = pytensor.function(names, replaced, mode=ONCE, on_unused_input="ignore")
+    without = {**point, "X2": np.full_like(point["X2"], np.nan)}
+    values = function(*(without[v.name] for v in names))
+    return kernels.Lattices(*values[:4]), *values[4:]
+
+
+def log_densities(model, scales, *exchanges):
+    """As the kernel has them one scale after another, and as they should be, up to constants."""
+    [rv], point = scales.draws, random_point(model, 2)
+    stored = model.rvs_to_values[rv].name
+    places = np.arange(point[stored].size) * 2 % len(SHIFTS)
+    code, namespace = in_python([lattice, linear_algebra, kernels], *exchanges)
+    found = []
+
+    def choose(points, log_density, level):
+        found.append(log_density - log_density[2])
+        return points[int(level[0]) :]
+
+    namespace["choose_point"] = choose
+    move = code.move_scales_of_outputs if scales.groups is None else code.move_scales_of_groups
+    shift = move(*told(model, scales, point, places.astype("float64")))
+    assert np.array_equal(shift, SHIFTS[places])
+    density = integrated_density(model, "X2", {})
+    expected, at = [], point[stored].copy()
+    for entry, place in enumerate(places):
+        levels = []
+        for change in SHIFTS:
+            there = at.copy()
+            there.flat[entry] += change
+            levels.append(density({**point, stored: there}))
+        expected.append(np.array(levels) - levels[2])
+        at.flat[entry] += SHIFTS[place]
+    return np.array(found), np.array(expected)
+
+
+def differ(case, *exchanges):
+    model = built(CASES[case][0])
+    found, expected = log_densities(model, scales_of(model), *exchanges)
+    return not np.allclose(found, expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_log_density_is_the_models(case):
+    """An output given the old scales of others, groups counted wrongly, a lost Jacobian."""
+    assert scales_of(built(CASES[case][0])).draws[0].name == CASES[case][1]
+    assert not differ(case)
+
+
+PLANTS = {
+    "old scales of others": ("outputs", "known[j, k] -= share * row[j] * row[k]", "pass"),
+    "noise of activations lost": ("outputs", "max(variance - own[i], 0.0)", "0.0"),
+    "residuals not scaled": ("outputs", "variance * variance", "variance"),
+    "one power for all": ("more outputs than units", "math.exp(power *", "math.exp(2.0 *"),
+    "rows not counted": ("groups", "count * math.log(variance)", "math.log(variance)"),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_planted_errors_are_seen(plant):
+    case, *exchange = PLANTS[plant]
+    assert differ(case, exchange)
+
+
+PLANTS_OF_GRAPHS = {
+    "no Jacobian": ("outputs", ".T + points", ".T"),
+    "precision for variance": ("outputs", "variance = pt.reciprocal(", "variance = ("),
+    "variance of another group": ("groups", "set(variance[:, 0])", "set(variance[::-1, 0])"),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS_OF_GRAPHS)
+def test_planted_errors_in_what_kernels_are_told_are_seen(plant, monkeypatch):
+    case, right, wrong = PLANTS_OF_GRAPHS[plant]
+    source = inspect.getsource(vector_scales.VectorScale)
+    assert source.count(right) == 1
+    namespace = dict(vars(vector_scales))
+    exec(source.replace(right, wrong), namespace)
+    monkeypatch.setattr(vector_scales, "VectorScale", namespace["VectorScale"])
+    assert differ(case)
+
+
+def at_a_point(case, level):
+    """What the kernel is told, and the kernel in Python and as an Op."""
+    model = built(CASES[case][0])
+    scales = scales_of(model)
+    code, _ = in_python([lattice, linear_algebra, kernels])
+    move = move_scales_of_outputs if scales.groups is None else move_scales_of_groups
+    values = told(model, scales, random_point(model, 2), np.array(level))
+    return values, getattr(code, move.name), move
+
+
+LEVELS = {"outputs": [0.3, 0.9, 0.6], "groups": [0.3, 0.9, 0.6, 0.1]}
+
+
+@pytest.mark.parametrize("case", LEVELS)
+def test_compiled_kernels_move_as_in_python(case):
+    (lattices, *seen), in_python_, move = at_a_point(case, LEVELS[case])
+    inputs = [pt.as_tensor(array).type() for array in (*lattices, *seen)]
+    compiled = pytensor.function(inputs, move(kernels.Lattices(*inputs[:4]), *inputs[4:]))
+    expected = in_python_(lattices, *seen)
+    assert np.array_equal(compiled(*lattices, *seen), expected)
+    assert len(np.unique(expected)) > 1
+
+
+def test_scales_stay_where_all_residuals_are_zero():
+    """As those of targets that are zero, at weights that are; not that of a group without rows."""
+    (lattices, count, squares, *rest), move, _ = at_a_point("groups", [0.0] * 4)
+    assert count[2] == 0
+    shift = move(lattices, count, 0 * squares, *rest)
+    assert np.array_equal(shift, [0, 0, SHIFTS[0], 0])
+
+
+def missing_targets():
+    y = np.where(np.arange(N)[:, None] == [1, 3], np.nan, Y[:, :2])
+    sigma = pm.HalfNormal("sigma", shape=2)
+    with pytest.warns(ImputationWarning):
+        pm.Normal("y", layer() @ pm.Normal("v", shape=(UNITS, 2)), sigma, observed=y)
+
+
+def rows_of_unlike_noise():
+    sigma, v = pm.HalfNormal("sigma", shape=4), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", layer() @ v, sigma[GROUPS] * np.linspace(1, 2, N), observed=Y[:, 0])
+
+
+def outputs_of_unlike_rows():
+    sigma, v = pm.HalfNormal("sigma", shape=2), pm.Normal("v", shape=(UNITS, 2))
+    pm.Normal("y", layer() @ v, sigma * np.linspace(1, 2, N)[:, None], observed=Y[:, :2])
+
+
+def factors_of_rows():
+    sigma, v = pm.HalfNormal("sigma", shape=4), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", np.linspace(1, 2, N) * (layer() @ v), sigma[GROUPS], observed=Y[:, 0])
+
+
+def groups_of_outputs():
+    sigma, v = pm.HalfNormal("sigma", shape=2), pm.Normal("v", shape=(UNITS, 3))
+    pm.Normal("y", layer() @ v, sigma[[0, 1, 0]], observed=Y[:, :3])
+
+
+def groups_of_rows_of_outputs():
+    sigma, v = pm.HalfNormal("sigma", shape=4), pm.Normal("v", shape=(UNITS, 2))
+    pm.Normal("y", layer() @ v, sigma[GROUPS][:, None], observed=Y[:, :2])
+
+
+def scale_of_each_row():
+    sigma, v = pm.HalfNormal("sigma", shape=N), pm.Normal("v", shape=UNITS)
+    pm.Normal("y", layer() @ v, sigma, observed=Y[:, 0])
+
+
+def rows_in_another_order():
+    sigma, v = pm.HalfNormal("sigma", shape=2), pm.Normal("v", shape=(UNITS, 2))
+    pm.Normal("y", (layer() @ v)[[0, 3, 3, 4]], sigma, observed=Y[:4, :2])
+
+
+def two_responses():
+    sigma, a = pm.HalfNormal("sigma", shape=2), layer()
+    pm.Normal("y", a @ pm.Normal("v", shape=(UNITS, 2)), sigma, observed=Y[:, :2])
+    pm.Normal("u", a @ pm.Normal("w", shape=UNITS), 0.7, observed=Y[:, 2])
+
+
+def further_children():
+    sigma = pm.HalfNormal("sigma", shape=2)
+    pm.Normal("y", layer() @ pm.Normal("v", shape=(UNITS, 2)), sigma, observed=Y[:, :2])
+    pm.Normal("u", 0.3, sigma, observed=Y[:, 2:])
+
+
+def scale_with_two_axes():
+    sigma = pm.HalfNormal("sigma", shape=(N, 2))
+    pm.Normal("y", layer() @ pm.Normal("v", shape=(UNITS, 2)), sigma, observed=Y[:, :2])
+
+
+LEFT = [missing_targets, rows_of_unlike_noise, outputs_of_unlike_rows,
+        factors_of_rows, groups_of_outputs, groups_of_rows_of_outputs, scale_of_each_row,
+        rows_in_another_order, two_responses, further_children, scale_with_two_axes]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", LEFT)
+def test_other_scales_are_left(function):
+    assert scales_of(built(function)) is None
+
+
+def test_it_is_explained_and_stands_before_the_fresh_activations():
+    model = built(outputs)
+    rows = {row[0]: row[2] for row in nns.explain(model).rows}
+    assert rows["sigma"] == "X2 integrated out, given which it moves by small steps; children: y"
+    drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(model)]
+    assert drawn.count(("sigma",)) == 1
+    assert drawn.index(("sigma",)) < drawn.index(("X2",))
+    plain = sweep_of(model, collapse=False)
+    assert "steps on lattices" not in [draw.name for draw in plain]
+
+
+def joint_outputs():
+    x = np.random.default_rng(3).normal(size=(6, 2))
+    sigma, v = pm.HalfNormal("sigma", 0.7, shape=3), pm.Normal("v", shape=(UNITS, 3))
+    pm.Normal("y", layer(x) @ v, sigma, observed=pm.Data("targets", np.zeros((6, 3))))
+
+
+def joint_groups():
+    x = np.random.default_rng(3).normal(size=(6, 2))
+    tau, v = pm.Gamma("tau", 3, 2, shape=3), pm.Normal("v", shape=UNITS)
+    of_row = tau[[0, 1, 1, 0, 0, 1]]
+    pm.Normal("y", layer(x) @ v, tau=of_row, observed=pm.Data("targets", np.zeros(6)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [joint_outputs, joint_groups])
+def test_joint_distribution(function):
+    """Points that are not those of the lattice, one place for all, activations out of date."""
+    model = built(function)
+    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=4000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [joint_outputs, joint_groups])
+def test_joint_distribution_test_sees_a_planted_error(function, monkeypatch):
+    """The noise of the activations taken for smaller than it is."""
+    right = vector_scales.find_vector_scales
+
+    def smaller(likelihood, *others):
+        layer = replace(likelihood.layer, precision=3 * likelihood.layer.precision)
+        return right(replace(likelihood, layer=layer), *others)
+
+    monkeypatch.setattr("pymc_nnsteps.moves.responses.find_vector_scales", smaller)
+    model = built(function)
+    with pytest.raises(AssertionError, match="z-scores beyond"):
+        assert_joint(nns.Gibbs(model=model), model, "targets", transitions=4000)
