@@ -57,6 +57,9 @@ from pymc_nnsteps.random.uniform import uniform
 MOST_GROUPS = 1000
 """Number of groups of rows up to which their scales are drawn without the activations."""
 
+FEW = 32
+"""Number of scales up to which the points of each take no time beside the rest of a sweep."""
+
 
 @dataclass(frozen=True)
 class VectorScale(Conditional):
@@ -93,7 +96,8 @@ class VectorScale(Conditional):
         rng, levels = uniform(rng, (3, rv.size))
         levels = levels.astype("float64")
         widest = 2 / pt.sqrt(pt.maximum(count, 1.0))
-        points = lattice_of(levels[:2], widest, 4 * POINTS)
+        n_points = 4 * POINTS if math.prod(shapes[rv]) <= FEW else POINTS
+        points = lattice_of(levels[:2], widest, n_points)
         lattices = self.lattices(points, levels[2])
         move = move_scales_of_outputs if self.groups is None else move_scales_of_groups
         shift = move(lattices, count, *seen).reshape(rv.shape)
