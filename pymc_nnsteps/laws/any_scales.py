@@ -105,8 +105,8 @@ class AnyScale(ScaleLaw):
         for seen in self.scaled:
             if seen.child in children:
                 rng, said = seen.evidence(rng, rv, 1)
-                order += _number(said.nu)
-                rates[_power(seen)] += _number(said.delta2 + said.lambda2) / 2
+                order += number_of(said.nu)
+                rates[_power(seen)] += number_of(said.delta2 + said.lambda2) / 2
         return rng, (order, *rates.values())
 
     @override
@@ -123,7 +123,7 @@ class AnyScale(ScaleLaw):
     def log_density(self, sums: Sequence[TensorVariable], shifts: TensorVariable) -> TensorVariable:
         """Log density of the logarithm at shifts from the present one, up to a constant."""
         [rv], (order, *rates) = self.draws, sums
-        number = _number(rv)
+        number = number_of(rv)
         there = (number * pt.exp(shifts)).dimshuffle(0, *["x"] * rv.ndim)
         total = pm.logp(rv, there, warn_rvs=False).flatten() + (1 + order) * shifts
         for rate, power in zip(rates, self._powers(), strict=True):
@@ -139,7 +139,8 @@ def _power(seen: Scaled) -> float:
     return float(-seen.form.exponent * seen.role.power)
 
 
-def _number(array: TensorVariable) -> TensorVariable:
+def number_of(array: TensorVariable) -> TensorVariable:
+    """The one entry of an array, in double precision."""
     number: TensorVariable = array.astype("float64").dimshuffle()
     return number
 
@@ -147,6 +148,20 @@ def _number(array: TensorVariable) -> TensorVariable:
 def _is_at_least_zero(bound: TensorVariable) -> bool:
     least = constant_or_none(bound)
     return least is not None and bool(np.all(least >= 0))
+
+
+def require_positive(model: pm.Model, rv: TensorVariable) -> None:
+    """Check that a variable may take all values of a prior of positive numbers.
+
+    Raises
+    ------
+    NotConjugate
+    """
+    support = own_support(rv)
+    least = None if support is None or support[0] is None else pt.as_tensor(support[0])
+    if support is None or least is None or not _is_at_least_zero(least):
+        raise NotConjugate(f"its prior is {distribution(rv)} and not known to be positive")
+    require_support(model, rv, support)
 
 
 @recognises(
@@ -170,10 +185,6 @@ def match_any_scale(model: pm.Model, rv: TensorVariable) -> AnyScale:
             "prior is HalfNormal, HalfCauchy, HalfStudentT, Exponential or Uniform, that of the "
             "precision or rate Gamma, or of the variance InverseGamma"
         )
-    support = own_support(rv)
-    least = None if support is None or support[0] is None else pt.as_tensor(support[0])
-    if support is None or least is None or not _is_at_least_zero(least):
-        raise NotConjugate(f"its prior is {distribution(rv)} and not known to be positive")
-    require_support(model, rv, support)
+    require_positive(model, rv)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     return AnyScale((rv,), scaled, may_change(model, rv, scaled))
