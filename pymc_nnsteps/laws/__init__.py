@@ -20,6 +20,7 @@ module            its subject
 ``scales``        precisions, variances and what controls them
 ``scale_priors``  their priors under which their law is known
 ``any_scales``    scales under any other prior
+``factors``       positive numbers that multiply what is seen linearly
 ``trials``        probabilities with a Beta prior
 ``shares``        shares of classes with a Dirichlet prior
 ``entries``       the entries of a variable that a child sees, and sums over them

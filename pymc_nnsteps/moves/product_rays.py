@@ -22,7 +22,6 @@ stepped in by :mod:`pymc_nnsteps.random.lattice`; it is zero where all of r is.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import override
 
 import pymc as pm
@@ -77,24 +76,27 @@ class ProductRay(Conditional):
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         factor, *effects = self.draws
-        size = sum((_free_entries(rv) for rv in effects), pt.zeros((), dtype="float64"))
-        log_density = partial(self.log_density, size)
-        rng, shift = lattice_step(rng, log_density, 2 / pt.sqrt(1 + size))
+        rng, shift = lattice_step(rng, self.log_density, 2 / pt.sqrt(1 + self._size))
         is_zero = pt.all([pt.all(pt.eq(rv, 0)) for rv in effects])
         shift = pt.switch(is_zero, 0.0, shift)
         values = {factor: typed_like(factor, factor * pt.exp(shift))}
         values |= {rv: typed_like(rv, rv * pt.exp(-shift)) for rv in effects}
         return Draw(rng, values)
 
-    def log_density(self, size: TensorVariable, shifts: TensorVariable) -> TensorVariable:
-        """Log density at shifts of the logarithm, of that many entries, up to a constant."""
+    def log_density(self, shifts: TensorVariable) -> TensorVariable:
+        """Log density at shifts of the factor's logarithm, up to a constant."""
         factor = self.draws[0]
         there = (number_of(factor) * pt.exp(shifts)).dimshuffle(0, *["x"] * factor.ndim)
-        total = pm.logp(factor, there, warn_rvs=False).flatten() + (1 - size) * shifts
+        total = pm.logp(factor, there, warn_rvs=False).flatten() + (1 - self._size) * shifts
         for rv, (mean, precision) in self.priors.items():
             total += (precision * mean * rv).sum() * pt.exp(-shifts)
             total -= (precision * pt.sqr(rv)).sum() * pt.exp(-2 * shifts) / 2
         return total.astype("float64")
+
+    @property
+    def _size(self) -> TensorVariable:
+        """Number of free entries of what is multiplied."""
+        return sum(map(_free_entries, self.priors), pt.zeros((), dtype="float64"))
 
 
 def _free_entries(rv: TensorVariable) -> TensorVariable:

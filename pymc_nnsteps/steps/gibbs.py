@@ -100,11 +100,11 @@ class Gibbs(Step):
     rays : bool
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
         random number: a scale with the effects or output weights below it, levels of scales against
-        each other, global scales against local ones; and units of a layer against the weights that
-        one output sees them through, with the scale of this output. Means of effects are then drawn
-        jointly with all else that is linear, and the effects are shifted along; the level of
-        effects that several children see is exchanged with the bias of each. It leaves the
-        posterior invariant.
+        each other, global scales against local ones, a factor against the effects that it
+        multiplies (``sd * raw[group]``); and units of a layer against the weights that one output
+        sees them through, with the scale of this output. Means of effects are then drawn jointly
+        with all else that is linear, and the effects are shifted along; the level of effects that
+        several children see is exchanged with the bias of each. It leaves the posterior invariant.
     trajectories : bool
         Whether all weights of an interwoven layer, those that one output sees it through, the bias
         of this output and its scale are then moved at once, along a Hamiltonian trajectory on which

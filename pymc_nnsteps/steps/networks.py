@@ -26,6 +26,7 @@ from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.search import children, stated_in
 from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
@@ -193,10 +194,21 @@ def has_law(model: pm.Model, rv: TensorVariable) -> bool:
 def _scales_of(
     model: pm.Model, variables: set[TensorVariable], priors: Collection[type] = PRIORS
 ) -> set[TensorVariable]:
-    """Positive free variables that control ``variables``, at every level."""
+    """Positive free variables that control ``variables``, at every level.
+
+    Those that multiply what is seen linearly are not among them: they are coefficients.
+    """
     scales: set[TensorVariable] = set()
     positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in priors]
-    for rv in reversed(positive):
+    for rv in reversed([rv for rv in positive if not _is_factor(model, rv)]):
         if not (variables | scales).isdisjoint(children(model, rv)):
             scales.add(rv)
     return scales
+
+
+def _is_factor(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether a positive variable multiplies a part of what its children see."""
+    try:
+        return isinstance(match(model, rv), Factor)
+    except NotConjugate:
+        return False
