@@ -415,9 +415,9 @@ def half_normal_precision():
     pm.Normal("y", 0, tau=v, observed=Y)
 
 
-@declined("its prior is HalfNormal, not Normal")
-def half_normal_location():
-    v = pm.HalfNormal("v", 2)
+@declined("its prior is Logistic, not Normal")
+def logistic_location():
+    v = pm.Logistic("v", 0, 2)
     pm.Normal("y", v, 1, observed=Y)
 
 
