@@ -28,9 +28,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.observation import Child, Observation
+from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.linear_terms import cut_links
+from pymc_nnsteps.graphs.linear_terms import Term, cut_links
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import typed_like
@@ -67,9 +67,10 @@ class Factor(Conditional):
         a = b = pt.zeros((), dtype="float64")
         for child in self.observations:
             rng, seen = augmented(rng, child)
-            weighted = seen.precision * multiplied_by(rv, seen) + pt.zeros_like(seen.value)
+            part = multiplied_by(rv, seen.terms[0])
+            weighted = seen.precision * part + pt.zeros_like(seen.value)
             a += (weighted * seen.residual).sum()
-            b += (weighted * multiplied_by(rv, seen)).sum()
+            b += (weighted * part).sum()
         is_free = pt.eq(b, 0)
         widest = 2 / pt.sqrt(1 + pt.sqr(pt.maximum(a, 0)) / pt.switch(is_free, 1, b))
         rng, shift = lattice_step(rng, partial(self.log_density, (a, b)), widest)
@@ -85,9 +86,8 @@ class Factor(Conditional):
         return total.astype("float64")
 
 
-def multiplied_by(rv: TensorVariable, seen: Observation) -> TensorVariable:
+def multiplied_by(rv: TensorVariable, term: Term) -> TensorVariable:
     """What one number multiplies in the mean of a child, with the axes of the child."""
-    [term] = seen.terms
     whole = cut_links(term, range(term.out_ndim), rv).whole().coefficient
     part: TensorVariable = whole.dimshuffle(*range(term.out_ndim))
     return part

@@ -134,6 +134,14 @@ class GaussianVectors(Conditional):
         kept = refuse_lost(diagonal, roots, flatten(vectors, 0, rv.ndim - 1))
         return Draw(rng, {rv: typed_like(rv, kept.reshape(size))})
 
+    def about_shift(self) -> tuple[TensorVariable, TensorVariable]:
+        """Precision and linear part that the prior gives one vector added to all of them."""
+        rv = self.layout.rv
+        precision = pt.broadcast_to(precision_matrix(rv), (*lengths(rv), lengths(rv)[-1]))
+        linear = (precision @ (location(rv) - rv)[..., None])[..., 0]
+        labels = tuple(range(rv.ndim - 1))
+        return precision.sum(labels), linear.sum(labels)
+
 
 def _full(array: TensorVariable, rv: TensorVariable) -> TensorVariable:
     return pt.broadcast_to(array, tuple(lengths(rv)))

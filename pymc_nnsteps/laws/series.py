@@ -108,6 +108,21 @@ class GaussianSeries(Conditional):
         flat = (pt.broadcast_to(array, shape).reshape((-1, n_times)) for array in arrays)
         return Draw(rng, {rv: typed_like(rv, draw_tridiagonal(*flat).reshape(shape))})
 
+    def about_shift(self) -> tuple[TensorVariable, TensorVariable]:
+        """Precision and linear part that the prior gives one number added to all values."""
+        [rv], slope = self.draws, self.prior.slope
+        first, later = rv[..., :1], rv[..., 1:] - slope * rv[..., :-1]
+        steps = (
+            (first, pt.ones_like(slope), self.prior.first),
+            (later, 1 - slope, self.prior.later),
+        )
+        total = linear = pt.zeros((), dtype=rv.dtype)
+        for step, moved, (mean, precision) in steps:
+            weight = precision * moved + pt.zeros_like(step)
+            total += (weight * moved).sum()
+            linear += (weight * (mean - step)).sum()
+        return total.reshape((1, 1)), linear.reshape((1,))
+
 
 @recognises(800, "Gaussian series, all times at once", {RandomWalkRV, AutoRegressiveRV}, OBSERVED)
 def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:

@@ -18,6 +18,7 @@ module                   its subject
 ``gated_trajectories``   the same behind gates, with these summed out
 ``levels``               levels exchanged between effects and biases of several children
 ``responses``            effects without the activations beside them, and when
+``common_shifts``        levels of correlated effects and of series, with biases beside them
 ``residual_scales``      scales without the activations between them
 ``vector_scales``        scales of outputs and of groups of rows, likewise
 ``joined_effects``       effects of groups with all else that is linear

@@ -142,7 +142,7 @@ def _multiplied(
     stated = []
     for child in block.observations:
         seen = with_any_precision(child)
-        part = multiplied_by(factor, seen)
+        part = multiplied_by(factor, seen.terms[0])
         effects = stated_in([part], model.basic_RVs).intersection(candidates)
         others = [] if seen.offset is None else [seen.offset]
         try:

@@ -103,8 +103,9 @@ class Gibbs(Step):
         each other, global scales against local ones, a factor against the effects that it
         multiplies (``sd * raw[group]``); and units of a layer against the weights that one output
         sees them through, with the scale of this output. Means of effects are then drawn jointly
-        with all else that is linear, and the effects are shifted along; the level of effects that
-        several children see is exchanged with the bias of each. It leaves the posterior invariant.
+        with all else that is linear, and the effects are shifted along; so are levels of correlated
+        effects and of series with the biases beside them; the level of effects that several
+        children see is exchanged with the bias of each. It leaves the posterior invariant.
     trajectories : bool
         Whether all weights of an interwoven layer, those that one output sees it through, the bias
         of this output and its scale are then moved at once, along a Hamiltonian trajectory on which

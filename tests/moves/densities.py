@@ -9,7 +9,7 @@ from pytensor.graph.replace import graph_replace
 from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.network.gates import logit_of
-from tests.laws.graphs import logp_of, point_of, shapes_of, start_of
+from tests.laws.graphs import gaussian_law, logp_of, point_of, put, shapes_of, start_of
 
 
 def built(build, **options):
@@ -66,3 +66,26 @@ def integrated_density(model, name, omegas):
         return value + gradient @ mean / 2 - np.linalg.slogdet(precision)[1] / 2
 
     return integrated
+
+
+def draw_beside_model(model, draw, observations):
+    """Log densities beside that at a draw's mean, its own and the model's; what else it moves.
+
+    Of a Gaussian draw along some directions; Polya-Gamma variables of children are held.
+    """
+    rng = np.random.default_rng(31)
+    point = random_point(model, 5)
+    logistic = [seen.child for seen in observations if hasattr(seen, "logit")]
+    omegas = {child: rng.gamma(2.0, size=shapes_of(model)[child]) for child in logistic}
+    law = gaussian_law(model, draw, point, held=[*omegas.values()], uses_own_values=True)
+    density = density_of(model, draw.draws, omegas)
+
+    def at(vector):
+        return density(put(point, model, draw.draws, vector))[0]
+
+    information = np.linalg.pinv(law.factor @ law.factor.T)
+    here = np.concatenate([point[rv.name].ravel() for rv in draw.draws]) - law.mean
+    others = (law.factor @ rng.normal(size=(law.factor.shape[1], 40))).T
+    found = [at(law.mean + other) - at(law.mean) for other in others]
+    ours = -0.5 * np.sum(others @ information * others, axis=1)
+    return found, ours, here - law.factor @ np.linalg.lstsq(law.factor, here)[0]

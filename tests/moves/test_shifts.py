@@ -10,8 +10,8 @@ from pymc_nnsteps.graphs.deviations import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import substitute_given
 from pymc_nnsteps.moves.shifts import Shift, shift_of
-from tests.laws.graphs import gaussian_law, put, shapes_of, sweep_of
-from tests.moves.densities import built, density_of, random_point
+from tests.laws.graphs import sweep_of
+from tests.moves.densities import built, draw_beside_model
 
 RNG = np.random.default_rng(31)
 N, UNITS = 9, 2
@@ -109,32 +109,13 @@ def shifts_of(model):
     return [draw for draw in sweep_of(model) if isinstance(draw, Shift)]
 
 
-def differences(model, shift):
-    """Log densities beside that at the mean, the draw's and the model's; what else has moved."""
-    point = random_point(model, 5)
-    logistic = [seen.child for seen in shift.block.observations if hasattr(seen, "logit")]
-    omegas = {child: RNG.gamma(2.0, size=shapes_of(model)[child]) for child in logistic}
-    law = gaussian_law(model, shift, point, held=[*omegas.values()], uses_own_values=True)
-    density = density_of(model, shift.draws, omegas)
-
-    def at(vector):
-        return density(put(point, model, shift.draws, vector))[0]
-
-    information = np.linalg.pinv(law.factor @ law.factor.T)
-    here = np.concatenate([point[rv.name].ravel() for rv in shift.draws]) - law.mean
-    others = (law.factor @ RNG.normal(size=(law.factor.shape[1], 40))).T
-    found = [at(law.mean + other) - at(law.mean) for other in others]
-    ours = -0.5 * np.sum(others @ information * others, axis=1)
-    return found, ours, here - law.factor @ np.linalg.lstsq(law.factor, here)[0]
-
-
 @pytest.mark.parametrize("function", CASES)
 def test_law_is_the_models_with_deviations_kept(function):
     model = built(function)
     found = shifts_of(model)
     assert [tuple(rv.name for rv in shift.draws) for shift in found] == CASES[function]
     for shift in found:
-        theirs, ours, moved = differences(model, shift)
+        theirs, ours, moved = draw_beside_model(model, shift, shift.block.observations)
         np.testing.assert_allclose(theirs, ours, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(moved, 0, atol=1e-10)
 
@@ -165,7 +146,7 @@ def test_planted_errors_are_seen(plant, function, monkeypatch):
     model = built(function)
     seen = []
     for shift in shifts_of(model):
-        theirs, ours, moved = differences(model, shift)
+        theirs, ours, moved = draw_beside_model(model, shift, shift.block.observations)
         seen.append(np.allclose(theirs, ours, rtol=1e-3) and np.allclose(moved, 0, atol=1e-3))
     assert not all(seen)
 
