@@ -55,7 +55,7 @@ from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.random.standard_normal import standard_normal
 
-Effects = GaussianVectors | GaussianSeries
+Correlated = GaussianVectors | GaussianSeries
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CommonShift(Conditional):
     """
 
     draws: tuple[TensorVariable, ...]
-    effects: Effects
+    effects: Correlated
     numbers: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
     observations: tuple[tuple[Child, Term], ...]
     supplements: bool = True
@@ -151,7 +151,7 @@ def _common_shifts(context: Context) -> Iterator[CommonShift]:
     linear = [rv for c in context.blocks if isinstance(c, Gaussian) for rv in c.draws]
     numbers = [rv for rv in linear if all(rv.type.broadcastable) and rv not in latent]
     for block in context.blocks:
-        if isinstance(block, Effects):
+        if isinstance(block, Correlated):
             seen_by = children(model, block.draws[0])
             beside = [rv for rv in numbers if seen_by and children(model, rv) == seen_by]
             if beside:
@@ -159,7 +159,9 @@ def _common_shifts(context: Context) -> Iterator[CommonShift]:
                     yield _common_shift(model, block, beside)
 
 
-def _common_shift(model: pm.Model, block: Effects, beside: Sequence[TensorVariable]) -> CommonShift:
+def _common_shift(
+    model: pm.Model, block: Correlated, beside: Sequence[TensorVariable]
+) -> CommonShift:
     """The joint draw of a shift and of numbers.
 
     Raises
