@@ -243,7 +243,7 @@ def trials_that_depend():
 
 
 def probability_of_another_kind():
-    pm.Normal("y", pm.Beta("v", 1, 1), 1, observed=1)
+    pm.VonMises("y", pm.Beta("v", 1, 1), 1, observed=1)
 
 
 def shares_in_another_order():
@@ -289,7 +289,7 @@ DECLINED = {
     beta_of_a_sum: "the probability of child y is neither it nor one minus it",
     half_a_probability: "neither it nor one minus it: it does not enter as it is",
     trials_that_depend: "more than the probability of child y depends on it",
-    probability_of_another_kind: "child y is Normal, of which it is no probability",
+    probability_of_another_kind: "child y is VonMises, of which it is no probability",
     shares_in_another_order: "child y does not see its classes as they are",
     shares_as_means: "child y is Normal, neither classes nor their counts",
     uniform_of_either_sign: "its prior is Uniform and not known to be positive",

@@ -476,15 +476,16 @@ def test_only_short_rows_by_default():
         assert not moves(sweep_of(model, False))
 
 
-ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
+ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", "eta_sq2", "a1", "W2 b2"]
 TWO = ["eta_sq1", "Polya-Gamma", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "eta_sq2", "gamma2",
-       "W2 b2", "W2 b2 gamma2", "a1 a2", "W3 b3", "eta_sq3"]  # fmt: skip
+       "W2 b2", "W2 b2 gamma2", "eta_sq3", "a1 a2", "W3 b3"]  # fmt: skip
+COLLAPSED = ["eta_sq1", "W1 b1 gamma1", "eta_sq2", "a1", "W2 b2"]
 MOVED = ["eta_sq1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
 
 
 @pytest.mark.parametrize(
     ("hidden", "collapse", "expected"),
-    [((2,), True, ONE), ((3, 2), True, TWO), ((2,), "auto", MOVED), ((2,), False, MOVED)],
+    [((2,), True, ONE), ((3, 2), True, TWO), ((2,), "auto", COLLAPSED), ((2,), False, MOVED)],
 )
 def test_sequence_of_draws(hidden, collapse, expected):
     """A move torn from its activations, and variables that are lost."""
