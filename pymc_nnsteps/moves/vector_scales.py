@@ -132,7 +132,9 @@ class VectorScale(Conditional):
         zeros = pt.zeros(rv.size, dtype="float64")
         count = zeros[self.groups].inc(1.0)
         squares = zeros[self.groups].inc(pt.sqr(residual[:, 0]))
-        own = (zeros + 1)[self.groups].set(variance[:, 0])
+        # A mean of equal numbers: where PyTensor fuses sums with a set, it sums that as well.
+        total = zeros[self.groups].inc(variance[:, 0])
+        own = pt.switch(pt.gt(count, 0), total / pt.maximum(count, 1.0), 1.0)
         return count, squares, own, spread[0]
 
 
