@@ -186,9 +186,8 @@ def test_joint_distribution():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", ["no Jacobian", "not squared"])
-def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
-    plant_in(monkeypatch, *PLANTS[plant][1:])
+def test_joint_distribution_test_sees_a_planted_error(monkeypatch):
+    plant_in(monkeypatch, *PLANTS["no Jacobian"][1:])
     model = joint_model()
     with pytest.raises(AssertionError, match="z-scores beyond"):
         assert_joint(nns.Gibbs(model=model), model, "targets", transitions=TRANSITIONS)
