@@ -51,8 +51,8 @@ from pymc_nnsteps.laws.factors import multiplied_by
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.multivariate import GaussianVectors
 from pymc_nnsteps.laws.series import GaussianSeries
-from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
+from pymc_nnsteps.moves.replacement import Proposals
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Correlated = GaussianVectors | GaussianSeries
@@ -141,8 +141,7 @@ def propose_common_shifts(context: Context) -> Proposals:
     """Propose to shift effects with the numbers beside them when all else has been drawn."""
     if not context.options.rays or not context.sweep:
         return Proposals()
-    last = context.sweep[-1]
-    return Proposals((Replacement(last, (), (last, *_common_shifts(context))),))
+    return at_the_end(context, _common_shifts(context))
 
 
 def _common_shifts(context: Context) -> Iterator[CommonShift]:

@@ -5,7 +5,7 @@ decorator :func:`proposes` enters it in the table with its priority. The package
 module of this room, so one new file adds a move.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pymc as pm
@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.moves.options import Options
-from pymc_nnsteps.moves.replacement import Proposals
+from pymc_nnsteps.moves.replacement import Proposals, Replacement
 
 
 @dataclass(frozen=True)
@@ -105,3 +105,9 @@ def proposes[P: Propose](priority: int) -> Callable[[P], P]:
 def moves_in_order() -> list[Move]:
     """All moves, those of lower priority numbers first."""
     return sorted(_TABLE, key=lambda move: move.priority)
+
+
+def at_the_end(context: Context, moves: Iterable[Conditional]) -> Proposals:
+    """Propose moves that follow when all else has been drawn."""
+    last = context.sweep[-1]
+    return Proposals((Replacement(last, (), (last, *moves)),))

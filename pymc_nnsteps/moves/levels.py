@@ -36,8 +36,8 @@ from pymc_nnsteps.graphs.values import scalar_constant, typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
-from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
+from pymc_nnsteps.moves.replacement import Proposals
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -85,8 +85,7 @@ def propose_levels(context: Context) -> Proposals:
     """Propose to exchange levels when all else has been drawn."""
     if not context.options.rays or not context.sweep:
         return Proposals()
-    last = context.sweep[-1]
-    return Proposals((Replacement(last, (), (last, *_exchanges(context))),))
+    return at_the_end(context, _exchanges(context))
 
 
 def _exchanges(context: Context) -> Iterator[LevelExchange]:

@@ -41,8 +41,8 @@ from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.factors import Factor, multiplied_by
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_axes, zero_sum_prior
-from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
+from pymc_nnsteps.moves.replacement import Proposals
 from pymc_nnsteps.random.lattice import lattice_step
 
 
@@ -112,8 +112,7 @@ def propose_product_rays(context: Context) -> Proposals:
     """Propose to move factors against what they multiply when all else has been drawn."""
     if not context.options.rays or not context.sweep:
         return Proposals()
-    last = context.sweep[-1]
-    return Proposals((Replacement(last, (), (last, *_product_rays(context))),))
+    return at_the_end(context, _product_rays(context))
 
 
 def _product_rays(context: Context) -> Iterator[ProductRay]:

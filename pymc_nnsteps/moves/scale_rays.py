@@ -18,9 +18,9 @@ from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
 from pymc_nnsteps.moves.rays import Ray
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.replacement import Proposals
 
 Degrees = Mapping[TensorVariable, float]
 
@@ -38,8 +38,7 @@ def propose_rays(context: Context) -> Proposals:
             continue
         if all(ray.degrees != other.degrees for other in rays):
             rays.append(ray)
-    last = context.sweep[-1]
-    return Proposals((Replacement(last, (), (last, *rays)),))
+    return at_the_end(context, rays)
 
 
 def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:

@@ -39,8 +39,8 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
-from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
+from pymc_nnsteps.moves.replacement import Proposals
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ def propose_shifts(context: Context) -> Proposals:
     """Propose to shift effects with their means when all else has been drawn."""
     if not context.options.rays or not context.sweep:
         return Proposals()
-    last = context.sweep[-1]
-    return Proposals((Replacement(last, (), (last, *_shifts(context))),))
+    return at_the_end(context, _shifts(context))
 
 
 def _shifts(context: Context) -> Iterator[Shift]:
