@@ -14,9 +14,7 @@ PYTHON ?=
 BIN := .venv/bin
 WORKERS ?= 2
 
-# One thread per process: the work is already split over chains and test workers.
-ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
-PYTEST := $(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Modules that take seconds and see most of what breaks.
 QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
@@ -40,7 +38,7 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 .PHONY: quickstart test test-quick test-slow dist docs notebooks benchmarks lint
 
 quickstart: .venv/examples.stamp
-	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python examples/quickstart.py
+	MPLBACKEND=Agg $(BIN)/python examples/quickstart.py
 
 test: lint
 	$(PYTEST)
@@ -56,17 +54,17 @@ dist: .venv/release.stamp
 	$(BIN)/python -m build
 	$(BIN)/python -m venv dist/venv
 	dist/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
-	cd dist && $(ONE_THREAD) venv/bin/python -P ../tests/installed.py
+	cd dist && venv/bin/python -P ../tests/installed.py
 	rm -rf dist/venv
 
 docs: .venv/docs.stamp
-	$(ONE_THREAD) $(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
+	$(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
 
 notebooks: .venv/test.stamp
-	$(ONE_THREAD) $(BIN)/python -m tests.notebooks
+	$(BIN)/python -m tests.notebooks
 
 benchmarks: .venv/test.stamp
-	$(ONE_THREAD) $(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .

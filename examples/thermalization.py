@@ -41,7 +41,6 @@ which the paper does not have, are shown beside the plain sweep. Random streams 
 
 import argparse
 import logging
-import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -67,7 +66,6 @@ FEWEST_SWEEPS = 64
 """The shortest run that tells whether chains have merged."""
 COLORS = {"Gibbs": "C0", "Gibbs, interwoven": "C1", "NUTS": "C2", "MALA": "C3"}
 NOISY, CLASSICAL = "intermediate noise", "no intermediate noise"
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,6 @@ def main() -> None:
     folder: Path = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
     setting = shortened(FULL if arguments.full else REDUCED, arguments.share)
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started below
     jobs = [job for figure in arguments.figures for job in FIGURES[figure]]
     with Client(n_workers=arguments.processes, threads_per_worker=1) as client:
         nns.experiments(

@@ -51,7 +51,6 @@ How to read it, and where digits differ from the paper's CIFAR-10:
 
 import argparse
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -88,7 +87,6 @@ SNAPSHOTS, SNAPSHOT_EVERY, N_AXES = 100, 5, 3
 
 MIN_ESS = 10
 ESS_COLUMNS = ("ess_per_step_f", "ess_per_step_axes", "ess_per_step_log_likelihood")
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 Point = dict[str, np.ndarray]
 Row = dict[str, Any]
@@ -118,7 +116,6 @@ class Configuration:
 
 def main() -> None:
     arguments = parse_arguments()
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # for the processes that are started below
     folder: Path = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
     grid = [

@@ -15,6 +15,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
@@ -36,6 +37,7 @@ LABELS = {
 """What the axes show."""
 
 
+@one_thread
 def plot_calibration(
     idata: Any,
     X: ArrayLike | pd.DataFrame,

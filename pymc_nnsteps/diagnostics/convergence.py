@@ -15,6 +15,7 @@ from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, stated_in
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.latents import without_latents
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES
@@ -105,6 +106,7 @@ class Diagnosis(Tabulated):
         return row
 
 
+@one_thread
 def diagnose(
     idata: Any,
     X: ArrayLike | pd.DataFrame | dict[Any, Any],

@@ -26,6 +26,7 @@ from pymc_nnsteps.graphs.search import (
     stated_in,
     unwrapped,
 )
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.dense import product_of
 from pymc_nnsteps.prediction.forward import named_output
 from pymc_nnsteps.prediction.new_inputs import input_container
@@ -68,6 +69,7 @@ class Relevance(Tabulated):
         return pd.concat(groups, names=["weights", "input"])
 
 
+@one_thread
 def relevance(
     idata: Any,
     *,

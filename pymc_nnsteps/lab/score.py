@@ -16,6 +16,7 @@ from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.posterior import SAMPLES
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
@@ -47,6 +48,7 @@ class Score(Tabulated):
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
+@one_thread
 def score_statistic(
     idata: Any, vars: Vars = None, *, model: pm.Model | None = None, scale: float = 1.0
 ) -> Score:

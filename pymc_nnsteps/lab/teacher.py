@@ -27,6 +27,7 @@ from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
 from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.lab.score import score_means
 from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
 from pymc_nnsteps.steps.target import log_density
@@ -111,6 +112,7 @@ class TeacherStudent:
         return log_density(self.model, self.model.observed_RVs)
 
 
+@one_thread
 def teacher_student(
     build: Callable[[Any, Any], pm.Model],
     X: ArrayLike | pd.DataFrame,

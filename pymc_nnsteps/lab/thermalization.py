@@ -28,6 +28,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.lab.merging import merging
 from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
@@ -101,6 +102,7 @@ class Thermalization(Tabulated):
         return pd.DataFrame(list(rows.values()), index=index, columns=list(self.formats))
 
 
+@one_thread
 def thermalize(
     starts: Mapping[str, PointType],
     functions: Mapping[str, TensorVariable],

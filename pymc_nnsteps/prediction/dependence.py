@@ -13,6 +13,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.columns import Column, evenly_spread, find_column
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
@@ -32,6 +33,7 @@ NUMBERS = 2**25
 """Upper limit of the number of function values held in memory."""
 
 
+@one_thread
 def partial_dependence(
     idata: Any,
     features: Features,

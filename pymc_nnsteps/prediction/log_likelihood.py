@@ -11,6 +11,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import responses_of
 from pymc_nnsteps.prediction.entries import require_entries
 from pymc_nnsteps.prediction.gaps import with_gaps
@@ -34,6 +35,7 @@ ERRORS = "log_likelihood_error"
 """Name of the group of standard errors."""
 
 
+@one_thread
 def log_likelihood(
     idata: Any,
     model: pm.Model | None = None,

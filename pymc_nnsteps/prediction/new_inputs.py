@@ -24,6 +24,7 @@ from pymc_nnsteps.arguments import (
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
 from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.entries import require_entries
@@ -43,6 +44,7 @@ from pymc_nnsteps.tables import Table, in_type, require_same_rows
 Kind = Literal["function", "probability", "response"]
 
 
+@one_thread
 def predict(
     idata: Any,
     X_new: ArrayLike | pd.DataFrame | dict[Any, Any],
@@ -175,6 +177,7 @@ def predict(
     return stacked(_labelled(values, name, model, table, posterior), samples, posterior)
 
 
+@one_thread
 def function_values(
     argument: str,
     idata: Any,

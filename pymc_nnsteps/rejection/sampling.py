@@ -37,6 +37,7 @@ from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.rejection.envelope import Envelope, envelope, log_densities
 from pymc_nnsteps.rejection.pilot import Pilot, log_acceptance
 
@@ -52,6 +53,7 @@ MOST_TOLD = 20_000
 Tries = Callable[[int], list[NDArray[Any]]]
 
 
+@one_thread
 def rejection_sample(
     model: pm.Model | None = None,
     draws: int = 1000,

@@ -5,6 +5,7 @@ import time
 
 from pymc.stats.convergence import log_warning_stats
 
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.runs.run import Checkpoint, Run, restore, state_of
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.runs.tasks import COMPILING
@@ -32,6 +33,7 @@ def run_of(store: Store) -> Run:
     return _loaded.run
 
 
+@one_thread
 def advance(location: str, chain: int, until: int) -> int:
     """Bring a chain to ``until`` draws, with a checkpoint at the end of each chunk.
 

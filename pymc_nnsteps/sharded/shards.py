@@ -27,6 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
@@ -307,6 +308,7 @@ class _Compiled:
         Variables drawn without use of their present values.
     """
 
+    @one_thread
     def __init__(
         self,
         model: pm.Model,
@@ -325,6 +327,7 @@ class _Compiled:
         inputs = [pytensor.In(rng, mutable=True), *given, *read]
         self._compiled = Compiled(inputs, outputs, of_laws(c_by_default()))
 
+    @one_thread
     def __call__(
         self,
         rng: np.random.Generator,

@@ -1,15 +1,17 @@
-"""Base class of the step methods: PyMC's, with error messages that say what to do."""
+"""Base class of the step methods: PyMC's, in one thread, with messages that say what to do."""
 
-from typing import Any, Self
+from typing import Any, Self, override
 
 import pymc as pm
 from pymc.step_methods.compound import BlockedStep
+from pymc.util import RandomGenerator
 
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
 
 
 class Step(BlockedStep):
-    """A step method that moves all its variables at once.
+    """A step method that moves all its variables at once, and computes in one thread.
 
     Raises
     ------
@@ -33,3 +35,15 @@ class Step(BlockedStep):
             )
         step: Self = super().__new__(cls, *args, **kwargs)
         return step
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let what a step computes use one thread."""
+        super().__init_subclass__(**options)
+        for name in {"__init__", "setup_chain", "step"} & vars(cls).keys():
+            setattr(cls, name, one_thread(vars(cls)[name]))
+
+    @override
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Prepare a chain: set the generator, and the threads of a process made for the chain."""
+        keep_one_thread_in_workers()
+        super().setup_chain(rng, tune, draws)

@@ -38,6 +38,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.row_blocks import ByRow, by_row
@@ -55,6 +56,7 @@ BIAS = 0.3
 Arrays = list[np.ndarray]
 
 
+@one_thread
 def trained_starts(
     model: pm.Model | None = None,
     *,

@@ -10,6 +10,7 @@ import pymc as pm
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.verification import compare_laws
 from pymc_nnsteps.steps.assigned import Step
 from pymc_nnsteps.steps.stationarity import check_chain
@@ -47,6 +48,7 @@ class Verification:
         return f"<pre>{self}</pre>"
 
 
+@one_thread
 def verify(
     model: pm.Model | None = None,
     *,

@@ -16,6 +16,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.tables import Table, in_type, numbers
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
@@ -64,6 +65,7 @@ class Approximation:
         """Standard deviation of each variable; of scales it may be infinite."""
         return self._by_variable(_deviations)
 
+    @one_thread
     def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
         """Draw weights, biases, noise and scales.
 
@@ -88,6 +90,7 @@ class Approximation:
         draws = positive_integer("draws", draws)
         return labelled_draws(self.reading, self.draw(draws, np.random.default_rng(random_seed)))
 
+    @one_thread
     def predict(
         self,
         X: ArrayLike | pd.DataFrame,
@@ -258,6 +261,7 @@ class Ensemble:
         """The member with the highest evidence."""
         return max(self.members, key=lambda member: member.fitted.evidence)
 
+    @one_thread
     def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
         """Draw from the mixture, as :meth:`Approximation.sample` does from one member."""
         rng = np.random.default_rng(random_seed)
@@ -267,6 +271,7 @@ class Ensemble:
         layers = [_joined(parts, order) for parts in zip(*drawn, strict=True)]
         return labelled_draws(self.members[0].reading, layers)
 
+    @one_thread
     def predict(
         self,
         X: ArrayLike | pd.DataFrame,

@@ -19,6 +19,7 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.tables import numbers, require_same_rows
 from pymc_nnsteps.variational.approximation import (
     Approximation,
@@ -52,6 +53,7 @@ PAIRS = "batches must give pairs of inputs and targets"
 Run = Callable[[LayerStart, np.random.Generator, Report], Fitted]
 
 
+@one_thread
 def fit(
     model: pm.Model | None = None,
     method: Method = "cavi",

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "m": "hamiltonian",
     "n": "shards",
     "o": "effects",
+    "p": "threads",
 }
 
 

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
 
 
+@one_thread
 def milliseconds(
     contenders: Mapping[str, Callable[[], object]], *, calls: int, repeats: int
 ) -> dict[str, float]:
@@ -36,12 +38,14 @@ def milliseconds(
     return {name: median(values[1:]) for name, values in times.items()}
 
 
-def run_program(module: str, *arguments: str, **environment: str) -> Any:
-    """Run ``python -m tests.benchmarks.{module}`` afresh; the last line it prints is JSON."""
+def run_program(module: str, *arguments: str, **environment: str | None) -> Any:
+    """Run ``python -m tests.benchmarks.{module}`` afresh; the last line it prints is JSON.
+
+    Variables of the environment that are None are left out.
+    """
     command = [sys.executable, "-W", "ignore", "-m", f"tests.benchmarks.{module}", *arguments]
-    done = subprocess.run(
-        command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
-    )
+    env = {name: value for name, value in (os.environ | environment).items() if value is not None}
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
