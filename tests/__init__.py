@@ -8,7 +8,6 @@ helper                             what it is for
 ``cases``                          which cases are slow tests
 ``modules``                        where modules are tested that have no file of their own
 ``modes``                          how to compile what is compared with
-``lengths``                        static shapes without rewriting graphs
 ``notebooks``                      notebooks: run, with their solutions, and stored
 ``statistics``                     is a sample from the law it claims: moments, uniformity, chains
 ``laws.graphs``            quick compilation, points, sweeps; the exact law of a draw

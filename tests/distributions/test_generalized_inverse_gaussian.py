@@ -10,20 +10,15 @@ from pytensor import config, function, grad
 from scipy import special, stats
 
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
-from tests.cases import slow
 from tests.random.oracles import generalized_inverse_gaussian_cdf
 from tests.statistics import assert_moments, assert_uniform, batch_means_z_scores
 
 MODES = {"c": resolve_backend_compile_kwargs("c", None)["mode"], "numba": "NUMBA"}
 MODERATE = [(0.0, 1.0, 1.0), (1.3, 0.5, 2.0), (-3.0, 1.0, 0.2), (40.0, 3.0, 4.0), (0.2, 1e-3, 1e-2)]
 EXTREME = [
-    slow(1e5, 2.0, 3.0),
     (-1e5, 1e-3, 5.0),
-    slow(1e5, 1e3, 1e3),
     (3.0, 1e6, 1.0),
-    slow(0.0, 1e-6, 1e-6),
     (0.3, 1e-120, 1e80),
-    slow(-2.0, 1e100, 1e-100),
     (-0.4, 1e-50, 1e-40),
 ]
 

@@ -752,19 +752,9 @@ OPS = [
     "collapsed_information",
     "draw_chain",
 ]
-COMPILED_FAST = [("choose_point", "NUMBA")] + [(name, "C") for name in OPS if name != "draw_banded"]
-IN_A_SWEEP_BY_NUMBA = ("redraw_labels", "NUMBA")
-"""Left to ``gibbs-deep`` of the tests of conformance: Numba takes most of a minute for it."""
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        pytest.param(*case, marks=() if case in COMPILED_FAST else pytest.mark.slow)
-        for case in product(OPS, MODES)
-        if case != IN_A_SWEEP_BY_NUMBA
-    ],
-)
+@pytest.mark.parametrize(("name", "mode"), [("choose_point", "NUMBA"), *product(OPS, ["C"])])
 def test_ops(name, mode):
     """Arrays that are views with the axes exchanged, and arguments in the wrong order."""
     values = arguments_of(name)

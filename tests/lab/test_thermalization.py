@@ -230,19 +230,13 @@ def test_log_spaced_records(mixed):
     assert sweeps.values.tolist() == expected
 
 
-POSTERIORS = {
-    "classical": {"pre": 0, "post": 0, "output": 0.05},
-    "feed-forward": {"pre": 0.05, "post": 0, "output": 0.05},
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["classical", "feed-forward"])
-def test_special_cases_by_nuts_and_mala(name):
+def test_networks_without_noise_by_nuts_and_mala():
     """Both samplers approach the level of the informed chain on the same data."""
     X = np.random.default_rng(0).normal(size=(40, 2))
+    noise = {"pre": 0, "post": 0, "output": 0.05}
     lab = nns.teacher_student(
-        lambda X, y: nns.intermediate_noise_mlp(X, y, hidden=(2,), noise=POSTERIORS[name]),
+        lambda X, y: nns.intermediate_noise_mlp(X, y, hidden=(2,), noise=noise),
         X,
         random_seed=3,
     )

@@ -6,7 +6,6 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from tests.statistics import bonferroni_limit
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
@@ -48,25 +47,3 @@ def test_imputed_entries_and_what_they_depend_on(build):
     model = build()
     drawn = {name for row in nns.verify(model, random_seed=0).rows for name in row[0].split(", ")}
     assert {rv.name for rv in model.free_RVs} - drawn <= {"z_unobserved"}
-
-
-@pytest.mark.slow
-def test_factor_model_against_nuts():
-    model = factor_model()
-    options = {"chains": 2, "cores": 1, "progressbar": False, "random_seed": 1, "model": model}
-    ours = pm.sample(3000, tune=500, step=nns.Gibbs(model=model), **options).posterior
-    theirs = pm.sample(
-        1500, tune=700, nuts_sampler="pymc", step=pm.NUTS(model.free_RVs, model=model), **options
-    ).posterior
-
-    def moments(posterior):
-        values = [np.log(posterior["variance"].values)[..., None], posterior["y_unobserved"].values]
-        product = posterior["F"].values * posterior["L"].values.mT
-        flat = np.concatenate([*values, product.reshape(*product.shape[:2], -1)], axis=-1)
-        both = np.concatenate([flat, flat**2], axis=-1)
-        batches = both.reshape(20, -1, both.shape[-1]).mean(1)
-        return batches.mean(0), batches.std(0, ddof=1) / np.sqrt(20)
-
-    (mean, error), (other, other_error) = moments(ours), moments(theirs)
-    scores = (mean - other) / np.hypot(error, other_error)
-    assert np.abs(scores).max() < bonferroni_limit(len(scores), 1e-4) * 1.2

@@ -87,13 +87,6 @@ def test_laws_of_matrices_in_single_precision():
     assert found["z"] == found["u"] == "Gaussian, by groups"
 
 
-@pytest.mark.slow
-def test_sweeps_leave_the_posterior_invariant():
-    with pm.Model() as model:
-        effects_beside_a_layer()
-        nns.verify(model, sweeps=1000, step=[nns.Gibbs()], random_seed=3)
-
-
 def no_contrast():
     return pm.ZeroSumNormal("a", shape=(4, 1))[:, 0]
 

@@ -12,7 +12,7 @@ from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
 from pymc_nnsteps.prediction.forward import forward_pass
 from pymc_nnsteps.prediction.noisy import noisy_pass
-from tests.cases import quick, slow
+from tests.cases import quick
 from tests.graphs.foreign import Tempered
 
 RNG = np.random.default_rng(0)
@@ -207,7 +207,7 @@ def test_functions_of_builders(name):
 
 
 @pytest.mark.parametrize("marginalize_gates", [False, True])
-@pytest.mark.parametrize("hidden", [slow((1,)), (2, 1), slow((4,))])
+@pytest.mark.parametrize("hidden", [(2, 1)])
 def test_layers_of_one_unit(hidden, marginalize_gates):
     """A layer whose length is one by its dimension, not by its type, is not a repeated mean."""
     model = nns.bow_tie(X, Y, hidden=hidden, marginalize_gates=marginalize_gates)

@@ -284,14 +284,14 @@ def test_an_interrupt_says_how_to_go_on(copied, monkeypatch, caplog):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_killed_ten_times(begun, model, tmp_path):
+def test_killed_four_times(begun, model, tmp_path):
     """The signal that nothing can catch ends a run, in tuning too."""
     sizes = {"draws": 160, "tune": 60}
     expected = begun(store=tmp_path / "whole", **sizes)
     whole, store = Store(str(tmp_path / "whole")), str(tmp_path / "killed")
     run, rng, before = whole.run(), np.random.default_rng(0), [0, 0]
     process = get_context("fork").Process(target=begun, kwargs={"store": store, **sizes})
-    for _ in range(10):
+    for _ in range(4):
         process.start()
         wait_until(lambda old=tuple(before): tuple(standing(store)) != old)
         time.sleep(rng.uniform(0, 0.1))

@@ -250,9 +250,7 @@ QUICK = {
     ("build", "kind"),
     [(build, nns.PCNL) if build in QUICK else slow(build, nns.PCNL) for build in MODELS]
     + [(build, nns.MALA) for build in (imputed_in_the_block, bounded_by_the_block)]
-    + [slow(build, nns.MALA) for build in (labelled, empty)]
-    + [(build, nns.PCN) for build in (potentials, labelled)]
-    + [slow(build, nns.PCN) for build in (imputed_in_the_block, empty)],
+    + [(build, nns.PCN) for build in (potentials, labelled)],
 )
 def test_models(build, kind):
     """A term of the log density that the step forgets, takes for another, or draws at random."""

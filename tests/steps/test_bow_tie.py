@@ -28,27 +28,20 @@ def tiny(shrinkage, hidden=(2, 2), **options):
     )
 
 
-def assert_sweep_is_valid(shrinkage, collapse, transitions):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shrinkage", "collapse", "transitions"),
+    [("student_t", True, 2_500), ("nig", False, 12_000)],
+)
+def test_joint_distribution(shrinkage, collapse, transitions):
+    """A sweep that does not leave the posterior of two layers invariant.
+
+    The long chain sees errors of a few per cent. All families, at little noise, are in
+    ``test_interwoven_gates.py``.
+    """
     model = tiny(shrinkage)
     step = nns.Gibbs(model=model, collapse=collapse)
     assert_joint(step, model, "targets", transitions=transitions)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("collapse", "transitions"), [(True, 2_500), (False, 8_000)])
-def test_joint_distribution(collapse, transitions):
-    """A sweep that does not leave the posterior of two layers invariant."""
-    assert_sweep_is_valid("student_t", collapse, transitions)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("shrinkage", "collapse"), [("nig", False), ("normal_gamma", True)])
-def test_joint_distribution_of_other_families(shrinkage, collapse):
-    """The same at length, which sees errors of a few per cent, for other priors of the scales.
-
-    All families, at little noise, are in ``test_interwoven_gates.py``.
-    """
-    assert_sweep_is_valid(shrinkage, collapse, 12_000)
 
 
 def test_everything_is_assigned_to_gibbs():
