@@ -159,13 +159,12 @@ def assert_sweeps_are_valid(model, transitions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", [(2,), (2, 2)])
-def test_sweeps_with_gates_leave_the_joint_distribution(hidden):
+def test_sweeps_with_gates_leave_the_joint_distribution():
     """Noise of one row for all in a move with activations integrated out, or in the level's law."""
     model = nns.bow_tie(
         X[:3],
         Y[:3, 0],
-        hidden=hidden,
+        hidden=(2, 2),
         temperature=0.3,
         shrinkage=LIGHT["gaussian"],
         bias_var=0.7,
@@ -176,7 +175,7 @@ def test_sweeps_with_gates_leave_the_joint_distribution(hidden):
         sigma="network",
         noise_network=LINEAR,
     )
-    assert_sweeps_are_valid(model, 8_000)
+    assert_sweeps_are_valid(model, 5_000)
 
 
 @pytest.mark.slow
@@ -185,13 +184,13 @@ def test_sweeps_of_noisy_layers_leave_the_joint_distribution():
     model = nns.intermediate_noise_mlp(
         X[:3], Y[:3, 0], hidden=(2,), noise=noise, noise_network=LINEAR
     )
-    assert_sweeps_are_valid(model, 8_000)
+    assert_sweeps_are_valid(model, 5_000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_recovery_of_the_noise(rate):
-    """Noise that varies is found, and noise that does not is found to be constant."""
+def test_recovery_of_the_noise():
+    """Noise that varies is found."""
+    rate = 1.0
     rng = np.random.default_rng(2)
     x = rng.uniform(-1.7, 1.7, size=(400, 1))
     y = np.sin(2 * x[:, 0]) + 0.3 * np.exp(rate * x[:, 0]) * rng.normal(size=400)

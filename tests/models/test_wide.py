@@ -183,7 +183,7 @@ def test_y_is_normal_with_covariance_k(form, outputs, depth, bias_var):
 
 
 @FORMS
-@pytest.mark.parametrize("outputs", [slow(1), N_OUTPUTS])
+@pytest.mark.parametrize("outputs", [N_OUTPUTS])
 @DEPTHS
 @BIASES
 def test_reparametrisation_is_a_change_of_variables(form, outputs, depth, bias_var):

@@ -1,11 +1,10 @@
-"""Sweeps of the bow-tie network: joint distribution tests, NUTS without gates, sampling."""
+"""Sweeps of the bow-tie network: joint distribution tests, and what is assigned."""
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from tests.statistics import bonferroni_limit
 from tests.steps.joint import assert_joint
 from tests.steps.priors import LIGHT
 
@@ -56,48 +55,3 @@ def test_everything_is_assigned_to_gibbs():
     assert posterior["gamma1"].dtype == "int64"
     moves = {"interweaving_acceptance", "interweaving_rho"}
     assert set(idata["sample_stats"].data_vars) == {"n_sweeps"} | moves
-
-
-@pytest.mark.slow
-def test_agrees_with_nuts_without_gates():
-    """NUTS knows nothing of conditionals, and sums all gates out."""
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(8, 1))
-    options = {
-        "hidden": (2, 2),
-        "temperature": 1.0,
-        "bias_var": 1.0,
-        "hidden_alpha": 4,
-        "hidden_beta": 1,
-        "noise_alpha": 4,
-        "noise_beta": 1,
-        "shrinkage": LIGHT["normal_gamma"],
-    }
-    y = 1.5 * np.abs(x[:, 0])
-    gates, smooth = (
-        nns.bow_tie(x, y, marginalize_gates=without, **options) for without in (False, True)
-    )
-    quiet = {"progressbar": False, "quiet": True, "cores": 1, "compute_convergence_checks": False}
-    with smooth:
-        nuts = pm.sample(3_000, tune=1_000, chains=2, target_accept=0.95, random_seed=1, **quiet)
-    expected, its_error = _means(nuts["posterior"], nns.predict(nuts, x, model=smooth))
-    gibbs = pm.sample(9_000, tune=1_000, chains=2, random_seed=1, model=gates, **quiet)
-    found, error = _means(gibbs["posterior"], nns.predict(gibbs, x, model=gates))
-    z = (found - expected) / np.hypot(error, its_error)
-    assert np.abs(z).max() < bonferroni_limit(z.size, 1e-4), z
-
-
-def _means(posterior, functions):
-    """Means of bounded statistics that exchanging units does not change, and their errors."""
-    scales = [
-        np.log(scale).mean([dim for dim in scale.dims if dim not in ("chain", "draw")])
-        for name, scale in posterior.data_vars.items()
-        if name.startswith(("tau", "eta_sq"))
-    ]
-    size = abs(posterior["W1"]).mean("hidden1")
-    layer = np.tanh(posterior["a1"]).mean("hidden1")
-    parts = [functions, *scales, size, layer, layer**2]
-    draws = np.concatenate([p.values.reshape(*p.shape[:2], -1) for p in parts], axis=-1)
-    draws = np.tanh(np.concatenate([draws, (draws - draws.mean((0, 1))) ** 2], axis=-1))
-    batches = draws.reshape(-1, len(draws[0]) // 30, draws.shape[-1]).mean(axis=1)
-    return batches.mean(axis=0), batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
