@@ -9,13 +9,14 @@ helper                             what it is for
 ``modules``                        where modules are tested that have no file of their own
 ``modes``                          how to compile what is compared with
 ``notebooks``                      notebooks: run, with their solutions, and stored
+``planting``                       errors in named parts of the package, which tests must see
 ``statistics``                     is a sample from the law it claims: moments, uniformity, chains
 ``laws.graphs``            quick compilation, points, sweeps; the exact law of a draw
 ``laws.exact_piecewise``   the same under a piecewise-linear activation
 ``laws.programs``          random programs that state models, for the fuzzer
 ``laws.fuzz``              random models: what is read is exact, or declined
 ``moves.gated_layers``             layers of gates, and one without its activations
-``moves.planted``                  the kernel of gated rows, with errors in it
+``moves.in_python``                kernels without a compiler, in whose parts errors can be planted
 ``steps.cases``                    each step on the models that exercise it: conformance
 ``steps.chains``                   a chain of a step, as an array
 ``steps.joint``                    Geweke's joint distribution test

@@ -20,7 +20,7 @@ from pymc_nnsteps.kernels.gated_density import (
 )
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.layer_trajectories import invert
+from pymc_nnsteps.kernels.layer_trajectories import invert, kick_size
 from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put
 from pymc_nnsteps.kernels.rows import Rows, acceptance_probability
 from pymc_nnsteps.kernels.unit_rays import AboveOne
@@ -304,7 +304,7 @@ def move_gated_layer(
         fill_velocity(metric, momenta, velocity)
         add(velocity, size, place)
         density = evaluate(place, width, scene, row_tails, outgoing_tails, laws, weights, slope)
-        add(slope, size if step < n_steps - 1 else 0.5 * size, momenta)
+        add(slope, kick_size(step, n_steps, size), momenta)
         if not math.isfinite(density):
             break
     log_ratio = density - fill_velocity(metric, momenta, velocity) - begin

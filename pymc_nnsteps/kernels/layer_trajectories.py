@@ -339,6 +339,12 @@ def add(source: Coordinates, factor: float, target: Coordinates) -> None:
 
 
 @inline
+def kick_size(step: int, n_steps: int, size: float) -> float:
+    """Size of the kick after a leapfrog step: half of it after the last one."""
+    return size if step < n_steps - 1 else 0.5 * size
+
+
+@inline
 def is_tiny(scene: Scene, place: Coordinates) -> bool:
     """Whether the response's variance is moved, and is hardly seen beside the layer's noise."""
     own = math.exp(place.shift[0]) / scene.weight[0]
@@ -447,7 +453,7 @@ def move_layer(
         fill_velocity(metric, momenta, velocity)
         add(velocity, size, place)
         density = evaluate(place, scene, activation, slope)
-        add(slope, size if step < n_steps - 1 else 0.5 * size, momenta)
+        add(slope, kick_size(step, n_steps, size), momenta)
         if not math.isfinite(density):
             break
     log_ratio[0] = density - fill_velocity(metric, momenta, velocity) - begin

@@ -165,6 +165,14 @@ def tell_one_output(
     return precision, linear
 
 
+@inline
+def update_residual(before: Array, new: Array, level: Array, residual: Array) -> None:
+    """Let the residual at a unit's weights before be that at its new ones."""
+    for i in range(len(new)):
+        for n in range(len(level)):
+            residual[n, i] -= (new[i] - before[i]) * level[n]
+
+
 @jit
 def draw_outgoing(
     pre: Array,
@@ -224,6 +232,5 @@ def draw_outgoing(
         draw_unit(precision, linear, normal[a], new)
         for i in range(m):
             design[i, a] = new[i]
-            for n in range(n_obs):
-                residual[n, i] -= (new[i] - before[i]) * level[n]
+        update_residual(before, new, level, residual)
     return design

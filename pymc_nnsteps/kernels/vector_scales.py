@@ -99,6 +99,15 @@ def invert(matrix: Array, inverse: Array) -> bool:
     return True
 
 
+@inline
+def add_to_diagonal(inverse: Array, i: int, change: float, row: Array) -> None:
+    """Update the inverse of a matrix whose entry (i, i) changes; ``row`` holds its row i."""
+    share = change / (1.0 + change * row[i])
+    for j in range(len(row)):
+        for k in range(len(row)):
+            inverse[j, k] -= share * row[j] * row[k]
+
+
 @jit
 def move_scales_of_outputs(
     lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
@@ -140,8 +149,5 @@ def move_scales_of_outputs(
         rest = max(variance - own[i], 0.0)
         shift[i] = step_of_one(lattices, i, count[0], of_residual, own[i], rest)
         change = own[i] * (math.exp(lattices.power[0] * shift[i]) - 1.0)
-        share = change / (1.0 + change * row[i])
-        for j in range(q):
-            for k in range(q):
-                known[j, k] -= share * row[j] * row[k]
+        add_to_diagonal(known, i, change, row)
     return shift

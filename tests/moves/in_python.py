@@ -1,22 +1,18 @@
-"""Kernels without a compiler, with errors in them."""
+"""Kernels without a compiler, in whose parts errors can be planted."""
 
-import inspect
-from types import SimpleNamespace
-
-from pymc_nnsteps.kernels.jit import Kernel
+from pymc_nnsteps.kernels.jit import Kernel, entries, of_arrays
 
 
-def in_python(modules, *exchanges):
-    """The kernels of modules as plain functions; each exchange is a piece of code and another."""
-    source, namespace = "", {}
+def in_python(monkeypatch, *modules):
+    """Let the kernels of modules be the Python that they are written in."""
+    names = [module.__name__ for module in modules]
     for module in modules:
-        namespace.update(vars(module))
-        own = [k for k in vars(module).values() if isinstance(k, Kernel)]
-        own = [k for k in own if k.__module__ == module.__name__]
-        source += "".join(inspect.getsource(kernel.__wrapped__) for kernel in own)
-    source = source.replace("@jit", "").replace("@inline", "")
-    for right, wrong in exchanges:
-        assert source.count(right) == 1
-        source = source.replace(right, wrong)
-    exec(source, namespace)
-    return SimpleNamespace(**namespace), namespace
+        for name, kernel in list(vars(module).items()):
+            if isinstance(kernel, Kernel) and kernel.__module__ in names:
+                monkeypatch.setattr(module, name, uncompiled(kernel))
+
+
+def uncompiled(kernel):
+    """The Python of a kernel, called with named tuples or their entries, as the kernel is."""
+    function = of_arrays(kernel.__wrapped__)
+    return lambda *given: function(*entries(given))

@@ -35,7 +35,8 @@ from tests.laws import graphs
 from tests.laws.graphs import integrand_of, random_nodes, shapes_of
 from tests.moves import gated_layers
 from tests.moves.gated_layers import SPREAD, N, X, Y, bow_tie, built, named, names, network
-from tests.moves.planted import PLANTS, planted
+from tests.moves.in_python import in_python
+from tests.planting import plant
 
 PASSES = 2
 
@@ -344,14 +345,22 @@ def kernel_draw(p, given):
 SIZES = [(5, 3, 2, 1, 1, 1.0), (4, 1, 1, 2, 4, 1.0), (6, 2, 3, 3, 6, 1.0), (5, 2, 2, 2, 1, 8.0)]
 
 
-def assert_as_slow(kernel, size):
-    """Fail unless a kernel moves rows and gates as the slow move does."""
-    probabilities = []
+@cache
+def problems(size):
+    """Arrays of some problems, random numbers, and what the slow move does with them."""
+    found = []
     for seed in range(6):
         p = kernel_problem(seed, *size)
         given = noises(p, seed, passes=3)
-        rows, gates, acceptance, _ = slow_moves(p, *given)
-        found = kernel(*(p[name] for name in ARGUMENTS), *given)
+        found.append((p, given, slow_moves(p, *given)))
+    return found
+
+
+def assert_as_slow(size):
+    """Fail unless the kernel moves rows and gates as the slow move does."""
+    probabilities = []
+    for p, given, (rows, gates, acceptance, _) in problems(size):
+        found = kernel_draw(p, given)
         np.testing.assert_allclose(found[0], rows, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(found[1], gates)
         np.testing.assert_allclose(found[2], acceptance, rtol=0, atol=1e-5)
@@ -362,13 +371,45 @@ def assert_as_slow(kernel, size):
 @pytest.mark.parametrize("size", SIZES)
 def test_kernel(size):
     """The same, at sizes, factors and weights of each sample that models here do not have."""
-    assert_as_slow(kernels.move_gated_rows, size)
+    assert_as_slow(size)
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_planted_errors_are_seen(plant):
+def score_of_gates_lost(right, gate, *args):
+    return right(gate._replace(logit_factor=0 * gate.logit_factor), *args)
+
+
+def no_determinants(right, factor, new_factor, *args):
+    ratios = np.diag(new_factor) / np.diag(factor)
+    return right(factor, new_factor, *args) - np.log(ratios).sum()
+
+
+def one_way(right, here, there, *args):
+    return right(here, there._replace(step=0 * there.step), *args)
+
+
+PLANTS = {
+    "score of the gates lost": ("weigh_gates", score_of_gates_lost),
+    "no determinants": ("weigh_proposals", no_determinants),
+    "one way": ("weigh_back", one_way),
+    "gates of the old row": (
+        "keep",
+        lambda right, new, gate: right(new._replace(chance=gate.chance), gate),
+    ),
+    "gates not redrawn": (
+        "redraw",
+        lambda right, gate, uniform, mean, gates: gates * gate.level - mean,
+    ),
+    "own activations not removed": ("leave_out", lambda right, *args: None),
+}
+"""Parts of the kernel, and what stands in their place."""
+
+
+@pytest.mark.parametrize("error", PLANTS)
+def test_planted_errors_are_seen(error, monkeypatch):
+    in_python(monkeypatch, kernels)
+    plant(monkeypatch, kernels, *PLANTS[error])
     with pytest.raises(AssertionError):
-        assert_as_slow(planted(plant), SIZES[0])
+        assert_as_slow(SIZES[0])
 
 
 def test_few_units_are_held_at_a_time(monkeypatch):

@@ -7,7 +7,7 @@ matrices of the two Gaussians that a unit's activations and its outgoing weights
 Activations themselves are NaN in the draw.
 """
 
-import inspect
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -20,14 +20,14 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import outgoing_weights as kernels
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.jit import Kernel, of_arrays
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import match_interweaving
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
 from tests.laws.graphs import random_nodes, shapes_of
 from tests.moves.densities import built, density_of, random_point
+from tests.moves.in_python import in_python
+from tests.planting import plant
 
-HERE = kernels.__name__
 RNG = np.random.default_rng(11)
 N, UNITS = 4, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 3))
@@ -63,7 +63,7 @@ def several_outputs():
     z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
     a = pm.Normal("X2", abs(z) - 0.4, [0.5, 0.9, 0.4])
     v = pm.Normal("v", [[0.4, -0.3], [-0.2, 1], [0.9, 0]], [[0.3], [1.2], [0.8]])
-    pm.Normal("y", SPREAD * (a @ v) + 0.7, SPREAD * [0.8, 1.3], observed=Y[:, :2])
+    pm.Normal("y", SPREAD * (a @ v) + 0.7, SPREAD[::-1] * [0.8, 1.3], observed=Y[:, :2])
 
 
 def rows_of_weights():
@@ -183,40 +183,42 @@ def test_weights_are_drawn_as_the_model_says(case):
     np.testing.assert_allclose(layer.drawn(), layer.expected(), rtol=1e-8)
 
 
-PLANTS = {
-    "own noise not left out": ("if b != unit:", "if True:"),
-    "outputs' noise apart": ("design[i, b] * design[j, b]", "design[i, b] ** 2 * (i == j)"),
-    "activations at their mean": ("shift + noise[n])", "shift)"),
-    "activations not told of the outputs": ("root * (root * shift", "root * (0.0"),
-    "residual not kept": ("residual[n, i] -= (new[i] - before[i]) * level[n]", "pass"),
-    "own part not removed": ("(residual[n, i] + before[i] * level[n])", "residual[n, i]"),
-    "what the first samples tell lost": ("if n > 0:", "if n > 1:"),
-    "what outputs tell apart": (
-        "told.known[i, j] * told.seen[j]",
-        "told.known[i, i] * told.seen[j]",
-    ),
-    "root turned": ("solve(precision, new)", "solve_transposed(precision, new)"),
-}
-"""Code of the kernel, and what it is exchanged for."""
-
-
-def planted(plant):
-    """The kernel, not compiled, with an error in it."""
-    namespace = dict(vars(kernels))
-    own = [k for k in namespace.values() if isinstance(k, Kernel) and k.__module__ == HERE]
-    source = "".join(inspect.getsource(kernel.__wrapped__) for kernel in own)
-    source = source.replace("@jit", "").replace("@inline", "")
-    right, wrong = PLANTS[plant]
-    assert source.count(right) == 1
-    exec(source.replace(right, wrong), namespace)
-    return of_arrays(namespace["draw_outgoing"])
-
-
-@pytest.mark.parametrize("plant", PLANTS)
-def test_planted_errors_are_seen(plant, monkeypatch):
-    monkeypatch.setattr(kernels, "draw_outgoing", planted(plant))
+@cache
+def layer_in_python():
+    """A layer whose weights the kernel draws in Python, and what it should draw."""
     layer = Layer("outputs of each row")
-    assert not np.allclose(layer.drawn(), layer.expected(), rtol=1e-3)
+    return layer, layer.expected()
+
+
+def activations_at_their_mean(
+    right, above, unit, before, spread, told, level, residual, noise, *to
+):
+    right(above, unit, before, spread, told, level, residual, 0 * noise, *to)
+
+
+PLANTS = {
+    "own noise not left out": (
+        "noise_of_others",
+        lambda right, design, variance, unit, spread: right(design, variance, -1, spread),
+    ),
+    "activations at their mean": ("tell_outputs", activations_at_their_mean),
+    "weights of the first sample": (
+        "know",
+        lambda right, spread, above, sample, told: right(spread, above, 0, told),
+    ),
+    "residual not kept": ("update_residual", lambda right, *args: None),
+    "root turned": ("solve", lambda right, *args: kernels.solve_transposed(*args)),
+}
+"""Parts of the kernel, and what stands in their place."""
+
+
+@pytest.mark.parametrize("error", PLANTS)
+def test_planted_errors_are_seen(error, monkeypatch):
+    in_python(monkeypatch, kernels)
+    layer, expected = layer_in_python()
+    np.testing.assert_allclose(layer.drawn(), expected, rtol=1e-8)
+    plant(monkeypatch, kernels, *PLANTS[error])
+    assert not np.allclose(layer.drawn(), expected, rtol=1e-3)
 
 
 def another_child_of_activations():

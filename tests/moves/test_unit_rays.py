@@ -5,8 +5,6 @@ kernel holds for their log densities: that of the end, beside that of the start,
 with the activations integrated out, with the Jacobian of the move.
 """
 
-import inspect
-
 import numpy as np
 import pymc as pm
 import pytensor
@@ -18,13 +16,13 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import unit_rays as kernels
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.jit import Kernel, of_arrays
 from pymc_nnsteps.moves import unit_rays as moves
 from pymc_nnsteps.moves.unit_rays import UnitRays
 from tests.laws.graphs import draw_graph, random_nodes, shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
+from tests.moves.in_python import in_python
+from tests.planting import plant
 
-HERE = kernels.__name__
 RNG = np.random.default_rng(23)
 N, UNITS = 7, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 2))
@@ -81,13 +79,9 @@ def rays_of(model):
     return [draw for draw in sweep_of(model) if isinstance(draw, UnitRays)]
 
 
-def in_python(monkeypatch, steps, right="", wrong=""):
-    """The kernel without a compiler, with an error in it and points that are chosen."""
-    own = [k for k in vars(kernels).values() if isinstance(k, Kernel) and k.__module__ == HERE]
-    source = "".join(inspect.getsource(kernel.__wrapped__) for kernel in own)
-    assert not right or source.count(right) == 1
-    source = source.replace("@jit", "").replace(right, wrong) if right else source
-    namespace, gains = dict(vars(kernels)), []
+def with_points(monkeypatch, steps):
+    """Let the kernel be Python with points that are chosen; returns what it holds of them."""
+    gains = []
 
     def choose(points, log_density, level):
         start = np.flatnonzero(points == 0)[0]
@@ -97,9 +91,8 @@ def in_python(monkeypatch, steps, right="", wrong=""):
         gains.append((points[end], log_density[end] - log_density[start]))
         return points[end : end + 1]
 
-    namespace["choose_point"] = choose
-    exec(source.replace("@jit", ""), namespace)
-    monkeypatch.setattr(kernels, "move_units", of_arrays(namespace["move_units"]))
+    in_python(monkeypatch, kernels)
+    monkeypatch.setattr(kernels, "choose_point", choose)
     return gains
 
 
@@ -130,14 +123,14 @@ def log_ratio_of(model, rays, start, end):
     return function(*(start[v.name] for v in inputs))
 
 
-def density_error(case, monkeypatch, seed=0, **plant):
+def density_error(case, monkeypatch, seed=0):
     """What the kernel gains on the way with the prior's ratio, less what the density does."""
     rng = np.random.default_rng(seed)
     build, options, scale = CASES[case]
     model = built(build, **options)
     [rays] = rays_of(model)
     assert [rv.name for rv in rays.draws if model.rvs_to_transforms[rv]] == [scale] * bool(scale)
-    gains = in_python(monkeypatch, rng.integers(-60, 60, size=UNITS), **plant)
+    gains = with_points(monkeypatch, rng.integers(-60, 60, size=UNITS))
     level = rng.uniform(0.3, 0.6, size=(UNITS + 1, 3))
     level[-1, 1] = 1e-300
     start = random_point(model, seed)
@@ -160,33 +153,43 @@ def test_density_is_the_models(case, monkeypatch):
     assert abs(density_error(case, monkeypatch)) < 1e-8
 
 
+def no_jacobian(right, points, squares, n_obs, n_weights, *others):
+    right(points, squares, n_obs, 1, *others)
+
+
+def variance_not_made_up_for(right, *args):
+    *others, keeps, sums, sums_above, log_density = args
+    right(*others, 0.0 * keeps, sums, sums_above, log_density)
+
+
+def noise_scaled_as_well(right, row, pre, mean, noise, factor):
+    right(row, pre, mean + noise, 0 * noise, factor)
+
+
+def turned_at_another_point(right, *args):
+    *others, spacing, squares = args
+    right(*others, 2 * spacing, squares)
+
+
 PLANTS = {
-    "no Jacobian": ("relu", "(n_weights - 1) * points[j]", "0.0"),
-    "of the weights only": ("relu", "(n_weights - 1)", "n_weights"),
-    "no determinant": ("relu", "n_obs * math.log(total)", "0.0"),
-    "noise scaled as well": (
-        "relu",
-        "mean[n] * factor + noise[n]",
-        "(mean[n] + noise[n]) * factor",
-    ),
-    "samples that stay on their piece": ("leaky", "turn = int(place) + 1", "turn = n_points"),
-    "not of other units": ("half-Normal", "if b != unit:", "if False:"),
-    "density of the scale": ("half-Normal", "- keeps * math.log(kept) / 2.0", ""),
-    "prior mean": ("half-Normal", "+ sums[0] * factor", ""),
-    "prior mean above": ("half-Normal", "+ sums_above[0] / factor", ""),
-    "variance not made up for": (
-        "learnt",
-        "of_response[0] += keeps[0] *",
-        "of_response[0] += 0.0 *",
+    "no Jacobian": ("relu", "weigh_points", no_jacobian),
+    "variance not made up for": ("learnt", "weigh_points", variance_not_made_up_for),
+    "noise scaled as well": ("relu", "scale_unit", noise_scaled_as_well),
+    "samples turned at another point": ("leaky", "squares_on_lattice", turned_at_another_point),
+    "prior means": (
+        *("half-Normal", "sums_of"),
+        lambda right, weights, prior, linear: right(weights, prior, 0 * linear),
     ),
 }
-"""Code of the kernel, and what it is exchanged for."""
+"""Parts of the kernel, and what stands in their place."""
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_planted_errors_are_seen(plant, monkeypatch):
-    case, right, wrong = PLANTS[plant]
-    assert abs(density_error(case, monkeypatch, right=right, wrong=wrong)) > 1e-3
+@pytest.mark.parametrize("error", PLANTS)
+def test_planted_errors_are_seen(error, monkeypatch):
+    case, *planted = PLANTS[error]
+    in_python(monkeypatch, kernels)
+    plant(monkeypatch, kernels, *planted)
+    assert abs(density_error(case, monkeypatch)) > 1e-3
 
 
 def test_lost_prior_of_the_scale_is_seen(monkeypatch):
@@ -204,7 +207,7 @@ def test_units_are_moved_in_both_orders(monkeypatch):
     for order in (0.1, 0.9):
         level[-1, 0] = order
         with monkeypatch.context() as patch:
-            gains = in_python(patch, [9] * UNITS)
+            gains = with_points(patch, [9] * UNITS)
             moved(model, rays, start, level)
         orders.append([u for u, _ in gains])
     assert np.allclose(orders[0], orders[1][::-1])
