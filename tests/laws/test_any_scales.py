@@ -147,9 +147,8 @@ def test_scale_of_a_response_is_drawn_without_activations(prior):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prior", ["inverse_gamma", "normal"])
-def test_sweeps_beside_a_network(prior):
-    nns.verify(noisy_network(PRIORS[prior]), sweeps=4000, random_seed=1)
+def test_sweeps_beside_a_network():
+    nns.verify(noisy_network(PRIORS["normal"]), sweeps=1500, random_seed=1)
 
 
 DECLINED = {

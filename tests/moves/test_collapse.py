@@ -45,11 +45,11 @@ from tests.moves.gated_layers import (
     no_biases,
 )
 
-QUICK = {
+QUICK = (
     "bow_tie_3-layer1", "bow_tie_3_2-layer1", "bow_tie_1_2_2-layer2", "bow_tie_1_2-layer1",
     "bow_tie_2_1-layer2", "no_biases-layer1", "seen_twice-layer1", "closed_gates_above-layer1",
     "vector_of_weights-layer1",
-}  # fmt: skip
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", quick(COLLAPSED, QUICK))
@@ -81,7 +81,7 @@ def test_gates_flip_at_their_probability(name):
         given[:, j] = targets[:, j]
 
 
-@pytest.mark.parametrize("name", quick(COLLAPSED, QUICK))
+@pytest.mark.parametrize("name", QUICK)
 def test_law_of_the_weights(name):
     """Units without covariance, a lost prior, offset or own logit, gates on one side only."""
     layer = Layer(*COLLAPSED[name])

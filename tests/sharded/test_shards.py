@@ -204,7 +204,7 @@ def test_sweeps_over_shards_leave_the_joint_distribution():
     """With scales that are learnt from sums of squares."""
     model = learnt(X[:9], Y[:9])
     step = Sharded(model, split(Y[:9], 3))
-    z = joint_z_scores(step, model, "targets", transitions=6000, seed=5)
+    z = joint_z_scores(step, model, "targets", transitions=3000, seed=5)
     assert max(map(abs, z.values())) < bonferroni_limit(len(z), LEVEL)
 
 

@@ -14,12 +14,10 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
 from tests.zoo import (
     bow_tie_network,
-    by_hand,
     deep_network,
     gaussian_process,
     hierarchical_network,
     multinomial_network,
-    probit_network,
     regression,
     relu_network,
     smooth_network,
@@ -47,21 +45,17 @@ IN_C = {"compile_kwargs": c_by_default()}
 
 CASES = {
     "gibbs-relu": Case(nns.Gibbs, relu_network),
-    "gibbs-plain": Case(nns.Gibbs, relu_network, None, {"interweave": False}),
     "gibbs-deep": Case(nns.Gibbs, deep_network),
     "gibbs-parallel": Case(
         nns.Gibbs, deep_network, None, {"interweave": True, "passes": 2, "scan": "parallel"}
     ),
-    "gibbs-probit": Case(nns.Gibbs, probit_network),
     "gibbs-multinomial": Case(nns.Gibbs, multinomial_network),
-    "gibbs-by-hand": Case(nns.Gibbs, by_hand, ("W1", "Z", "A", "W2", "b2")),
     "gibbs-regression": Case(nns.Gibbs, regression, ("slopes", "intercept")),
     "gibbs-precisions": Case(nns.Gibbs, hierarchical_network, PRECISIONS),
     "gibbs-bow-tie": Case(nns.Gibbs, bow_tie_network, None, {"collapse": True}),
     "pcn-process": Case(nns.PCN, gaussian_process, ("f",), {"beta": 0.1}),
     "pcn-network": Case(nns.PCN, smooth_network, None, {"steps": 3}),
     "pcnl-process": Case(nns.PCNL, gaussian_process, ("f",)),
-    "pcnl-network": Case(nns.PCNL, smooth_network, ("W1", "w2", "b2"), {"delta": 0.001}),
     "mala-process": Case(nns.MALA, gaussian_process, None, {"step_size": 0.02}),
     "hmc-network": Case(
         nns.HMC,
@@ -75,7 +69,6 @@ CASES = {
         None,
         {"longest": 5, "persistence": 0.8, "collapse": False, **IN_C},
     ),
-    "mala-network": Case(nns.MALA, smooth_network, None, {"preconditioner": {"W1": 0.5}}),
 }
 
 

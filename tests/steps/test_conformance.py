@@ -17,23 +17,12 @@ from pytensor.compile.sharedvalue import SharedVariable
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs.run import restore, state_of
-from tests.cases import quick
+from tests.cases import quick, slow
 from tests.steps.cases import CASES, assert_same, run
 from tests.zoo import X, bow_tie_network
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
-SLOW = pytest.mark.slow
-QUICK = set(CASES) - {
-    "gibbs-relu",
-    "pcnl-network",
-    "gibbs-plain",
-    "gibbs-deep",
-    "gibbs-probit",
-    "gibbs-by-hand",
-    "pcn-network",
-    "mala-process",
-    "hmc-persistent",
-}
+QUICK = set(CASES) - {"gibbs-relu", "gibbs-deep", "pcn-network", "mala-process", "hmc-persistent"}
 ONE_OF_EACH_CLASS = [
     "gibbs-regression",
     "pcn-process",
@@ -291,7 +280,7 @@ def test_progress_bar(step, point):
 # --- precision and backends ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", quick(CASES, QUICK - {"gibbs-bow-tie"}), indirect=True)
+@pytest.mark.parametrize("case", [*ONE_OF_EACH_CLASS, slow("gibbs-deep")], indirect=True)
 def test_float32(case, step):
     """The same move as in double precision, but for the rounding of its state."""
     with pytensor.config.change_flags(floatX="float32"):
@@ -338,12 +327,6 @@ def test_python_draws_from_the_same_stream(case, step, model, start):
 
 
 SMALLER = {
-    "gibbs-probit": lambda: nns.intermediate_noise_mlp(
-        X, X[:, 0] > 0, hidden=(), noise=0.5, likelihood="probit"
-    ),
-    "gibbs-multinomial": lambda: nns.intermediate_noise_mlp(
-        X, np.arange(12) % 3, hidden=(), noise=0.5, likelihood="multinomial_probit"
-    ),
     "gibbs-bow-tie": lambda: bow_tie_network(hidden=(2,)),
     "gibbs-deep": lambda: nns.intermediate_noise_mlp(
         X, X, hidden=(3,), noise=0.2, activation="hard_tanh", bias=False
@@ -351,16 +334,15 @@ SMALLER = {
 }
 """With fewer layers, on each of which Numba spends a minute."""
 
-DRAWS_OF_GIBBS_DEEP = {"gibbs-relu", "gibbs-plain", "gibbs-parallel", "gibbs-by-hand"}
 
-NUMBA = [
-    pytest.param(key, "float64", 1e-9, marks=[] if key == "pcn-process" else SLOW)
-    for key in CASES
-    if key not in DRAWS_OF_GIBBS_DEEP
-] + [pytest.param("gibbs-regression", "float32", 1e-3, marks=SLOW)]
-
-
-@pytest.mark.parametrize(("key", "floatX", "rtol"), NUMBA)
+@pytest.mark.parametrize(
+    ("key", "floatX", "rtol"),
+    [
+        ("pcn-process", "float64", 1e-9),
+        *(slow(key, "float64", 1e-9) for key in ("gibbs-deep", "gibbs-bow-tie", "hmc-network")),
+        slow("gibbs-regression", "float32", 1e-3),
+    ],
+)
 def test_numba_draws_from_the_same_stream(key, floatX, rtol):
     with pytensor.config.change_flags(floatX=floatX):
         model = SMALLER.get(key, CASES[key].build)()
