@@ -112,6 +112,7 @@ def test_a_kernel_is_accepted_at_its_probability(case):
     check_acceptance(*case)
 
 
+@pytest.mark.parametrize("case", QUICK, indirect=True)
 @pytest.mark.parametrize("accept", ["all", "some"])
 def test_kernels_are_moved_in_turn(case, accept):
     """Designs, precisions or residuals of the kernel before, or of the pass before."""
