@@ -23,8 +23,7 @@ from pymc_nnsteps.moves import interweaving, plan
 from pymc_nnsteps.moves.interweaving import Interweaving
 from pymc_nnsteps.steps import sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
-from tests.cases import slow
-from tests.statistics import bonferroni_limit
+from tests.cases import quick, slow
 from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint
 from tests.zoo import deep_network, regression, relu_network
@@ -197,19 +196,14 @@ def interwoven(model, *, rho=0.5, decide=None, **options):
     return step
 
 
-TYPICAL = "2 layers, hard tanh"
-RUNS = [pytest.param(TYPICAL, SHORT, id=f"{TYPICAL}, short")]
-RUNS += [pytest.param(case, LONG, id=case, marks=pytest.mark.slow) for case in JOINT]
-
-
-@pytest.mark.parametrize(("case", "transitions"), RUNS)
-def test_joint_distribution(case, transitions):
+@pytest.mark.parametrize("case", quick(JOINT, {"2 layers, hard tanh"}))
+def test_joint_distribution(case):
     """A move that does not leave the posterior invariant, or that uses what it integrated out."""
     build, options, how = JOINT[case]
     model = build()
     step = interwoven(model, **options, **how)
     assert len(step.vars) == len(model.free_RVs)
-    assert_joint(step, model, "targets", transitions=transitions, seed=transitions, **how)
+    assert_joint(step, model, "targets", transitions=SHORT, seed=SHORT, **how)
 
 
 # --- planted errors ------------------------------------------------------------------------
@@ -317,64 +311,7 @@ def test_invalid_order_is_refused(monkeypatch):
         nns.Gibbs(model=network(3))
 
 
-# --- other samplers ------------------------------------------------------------------------
-
-INPUTS = np.random.default_rng(2).normal(size=(6, 1))
 QUIET = {"progressbar": False, "quiet": True, "cores": 1, "chains": 2, "random_seed": 3}
-
-
-def easy_network():
-    """One that plain Gibbs and NUTS sample well too."""
-    y = np.abs(INPUTS[:, 0])
-    return nns.intermediate_noise_mlp(
-        INPUTS, y, hidden=(2,), noise=0.3, activation="leaky_relu", weight_precision=1.0
-    )
-
-
-def by_gibbs(draws, **options):
-    model = easy_network()
-    with model:
-        idata = pm.sample(draws, tune=500, step=nns.Gibbs(**options), **QUIET)
-    return _summaries(idata, model)
-
-
-def _summaries(idata, model):
-    """Means of bounded statistics that exchanging units does not change, and their errors."""
-    posterior = idata["posterior"]
-    functions = nns.predict(idata, [[-1.5], [-0.5], [0.0], [1.0]], model=model)
-    layers = [np.tanh(posterior[name]) for name in ("W1", "b1", "Z2", "X2")]
-    parts = [functions, posterior["b2"]]
-    parts += [f.mean("hidden1") for layer in layers for f in (layer, layer**2)]
-    parts += [np.tanh(abs(posterior["W2"])).mean("hidden1")]
-    draws = np.concatenate([p.values.reshape(*p.shape[:2], -1) for p in parts], axis=-1)
-    draws = np.tanh(np.concatenate([draws, (draws - draws.mean((0, 1))) ** 2], axis=-1))
-    batches = draws.reshape(60, -1, draws.shape[-1]).mean(axis=1)
-    return batches.mean(axis=0), batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
-
-
-def _differ(one, other):
-    z = (one[0] - other[0]) / np.hypot(one[1], other[1])
-    return np.abs(z).max() / bonferroni_limit(z.size, 1e-4)
-
-
-@pytest.fixture(scope="module")
-def plain():
-    return by_gibbs(30_000, interweave=False)
-
-
-@pytest.mark.slow
-def test_agrees_with_plain_gibbs(plain):
-    """Plain Gibbs knows nothing of Metropolis-Hastings."""
-    assert _differ(by_gibbs(15_000, interweave=True), plain) < 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", ["always accepted", "noise of the activations"])
-def test_comparison_sees_a_planted_error(plain, plant, monkeypatch):
-    PLANTS[plant](monkeypatch)
-    wrong = by_gibbs(15_000, interweave=True, trajectories=False)
-    assert _differ(wrong, plain) > 1
-
 
 # --- adaptation ----------------------------------------------------------------------------
 

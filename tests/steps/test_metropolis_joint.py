@@ -17,8 +17,7 @@ from tests.steps.joint import assert_joint, joint_z_scores
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(5, 2))
-SHORT, LONG = 4_000, 15_000
-LENGTHS = pytest.mark.parametrize("transitions", [SHORT, slow(LONG)], ids=["short", "long"])
+TRANSITIONS = 4_000
 
 
 def network():
@@ -52,15 +51,14 @@ def make(kind, model, names, size, **options):
     return step(names, model=model, **{argument: size}, **options)
 
 
-@LENGTHS
 @pytest.mark.parametrize(
     ("kind", "size"), [slow(PCN, 0.8), (PCNL, 0.9), slow(MALA, 0.5)], ids=["pcn", "pcnl", "mala"]
 )
-def test_network(kind, size, transitions):
+def test_network(kind, size):
     """The posterior of a nonlinear model, over all data sets at once."""
     model = network()
     step = make(kind, model, None, size, steps=3)
-    assert_joint(step, model, "targets", transitions=transitions, seed=transitions)
+    assert_joint(step, model, "targets", transitions=TRANSITIONS, seed=TRANSITIONS)
 
 
 def alternating(kind, size, model):
@@ -78,13 +76,12 @@ HIERARCHIES = pytest.mark.parametrize(
 )
 
 
-@LENGTHS
 @pytest.mark.parametrize(("kind", "size"), [(PCN, 0.7), slow(PCNL, 0.8)], ids=["pcn", "pcnl"])
-def test_hierarchy(kind, size, transitions):
+def test_hierarchy(kind, size):
     """A prior's mean or scale that is kept from before another step moved it."""
     model = hierarchy()
     step = alternating(kind, size, model)
-    assert_joint(step, model, "targets", transitions=transitions, seed=transitions)
+    assert_joint(step, model, "targets", transitions=TRANSITIONS, seed=TRANSITIONS)
 
 
 def test_means_by_gibbs():
@@ -97,7 +94,7 @@ def test_means_by_gibbs():
             nns.MALA(["log_sigma"], step_size=0.8, steps=2, model=model),
         ]
     )
-    assert_joint(step, model, "targets", transitions=SHORT, seed=2)
+    assert_joint(step, model, "targets", transitions=TRANSITIONS, seed=2)
 
 
 # --- the tests see what they are for -------------------------------------------------------
@@ -157,13 +154,10 @@ def nuts_draws():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "size"), [(PCN, 0.4), (PCNL, 0.7), (MALA, 0.35)], ids=["pcn", "pcnl", "mala"]
-)
-def test_wide_network_against_nuts(kind, size, nuts_draws):
+def test_wide_network_against_nuts(nuts_draws):
     """A gradient of the marginal likelihood, or a likelihood, that is PyMC's in small models."""
     model = wide_network()
-    step = make(kind, model, None, size, steps=5)
+    step = make(PCNL, model, None, 0.7, steps=5)
     step.setup_chain(np.random.default_rng(0), 0, 1)
     functions = model.compile_fn(model.replace_rvs_by_values([model["f"]]), point_fn=True)
     point, history = model.initial_point(), []
