@@ -331,7 +331,7 @@ def test_density_differences(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", quick(MODELS, QUICK))
+@pytest.mark.parametrize("name", sorted(QUICK))
 def test_draws_are_positive_and_fit(name):
     """Shapes, dtypes and the transform on the way back into the point."""
     model = build(name)

@@ -22,7 +22,6 @@ from pymc_nnsteps.moves.collapse import (
 )
 from pymc_nnsteps.moves.marginal_likelihood import Augmentation
 from pymc_nnsteps.steps.sweep import chain_draws
-from tests.cases import quick
 from tests.laws import graphs
 from tests.laws.graphs import (
     gate_draw,
@@ -52,7 +51,7 @@ QUICK = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", quick(COLLAPSED, QUICK))
+@pytest.mark.parametrize("name", QUICK)
 def test_gates_flip_at_their_probability(name):
     """Gates given old gates, given activations, or given the noise of another unit or layer."""
     layer = Layer(*COLLAPSED[name])

@@ -30,12 +30,12 @@ def tiny(shrinkage, hidden=(2, 2), **options):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shrinkage", "collapse", "transitions"),
-    [("student_t", True, 2_500), ("nig", False, 12_000)],
+    [("student_t", True, 2_500), ("nig", False, 8_000)],
 )
 def test_joint_distribution(shrinkage, collapse, transitions):
     """A sweep that does not leave the posterior of two layers invariant.
 
-    The long chain sees errors of a few per cent. All families, at little noise, are in
+    All families, at little noise, are in
     ``test_interwoven_gates.py``.
     """
     model = tiny(shrinkage)

@@ -52,12 +52,6 @@ def nested_with_missing_rows():
     pm.Normal("y", mean[3:], sigma, observed=pm.Data("targets", np.zeros(N - 3)))
 
 
-def one_group():
-    s, sigma = pm.HalfNormal("s", 0.8), pm.HalfNormal("sigma", 0.5)
-    a = pm.Normal("a", 0, s, shape=1)
-    pm.Normal("y", a[np.zeros(N, int)] + hidden(), sigma, observed=data())
-
-
 def build(function):
     with pm.Model() as model:
         function()
@@ -71,7 +65,6 @@ def build(function):
         (random_intercept, 2000),
         (crossed_with_slopes, 2000),
         (nested_with_missing_rows, 8000),  # the missing rows move slowly
-        (one_group, 2000),
     ],
 )
 def test_joint_distribution(function, transitions):

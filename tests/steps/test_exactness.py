@@ -31,7 +31,6 @@ def classifier(likelihood, labels):
 
 
 NETWORKS = {
-    "hard tanh, 2 layers": lambda: network(2, activation="hard_tanh", hidden=(2, 3)),
     "jumps": lambda: network(activation=STAIRS),
     "all settings": lambda: network(
         2,
@@ -109,11 +108,6 @@ IMAGES = {
 
 CASES = {name: (build, {}, {}) for name, build in (NETWORKS | ORDINARY | IMAGES).items()}
 CASES["parallel scan"] = (NETWORKS["all settings"], {"scan": "parallel"}, {})
-CASES["probit"] = (
-    lambda: classifier("probit", [0, 1, 1, 0, 1]),
-    {"sweeps": 2},
-    {"decide": lambda z: z[:, 0] > 0},
-)
 CASES["multinomial probit"] = (
     lambda: classifier("multinomial_probit", [0, 1, 2, 0, 1]),
     {"sweeps": 2},
