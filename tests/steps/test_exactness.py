@@ -198,7 +198,7 @@ def test_tiny_network_against_importance_sampling():
     """1-1-1: draws from the prior of all variables, weighted by the likelihood."""
     x, y = np.array([[-1.0], [0.7], [1.5]]), np.array([0.8, -0.3, 1.2])
     model = nns.intermediate_noise_mlp(x, y, hidden=(1,), noise=0.3)
-    draws = chain(model, 20_000)
+    draws = chain(model, 8_000)
 
     rng, n, sd = np.random.default_rng(5), 300_000, 0.3**0.5
     W1, b1, W2, b2 = rng.normal(size=(4, n, 1))
@@ -206,7 +206,7 @@ def test_tiny_network_against_importance_sampling():
     X2 = np.maximum(Z2, 0) + sd * rng.normal(size=(n, 3))
     log_weight = -np.sum((y - W2 * X2 - b2) ** 2, axis=1) / (2 * 0.3)
     prior = np.column_stack([W1, b1, Z2, X2, W2, b2])
-    sampled = np.column_stack([draws[name].reshape(20_000, -1) for name in model.initial_point()])
+    sampled = np.column_stack([draws[name].reshape(8_000, -1) for name in model.initial_point()])
     _compare(sampled, prior, log_weight)
 
 
@@ -216,7 +216,7 @@ def test_tiny_probit_network_against_importance_sampling():
     model = nns.intermediate_noise_mlp(
         x, y, hidden=(1,), noise=0.5, activation="abs", likelihood="probit"
     )
-    draws = chain(model, 20_000)
+    draws = chain(model, 8_000)
 
     rng, n, sd = np.random.default_rng(6), 300_000, 0.5**0.5
     W1, b1, W2, b2 = rng.normal(size=(4, n, 1))
@@ -225,7 +225,7 @@ def test_tiny_probit_network_against_importance_sampling():
     log_weight = stats.norm.logcdf((W2 * X2 + b2) * np.where(y, 1, -1) / sd).sum(1)
     prior = np.column_stack([W1, b1, Z2, X2, W2, b2])
     names = [name for name in model.initial_point() if name != "Z3"]
-    sampled = np.column_stack([draws[name].reshape(20_000, -1) for name in names])
+    sampled = np.column_stack([draws[name].reshape(8_000, -1) for name in names])
     _compare(sampled, prior, log_weight)
 
 

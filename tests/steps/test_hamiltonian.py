@@ -61,7 +61,7 @@ def linear(draws, *, tune):
 @pytest.mark.slow
 def test_law():
     """A wrong weight of a place, a turn that is seen from one side only."""
-    history, law = linear(4_000, tune=200)
+    history, law = linear(2_000, tune=200)
     assert_chain_moments(history, *law)
 
 
