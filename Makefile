@@ -1,7 +1,8 @@
 # make quickstart    install into .venv and run the example
 # make test          install into .venv, then lint, types, unit tests and doctests
 # make test-quick    two minutes of tests, some of every room
-# make test-slow     the tests that take minutes
+# make test-slow     the tests that take seconds each
+# make test-release  the tests that take a minute each, to run before a release
 # make dist          the sdist and the wheel, in dist/, tried in an environment of its own
 # make docs          the pages of docs/, in docs/_build/html
 # make notebooks     run examples/notebooks and store what they show
@@ -35,7 +36,7 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py \
 	tests/variational/test_reading.py
 
-.PHONY: quickstart test test-quick test-slow dist docs notebooks benchmarks lint
+.PHONY: quickstart test test-quick test-slow test-release dist docs notebooks benchmarks lint
 
 quickstart: .venv/examples.stamp
 	MPLBACKEND=Agg $(BIN)/python examples/quickstart.py
@@ -47,7 +48,10 @@ test-quick: .venv/test.stamp
 	$(PYTEST) $(QUICK)
 
 test-slow: .venv/test.stamp
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not release"
+
+test-release: .venv/test.stamp
+	$(PYTEST) -m release
 
 dist: .venv/release.stamp
 	rm -rf dist

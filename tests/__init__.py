@@ -5,7 +5,7 @@ helper                             what it is for
 =================================  ============================================================
 ``zoo``                            models that tests share, each with what it is for
 ``foreign_zoo``                    models that are none of this package's
-``cases``                          which cases are slow tests
+``cases``                          which cases are slow tests, which for releases
 ``modules``                        where modules are tested that have no file of their own
 ``modes``                          how to compile what is compared with
 ``notebooks``                      notebooks: run, with their solutions, and stored

@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 import pymc_nnsteps as nns
 from tests.benchmarks.problems import SHARED
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 
 def test_boston():

@@ -15,7 +15,7 @@ import pytest
 import pymc_nnsteps as nns
 from tests.benchmarks.problems import image_error, mnist, plain_gibbs, teacher
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 DELTA, N_OBS, HIDDEN = 1e-4, 2084, 10
 Point = dict[str, np.ndarray]

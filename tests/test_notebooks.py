@@ -10,14 +10,21 @@ from nbformat import v4
 from tests.notebooks import FOLDER, normalised, notebooks, read, run, with_solutions
 
 MAX_BYTES = 400_000
+QUICK = ("gibbs_in_your_model", "has_it_arrived")
 
 every_notebook = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 # Packages of kernels and their clients.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 
-@pytest.mark.slow
-@every_notebook
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.slow if path.stem in QUICK else pytest.mark.release)
+        for path in notebooks()
+    ],
+    ids=lambda path: path.stem,
+)
 def test_notebook_runs(path):
     """A claim that is true no more, a name that has changed, outputs of another version."""
     stored = read(path)

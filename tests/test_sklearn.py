@@ -24,13 +24,14 @@ LINEAR = {"hidden": (), "draws": 20, "tune": 10, "chains": 1, "random_state": 0}
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [
-        NetworkRegressor("intermediate_noise", **LINEAR),
-        NetworkClassifier("intermediate_noise", **LINEAR),
-    ]
-)
-def test_checks_of_scikit_learn(estimator, check):
+@parametrize_with_checks([NetworkRegressor("intermediate_noise", **LINEAR)])
+def test_checks_of_regressors(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.release
+@parametrize_with_checks([NetworkClassifier("intermediate_noise", **LINEAR)])
+def test_checks_of_classifiers(estimator, check):
     check(estimator)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytensor
 from pytensor.compile.mode import CVM, NUMBA, Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
@@ -35,11 +35,17 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.blas import Dot22
+from pytensor.tensor.blas import BatchedDot, Dot22
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
 
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.barrier import Barrier
@@ -61,7 +67,10 @@ SPECIAL_MATRICES = (
     "selection_dot_to_indexing",
     "useless_symmetric_transpose",
 )
-"""PyTensor's rewrites that look for diagonal and other special matrices at each product."""
+"""PyTensor's rewrites that look for diagonal and other special matrices at each product.
+
+This package keeps such matrices as vectors and indices.
+"""
 
 ONCE = Mode("py", RewriteDatabaseQuery(include=["merge", "minimum_compile"]))
 """Mode for few calls: in Python, and what is stated twice is computed once."""
@@ -75,7 +84,8 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     Parameters
     ----------
     compile_kwargs : dict, optional
-        A ``"mode"`` in it is kept, but for that of ``pm.sample(backend="c")``.
+        A ``"mode"`` in it is kept, without :data:`SPECIAL_MATRICES`, but for that of
+        ``pm.sample(backend="c")``.
 
     Returns
     -------
@@ -83,17 +93,20 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
         With the C linker's mode, or numba's where PyTensor finds no C++ compiler.
     """
     options = {} if compile_kwargs is None else compile_kwargs
-    if options.get("mode", CVM) is not CVM:
-        return options
-    if not pytensor.config.cxx:
-        return {"mode": NUMBA} | options
+    mode = options.get("mode", CVM)
+    if mode is CVM and not pytensor.config.cxx:
+        mode = NUMBA
+    if mode is not CVM:
+        return options | {"mode": get_mode(mode).excluding(*SPECIAL_MATRICES)}
     # Without a BLAS of its own PyTensor adds to a product in a loop that is slower than both, and
     # NumPy's product finds out by itself that a matrix has one column. A sum of squares in one
     # operation would be a run of the compiler of its own.
     mode = CVM.excluding("gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion")
+    mode = mode.excluding(*SPECIAL_MATRICES)
     mode = mode.register(
         (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
         (KeepAside(), BEFORE_FUSION),
+        (SkipViewsOfDraws(), BEFORE_FUSION),
         (RunViewsInPython(), LAST),
         (UseLoops(), LAST + 1),
     )
@@ -128,14 +141,6 @@ def drawing(options: dict[str, Any]) -> dict[str, Any]:
     """Options to compile a function that draws random numbers with."""
     mode = get_mode(options["mode"])
     return options | {"mode": mode.register((CopyParametersForSciPy(), LAST))}
-
-
-def of_laws(options: dict[str, Any]) -> dict[str, Any]:
-    """Options to compile draws from laws with, which keep special matrices as vectors and indices.
-
-    To look for such matrices takes a quarter of the time.
-    """
-    return options | {"mode": get_mode(options["mode"]).excluding(*SPECIAL_MATRICES)}
 
 
 class CopyParametersForSciPy(GraphRewriter):
@@ -195,9 +200,12 @@ class InPython(Op):
 
 
 VIEWS = (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
     Alloc,
     AllocEmpty,
     Barrier,
+    BatchedDot,
     CAReduce,
     CheckAndRaise,
     DeepCopyOp,
@@ -217,8 +225,16 @@ VIEWS = (
 """Operations that rearrange or describe arrays, and are about as fast in Python."""
 
 
-def _is_slow_in_python(op: Op) -> bool:
-    """Whether it reduces by a function of numbers that NumPy lacks."""
+FEW = 1000
+"""Most places that are read or written in Python."""
+
+
+def _is_slow_in_python(node: Apply) -> bool:
+    """Whether it reduces by a function of numbers that NumPy lacks, or visits many places."""
+    op = node.op
+    if isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
+        places = node.inputs[-op.n_index_vars :]
+        return not all(isinstance(p, Constant) and p.data.size <= FEW for p in places)
     return isinstance(op, CAReduce) and getattr(op.scalar_op, "nfunc_spec", None) is None
 
 
@@ -236,6 +252,16 @@ class KeepAside(GraphRewriter):
                 fgraph.replace_all_validate(list(zip(node.outputs, copies, strict=True)))
 
 
+class SkipViewsOfDraws(GraphRewriter):
+    """Take the view of a batch of arrays for the batch: PyTensor would view one after another."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, Blockwise) and isinstance(node.op.core_op, ViewOp):
+                fgraph.replace_validate(node.outputs[0], node.inputs[0])
+
+
 class RunViewsInPython(GraphRewriter):
     """Replace the Ops of :data:`VIEWS` by ones without C code."""
 
@@ -244,7 +270,7 @@ class RunViewsInPython(GraphRewriter):
         pairs = [
             pair
             for node in reversed(fgraph.toposort())
-            if isinstance(node.op, VIEWS) and not _is_slow_in_python(node.op)
+            if isinstance(node.op, VIEWS) and not _is_slow_in_python(node)
             for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
         ]
         fgraph.replace_all_validate(pairs)

@@ -10,13 +10,14 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import JITLinker
 
 from pymc_nnsteps.kernels import elementwise, jit, native
+from pymc_nnsteps.kernels.compiling import SPECIAL_MATRICES
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_translation import Translation
 
 HEADERS = (elementwise.PREAMBLE, jit.HEADER, Path(__file__).with_name("graphs.hpp"))
 
-EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion")
-"""PyTensor's rewrites for its own machine."""
+EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion", *SPECIAL_MATRICES)
+"""PyTensor's rewrites for its own machine, and needless ones."""
 
 
 def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:

@@ -26,7 +26,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default, of_laws
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
@@ -325,7 +325,7 @@ class _Compiled:
         self._drawn: list[str] = [value.name for value in values]
         self.superseded = [v.name for v in values if v not in read]
         inputs = [pytensor.In(rng, mutable=True), *given, *read]
-        self._compiled = Compiled(inputs, outputs, of_laws(c_by_default()))
+        self._compiled = Compiled(inputs, outputs, c_by_default())
 
     @one_thread
     def __call__(

@@ -23,7 +23,7 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
-from pymc_nnsteps.kernels.compiling import c_by_default, of_laws, without_bookkeeping
+from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.options import Choice, Options
@@ -209,7 +209,7 @@ class Gibbs(Step):
         self.vars = [model.rvs_to_values[rv] for rv in drawn]
         self._held = {model.rvs_to_values[rv].name for rv in held_scales(model, drawn)}
         self.rng = get_random_generator(rng)
-        self._sweep = Sweep(model, planned.sweep, shapes, of_laws(c_by_default(compile_kwargs)))
+        self._sweep = Sweep(model, planned.sweep, shapes, c_by_default(compile_kwargs))
         self._of_units = [not move.supplements for move in self._sweep.moves]
         stats: dict[str, Any] = {SWEEPS: (np.int64, [])}
         if self._sweep.n_tuned:
@@ -318,7 +318,7 @@ class Gibbs(Step):
         shapes = shapes_of(model, point)
         rvs = [model.values_to_rvs[value] for value in self.vars]
         draws = plan(model, [rv for rv in model.free_RVs if rv in rvs], self._options, shapes).sweep
-        options = of_laws(c_by_default(None))
+        options = c_by_default(None)
         return {
             ", ".join(map(describe, draws[n - 1].draws)): self._runs(
                 Sweep(model, draws[:n], shapes, options)

@@ -24,7 +24,6 @@ from pymc_nnsteps.arguments import (
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.kernels.compiling import (
     c_by_default,
-    of_laws,
     without_bookkeeping,
 )
 from pymc_nnsteps.kernels.native import announced
@@ -249,7 +248,7 @@ class HMC(Step):
         moved = [rv for rv in rvs if rv not in integrated_out]
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
         self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
-        self._block = None if block is None else Sweep(model, [block], shapes, of_laws(in_c))
+        self._block = None if block is None else Sweep(model, [block], shapes, in_c)
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
         self.longest = longest

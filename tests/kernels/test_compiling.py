@@ -7,7 +7,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.ops import view_op
+from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.blas import Gemm
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_nnsteps.kernels import jit, native
 from pymc_nnsteps.kernels.compiling import (
@@ -15,7 +19,6 @@ from pymc_nnsteps.kernels.compiling import (
     OfMatrix,
     c_by_default,
     numba_by_default,
-    of_laws,
     without_bookkeeping,
 )
 from pymc_nnsteps.random.truncated_normal import truncated_normal
@@ -104,14 +107,43 @@ def test_views_are_run_in_python():
     np.testing.assert_array_equal(stacked, [0, 8])
 
 
-@pytest.mark.parametrize("mode", [{}, {"compile_kwargs": {"mode": "NUMBA"}}])
-def test_laws_are_compiled_without_a_search_for_special_matrices(mode):
+@pytest.mark.parametrize(("n", "in_python"), [(3, True), (2000, False)])
+def test_few_constant_places_are_visited_in_python(n, in_python):
+    """Many are read and written faster in C."""
+    x, y = pt.vector("x"), pt.vector("y")
+    places = np.random.default_rng(0).permutation(n)
+    twice = x[np.array([[0, 0]])].inc(y[None, :2])
+    results = [x[places], x[places].inc(y), x[places].set(y), twice]
+    function = pytensor.function([x, y], results, **c_by_default())
+    visiting = [
+        op for op in ops(function) if isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor)
+    ]
+    assert (visiting == []) == in_python
+    x, y = np.arange(n) + 0.5, np.arange(n) * 2.0
+    read, added, written, twice = function(x, y)
+    np.testing.assert_array_equal(read, x[places])
+    np.testing.assert_array_equal(added[places], x[places] + y)
+    np.testing.assert_array_equal(written[places], y)
+    np.testing.assert_array_equal(twice, [2.5, *x[1:]])
+
+
+def test_views_of_all_draws_are_one():
+    """PyTensor makes one for each draw in turn."""
+    x, draws = pt.matrix("x"), pt.tensor3("draws")
+    many = vectorize_graph(view_op(x) + 1, {x: draws})
+    function = pytensor.function([draws], many, **c_by_default())
+    assert not any(isinstance(op, Blockwise) for op in ops(function))
+    values = np.arange(6.0).reshape(1, 2, 3)
+    np.testing.assert_array_equal(function(values), values + 1)
+    np.testing.assert_array_equal(values, np.arange(6.0).reshape(1, 2, 3))
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "NUMBA"}])
+def test_graphs_are_compiled_without_a_search_for_special_matrices(options):
     x = pt.vector("x")
-    product = pt.diag(x) @ pt.diag(x)
-    options = c_by_default(**mode)
-    found, plain = (pytensor.function([x], product, **each) for each in (options, of_laws(options)))
-    assert [any("ot" in str(op) for op in ops(f)) for f in (found, plain)] == [False, True]
-    np.testing.assert_allclose(plain(np.array([2.0, 3.0])), np.diag([4.0, 9.0]))
+    function = pytensor.function([x], pt.diag(x) @ pt.diag(x), **c_by_default(options))
+    assert any("ot" in str(op) for op in ops(function))
+    np.testing.assert_allclose(function(np.array([2.0, 3.0])), np.diag([4.0, 9.0]))
 
 
 def test_bookkeeping_is_left_out_for_a_while():

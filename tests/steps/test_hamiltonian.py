@@ -144,7 +144,7 @@ def test_counts():
     check_counts()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_counts_in_a_metric_of_the_place_are_seen(monkeypatch):
     """A metric of the place shows in the dispersion, which moves along."""
     evaluate = Metric.__call__

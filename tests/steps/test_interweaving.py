@@ -23,7 +23,7 @@ from pymc_nnsteps.moves import interweaving, plan
 from pymc_nnsteps.moves.interweaving import Interweaving
 from pymc_nnsteps.steps import sweep
 from pymc_nnsteps.steps.step_size import DualAveraging
-from tests.cases import quick, slow
+from tests.cases import in_suite, release, slow
 from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint
 from tests.zoo import deep_network, regression, relu_network
@@ -196,7 +196,13 @@ def interwoven(model, *, rho=0.5, decide=None, **options):
     return step
 
 
-@pytest.mark.parametrize("case", quick(JOINT, {"2 layers, hard tanh"}))
+SHORTER = ("relu", "abs, 3 outputs", "multinomial probit", "learnt noise", "by hand", "logistic")
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["2 layers, hard tanh", *in_suite([c for c in JOINT if c != "2 layers, hard tanh"], SHORTER)],
+)
 def test_joint_distribution(case):
     """A move that does not leave the posterior invariant, or that uses what it integrated out."""
     build, options, how = JOINT[case]
@@ -292,7 +298,14 @@ LONG_TO_SEE = {
 
 @pytest.mark.parametrize(
     "plant",
-    [slow(plant) if plant in LONG_TO_SEE else plant for plant in PLANTS],
+    [
+        release(plant)
+        if plant == "no determinants"
+        else slow(plant)
+        if plant in LONG_TO_SEE
+        else plant
+        for plant in PLANTS
+    ],
 )
 def test_joint_distribution_test_sees_a_planted_error(plant, monkeypatch):
     """Draws of outgoing weights keep chains near the law, where the noise is taken for less."""

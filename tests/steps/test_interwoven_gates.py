@@ -14,6 +14,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.kernels import interwoven_gates as kernels
 from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories
 from pymc_nnsteps.steps.step_size import DualAveraging
+from tests.cases import in_suite
 from tests.moves.in_python import in_python
 from tests.planting import plant
 from tests.statistics import bonferroni_limit
@@ -92,8 +93,7 @@ CASES = {
 """Units of each layer, other data and other options, for each family of priors."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("family", in_suite(CASES, {"gaussian", "nig"}))
 def test_joint_distribution(family):
     """A sweep that does not leave the posterior invariant."""
     hidden, data, options = CASES[family]

@@ -18,7 +18,7 @@ from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     TruncatedGeneralizedInverseGaussianRV,
 )
 from pymc_nnsteps.steps import compiled, crank_nicolson, sweep
-from tests.cases import slow
+from tests.cases import in_suite, slow
 from tests.zoo import ZOO, smooth_network
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -160,6 +160,7 @@ def test_an_error_is_seen(error, monkeypatch):
         checked(build, **options)
 
 
+SHORTER = ("relu_network", "hierarchical_network", "bow_tie_network", "effects_beside_a_network")
 SAMPLED = (
     "relu_network",
     "by_hand",
@@ -178,8 +179,7 @@ both kinks and gates, effects of groups, layers of gates.
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", in_suite(SAMPLED, SHORTER))
 def test_models_of_the_zoo(name):
     """Right chains, by the steps that ``pm.sample`` assigns."""
     table = nns.verify(ZOO[name](), sweeps=500, random_seed=1)

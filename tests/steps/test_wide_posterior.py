@@ -39,7 +39,7 @@ def moments_and_errors(draws):
     return moments.mean(0), shifted.mean(0) / batch_means_z_scores(shifted)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_whitened_posterior_is_the_plain_one():
     """A determinant, a root of the wrong covariance, or a readout that is not drawn afresh."""
     plain = nns.wide_mlp(X, Y, **SETTING, reparametrize=False)
