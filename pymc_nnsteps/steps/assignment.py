@@ -19,6 +19,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.wide import WIDE
 from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.information import is_expected
@@ -101,6 +102,7 @@ def moves(rv: TensorVariable) -> bool:
 
 
 @once_per_model
+@without_bookkeeping()
 def _is_readable(model: pm.Model) -> bool:
     """Whether a model can be read at all; if not, a warning says what went wrong.
 

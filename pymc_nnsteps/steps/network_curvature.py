@@ -33,6 +33,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import prior_kind
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.search import depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.conditional import value_of
@@ -89,6 +90,11 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> Network
     >>> [float(found.likelihoods[rv].eval()) for rv in (w, v)]
     [16.16, 4.36]
     """
+    return _read(model, tuple(rvs))
+
+
+@once_per_model
+def _read(model: pm.Model, rvs: tuple[TensorVariable, ...]) -> NetworkCurvature:
     if beside := moved_with(model, rvs)[len(rvs) :]:
         names = ", ".join(map(describe, beside))
         raise NotConjugate(f"the transform of {names} depends on what is moved")
