@@ -5,12 +5,12 @@ seconds with the variables, and the ratios without them. The processes take turn
 """
 
 import json
-import os
-import resource
 import sys
 import time
 from statistics import median
 from typing import Any
+
+from tests.benchmarks.start import seconds
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NETWORKS = ("intermediate_noise_mlp", "bow_tie", "hierarchical_mlp", "wide_mlp")
@@ -49,7 +49,7 @@ def measure(network: str, rows: int, cores: int, chains: int) -> list[float]:
     y = np.abs(X[:, 0]) + 0.1 * rng.normal(size=rows)
     model = getattr(nns, network)(X, y)
     options: dict[str, Any] = {"step": nns.PCNL(model=model)} if network == "wide_mlp" else {}
-    began = time.perf_counter(), _cpu()
+    began = time.perf_counter(), seconds()
     with model:
         idata = pm.sample(
             DRAWS[rows],
@@ -63,15 +63,9 @@ def measure(network: str, rows: int, cores: int, chains: int) -> list[float]:
             **options,
         )
     nns.predict(idata, X, model=model)
-    return [time.perf_counter() - began[0], _cpu() - began[1]]
-
-
-def _cpu() -> float:
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(u.ru_utime + u.ru_stime for u in usage)
+    return [time.perf_counter() - began[0], seconds() - began[1]]
 
 
 if __name__ == "__main__":
-    assert os.environ.get(VARIABLES[0]) in ("1", None)
     name, *figures = sys.argv[1:]
     print(json.dumps(measure(name, *map(int, figures))))
