@@ -38,6 +38,27 @@ DIVERGENT = 1000.0
 """Error of the energy beyond which a trajectory is given up."""
 
 
+class Orbit(NamedTuple):
+    """Places that are reached from one by multiplying coordinates, or adding to their logarithms.
+
+    Attributes
+    ----------
+    is_multiplied : array of float, shape (n,)
+        One for a coordinate that is multiplied, zero for one that is a logarithm.
+    begins : array of int, shape (n + 1,)
+        Where the directions of each coordinate begin in the next two, and where the last one's end.
+    directions : array of int
+        Directions that a coordinate moves along.
+    degrees : array
+        What one unit along a direction adds to the coordinate, or to the logarithm of its size.
+    """
+
+    is_multiplied: Array
+    begins: Array
+    directions: Array
+    degrees: Array
+
+
 class Density(NamedTuple):
     """Functions that give a log density and its gradient.
 
@@ -99,7 +120,7 @@ def evaluated(density: Density, q: Array, numbers: Array, layouts: Array) -> Arr
 @jit
 def drift(q: Array, p: Array, slope: Array, precision: Array, size: float) -> None:
     """Half a step of the momenta, and one of the places."""
-    for i in range(len(q)):
+    for i in range(len(p)):
         p[i] += 0.5 * size * slope[i]
         q[i] += size * p[i] / precision[i]
 
@@ -189,12 +210,12 @@ def no_u_turn(
     Parameters
     ----------
     density : Density
-    q : array, shape (n,)
+    q : array, shape (k,)
         The place.
-    start : array, shape (1 + n,) or longer
+    start : array, shape (1 + k,) or longer
         Log density and gradient there.
     precision : array, shape (n,)
-        Variances of the momenta.
+        Variances of the momenta of the first n coordinates; others stay.
     size : float
         Of the leapfrog steps.
     max_depth : int
@@ -213,17 +234,17 @@ def no_u_turn(
         Leapfrog steps and doublings.
     diverging : bool
     """
-    n = len(q)
+    n = len(precision)
     p = np.empty(n)
     for i in range(n):
         p[i] = math.sqrt(precision[i]) * rng.standard_normal()
     log_density = start[0]
     energy = kinetic(p, precision) - log_density
-    q_ends, p_ends, slopes = np.empty((2, n)), np.empty((2, n)), np.empty((2, n))
+    q_ends, p_ends, slopes = np.empty((2, len(q))), np.empty((2, n)), np.empty((2, n))
     for side in range(2):
         q_ends[side], p_ends[side], slopes[side] = q, p, start[1 : n + 1]
     kept = np.empty((max_depth, 2, n))
-    candidate, candidate_density = np.empty(n), log_density
+    candidate, candidate_density = np.empty(len(q)), log_density
     total, part = p.copy(), np.empty(n)
     weight, acceptance, n_steps, depth, diverging = 0.0, 0.0, 0, 0, False
     turning = False
@@ -300,7 +321,7 @@ def random_length(
     n_steps : int
     diverging : bool
     """
-    n = len(q)
+    n = len(precision)
     fresh = math.sqrt(1.0 - persistence * persistence)
     p = np.empty(n)
     for i in range(n):
@@ -332,5 +353,112 @@ def random_length(
     return log_density, acceptance, n_steps, diverging
 
 
-TYPES = {no_u_turn: "u0u0u0n0d1d1d1n0n0d1q2g0", random_length: "u0u0u0n0d1d1d1n0n0n0d1d1q2g0"}
+@jit
+def move_on_orbit(orbit: Orbit, origin: Array, u: Array, q: Array) -> float:
+    """Overwrite q by the place at u, and return the logarithm of the volume's change."""
+    log_volume = 0.0
+    for i in range(len(origin)):
+        shift = 0.0
+        for k in range(orbit.begins[i], orbit.begins[i + 1]):
+            shift += orbit.degrees[k] * u[orbit.directions[k]]
+        if orbit.is_multiplied[i] > 0.0:
+            q[i] = origin[i] * math.exp(shift)
+            log_volume += shift
+        else:
+            q[i] = origin[i] + shift
+    return log_volume
+
+
+@jit
+def slope_on_orbit(orbit: Orbit, q: Array, gradient: Array, slope: Array) -> None:
+    """Overwrite a slope along each direction, the change of volume included, by that at q."""
+    slope[:] = 0.0
+    for i in range(len(q)):
+        of_log = gradient[i]
+        if orbit.is_multiplied[i] > 0.0:
+            of_log = 1.0 + gradient[i] * q[i]
+        for k in range(orbit.begins[i], orbit.begins[i + 1]):
+            slope[orbit.directions[k]] += orbit.degrees[k] * of_log
+
+
+@jit
+def combined(basis: Array, slope: Array, along: Array) -> None:
+    """Overwrite slopes along the columns of a basis."""
+    along[:] = 0.0
+    for i in range(len(slope)):
+        for j in range(len(slope)):
+            along[j] += basis[i, j] * slope[i]
+
+
+@jit
+def on_orbit(
+    density: Density,
+    orbit: Orbit,
+    q: Array,
+    start: Array,
+    basis: Array,
+    slope: Array,
+    size: float,
+    longest: int,
+    numbers: Array,
+    layouts: Array,
+    rng: Generator,
+) -> tuple[float, float, int, bool]:
+    """Overwrite a place by the end of a trajectory along directions of its orbit, or leave it.
+
+    Parameters
+    ----------
+    orbit : Orbit
+    basis : array, shape (m, m)
+        Directions along which momenta are standard normal, one column each.
+    slope : array, shape (m,)
+        Overwritten by the slope along each direction of the orbit at the start.
+    longest : int
+        The number of leapfrog steps is uniform from 1 to this.
+    density, q, start, size, numbers, layouts, rng
+        As for :func:`no_u_turn`.
+
+    Returns
+    -------
+    log_density, acceptance, n_steps, diverging
+        As for :func:`random_length`.
+    """
+    n, m = len(q), len(slope)
+    origin, there_q, precision = q.copy(), q.copy(), np.ones(m)
+    u, v, p, along, there_slope = np.empty(m), np.zeros(m), np.empty(m), np.empty(m), np.empty(m)
+    for i in range(m):
+        p[i] = rng.standard_normal()
+    length = 1 + int(longest * rng.random())
+    log_density = there_density = start[0]
+    energy = kinetic(p, precision) - log_density
+    slope_on_orbit(orbit, q, start[1 : n + 1], slope)
+    combined(basis, slope, along)
+    n_steps, log_ratio, diverging = 0, 0.0, False
+    while n_steps < length and not diverging:
+        drift(v, p, along, precision, size)
+        for i in range(m):
+            u[i] = 0.0
+            for j in range(m):
+                u[i] += basis[i, j] * v[j]
+        log_volume = move_on_orbit(orbit, origin, u, there_q)
+        there = evaluated(density, there_q, numbers, layouts)
+        there_density = there[0]
+        slope_on_orbit(orbit, there_q, there[1 : n + 1], there_slope)
+        combined(basis, there_slope, along)
+        kick(p, along, size)
+        n_steps += 1
+        log_ratio = energy - kinetic(p, precision) + there_density + log_volume
+        diverging = not -DIVERGENT < log_ratio < math.inf
+    acceptance = 0.0 if diverging else math.exp(min(0.0, log_ratio))
+    if rng.random() < acceptance:
+        q[:] = there_q
+        log_density = there_density
+    return log_density, acceptance, n_steps, diverging
+
+
+TYPES = {
+    no_u_turn: "u0u0u0n0d1d1d1n0n0d1q2g0",
+    random_length: "u0u0u0n0d1d1d1n0n0n0d1d1q2g0",
+    on_orbit: "u0u0u0n0d1q1q1d1d1d1d2d1n0n0d1q2g0",
+}
 """Types of their arguments."""

@@ -68,8 +68,8 @@ class FlatDensity:
         Without a mode it is C++, or Numba's where that is not possible.
     block : Gaussian, optional
         Block of variables that is integrated out.
-    called_by : (Kernel, str), optional
-        A kernel that will call the function, and the types of its arguments: they are built
+    called_by : sequence of (Kernel, str)
+        Kernels that will call the function, and the types of their arguments: they are built
         together.
 
     Attributes
@@ -95,7 +95,7 @@ class FlatDensity:
         rvs: Sequence[TensorVariable],
         compile_kwargs: Mapping[str, Any] | None,
         block: Gaussian | None = None,
-        called_by: tuple[Kernel, str] | None = None,
+        called_by: Sequence[tuple[Kernel, str]] = (),
     ) -> None:
         refuse_random_data(model)
         values = [model.rvs_to_values[rv] for rv in rvs]
@@ -216,10 +216,9 @@ def _compiled(
     inputs: Sequence[TensorVariable],
     outputs: Sequence[TensorVariable],
     options: dict[str, Any],
-    called_by: tuple[Kernel, str] | None,
+    called_by: Sequence[tuple[Kernel, str]],
 ) -> list[Any]:
     """A function of each output, all by the same compiler: a kernel calls them together."""
-    together = () if called_by is None else (called_by,)
 
     def functions(**each: Any) -> list[Any]:
         found = [pymc_compile(inputs, output, **each) for output in outputs]
@@ -229,7 +228,7 @@ def _compiled(
 
     if "mode" not in options and pytensor.config.cxx:
         with contextlib.suppress(UntranslatableError, CompilerError):
-            return functions(mode=in_cpp(*together), **options)
+            return functions(mode=in_cpp(*called_by), **options)
     with without_blas_notice():
         return functions(**numba_by_default(options))
 

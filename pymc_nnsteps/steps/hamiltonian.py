@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import Competence, StepMethodState
+from pymc.step_methods.compound import Competence, StepMethodState, infer_warn_stats_info
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
@@ -18,6 +18,7 @@ from rich.progress import TextColumn
 from pymc_nnsteps.arguments import (
     positive_integer,
     positive_number,
+    require_bool,
     require_bool_or_auto,
     require_choice,
 )
@@ -27,13 +28,14 @@ from pymc_nnsteps.kernels.compiling import (
     without_bookkeeping,
 )
 from pymc_nnsteps.kernels.native import announced
-from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, random_length
+from pymc_nnsteps.kernels.trajectories import TYPES, Orbit, no_u_turn, on_orbit, random_length
 from pymc_nnsteps.moves.options import Choice
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.progress import columns_that_fit
+from pymc_nnsteps.steps.standardised_weights import StandardisedWeights
 from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
@@ -54,6 +56,21 @@ SECONDS = 40
 
 LONGEST = 1_000
 """Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
+
+LONGEST_OF_SCALES = 19
+"""The same of a trajectory of scales."""
+
+TARGET_OF_SCALES = 0.8
+"""Mean acceptance probability of these that the adaptation aims at."""
+
+TUNED = ("adaptation", "scales_adaptation", "curvature", "references", "scales_curvature")
+"""What tuning leaves for the draws after it."""
+
+FLOOR = 1e-3
+"""Least curvature along a direction of scales."""
+
+HELD = 30
+"""Number of first draws that hold scales; an eighth of the tuning draws if that is less."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +93,38 @@ class Recent:
         pairs = zip(self.means, values, strict=True)
         return Recent([np.asarray(mean + weight * (x - mean)) for mean, x in pairs], count)
 
+    @property
+    def effective_count(self) -> float:
+        """Number of values of equal weight whose mean would be as precise."""
+        return 1 + self.count * (2 * RECENT + 1) / (RECENT + 1) ** 2
+
+
+STATS: dict[str, Any] = {
+    "acceptance_probability": (np.float64, []),
+    "proposal_size": (np.float64, []),
+    "log_density": (np.float64, []),
+    "n_leapfrog": (np.int64, []),
+    "diverging": (bool, []),
+    "n_diverging": (np.int64, []),
+}
+STATS_OF_SCALES: dict[str, Any] = {
+    "scales_acceptance": (np.float64, []),
+    "scales_size": (np.float64, []),
+}
+
+
+def basis_of(outer: Recent) -> np.ndarray:
+    """Directions in which a mean of outer products is the identity, one column each.
+
+    The fewer the values, the less is believed of what is beside the diagonal.
+    """
+    [curvature] = outer.means
+    n = len(curvature)
+    believed = outer.effective_count / (outer.effective_count + n)
+    diagonal = np.diagonal(curvature)
+    shrunk = believed * curvature + (1 - believed) * np.diag(diagonal) + FLOOR * np.eye(n)
+    return np.linalg.inv(np.linalg.cholesky(shrunk)).T.copy()
+
 
 @dataclass_state
 class HMCState(StepMethodState):
@@ -83,8 +132,11 @@ class HMCState(StepMethodState):
 
     tune: bool
     adaptation: DualAveraging
+    scales_adaptation: DualAveraging
+    n_held: int
     curvature: Recent | None
     references: Recent | None
+    scales_curvature: Recent | None
     momentum: np.ndarray
     n_diverging: int
 
@@ -113,6 +165,10 @@ class HMC(Step):
     A trajectory has a random length and is accepted as a whole, or is multinomial and ends where it
     turns back (no-U-turn). It is one call of a compiled loop, the gradient included.
 
+    Scales that another step draws given the weights hardly move, as the weights hold on to them.
+    So a second trajectory moves these scales and multiplies the weights by the same factors
+    (``scales``).
+
     Parameters
     ----------
     vars : variable or list of variables, optional
@@ -129,6 +185,11 @@ class HMC(Step):
         out. "auto" does so in float64 for weights of a network that can be read, up to 100 in what
         one output sees, since the cost of a gradient grows with the cube of their number, and where
         one precision matrix serves all outputs.
+    scales : bool
+        Whether scales of the variables (and scales of scales) that are not among ``vars`` are moved
+        along as well, with the ratios of weights to scales held: positive variables, stored as
+        logarithms, with a Normal, Student-t or Laplace child of mean zero, or the scale of one. It
+        leaves the posterior invariant.
     step_size : float, optional
         Size of the leapfrog steps in units of the metric. If not given, it is adapted during tuning
         and then kept. It is at most 1 in the metric of a network, which bounds the curvature.
@@ -171,9 +232,10 @@ class HMC(Step):
     -----
     Statistics of a draw: ``acceptance_probability`` (the mean over the trajectory),
     ``proposal_size`` (of the leapfrog steps), ``log_density`` (the sum of the model's log densities
-    that depend on the variables, their own and Jacobians included; of those that are moved, up to a
-    constant, where others are integrated out), ``n_leapfrog``, ``diverging``
-    (which PyMC counts and warns of), ``n_diverging`` (since tuning).
+    that depend on the variables or on scales moved along, their own and Jacobians included; of
+    those that are moved, up to a constant, where others are integrated out), ``n_leapfrog``,
+    ``diverging`` (which PyMC counts and warns of), ``n_diverging`` (since tuning),
+    ``scales_acceptance`` and ``scales_size`` (of the trajectory of scales, where there are any).
 
     References
     ----------
@@ -181,6 +243,7 @@ class HMC(Step):
     Introduction to Hamiltonian Monte Carlo*, arXiv 1701.02434 (2017). Neal, *Bayesian Learning for
     Neural Networks* (1996), Section 3.5: step sizes from the present hyperparameters; *Neural
     Network Models Implemented in the Flexible Bayesian Modelling Software* (2022), equations 58-68.
+    Yu and Meng, *To center or not to center*, JCGS 20 (2011): scales drawn in two ways in turn.
 
     Examples
     --------
@@ -197,14 +260,6 @@ class HMC(Step):
 
     name = "hmc"
     _state_class = HMCState
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
-        "acceptance_probability": (np.float64, []),
-        "proposal_size": (np.float64, []),
-        "log_density": (np.float64, []),
-        "n_leapfrog": (np.int64, []),
-        "diverging": (bool, []),
-        "n_diverging": (np.int64, []),
-    }
     momentum = np.empty(0)
 
     @without_bookkeeping()
@@ -214,6 +269,7 @@ class HMC(Step):
         *,
         metric: MetricChoice = "auto",
         collapse: Choice = "auto",
+        scales: bool = True,
         step_size: float | None = None,
         target_accept: float = 0.9,
         max_depth: int = 10,
@@ -227,6 +283,7 @@ class HMC(Step):
     ) -> None:
         require_choice("metric", metric, get_args(MetricChoice))
         require_bool_or_auto("collapse", collapse)
+        require_bool("scales", scales)
         self._given_size = None if step_size is None else positive_number("step_size", step_size)
         self._target = positive_number("target_accept", target_accept, below=1)
         self.max_depth = positive_integer("max_depth", max_depth)
@@ -258,18 +315,29 @@ class HMC(Step):
                 raise ValueError("persistence is for trajectories of random length: pass longest.")
         self.persistence = float(persistence)
         kernel = random_length if self.longest else no_u_turn
-        self._density = FlatDensity(model, moved, compile_kwargs, block, (kernel, TYPES[kernel]))
+        standardised = StandardisedWeights(model, moved, integrated_out) if scales else None
+        self._standardised = standardised if standardised and standardised.scales else None
+        along = [] if self._standardised is None else self._standardised.scales
+        calls = [(each, TYPES[each]) for each in ([kernel, on_orbit] if along else [kernel])]
+        self._density = FlatDensity(model, [*moved, *along], compile_kwargs, block, calls)
+        self._orbit: Orbit | None = None
+        stats = STATS | (STATS_OF_SCALES if along else {})
+        self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "HMC")
         located = self._density.read(initial_point)
         with announced("trajectories", SECONDS):
             start, ones = self._density(located), np.ones(len(located.place))
             self._move(np.random.default_rng(0), located, start, ones, FIRST_SIZE, 1)
-        self._start(tune=True)
+        self._start(tune=1)
 
-    def _start(self, *, tune: bool) -> None:
-        self.tune = tune
+    def _start(self, *, tune: int) -> None:
+        self.tune = tune > 0
+        self.n_held = min(HELD, tune // 8)
         self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
+        self.scales_adaptation = DualAveraging(TARGET_OF_SCALES, math.log(FIRST_SIZE))
         self.curvature: Recent | None = None
         self.references: Recent | None = None
+        self.scales_curvature: Recent | None = None
+        self._basis: np.ndarray | None = None
         self.momentum = np.empty(0)
         self.n_diverging = 0
 
@@ -279,10 +347,11 @@ class HMC(Step):
         A chain without tuning keeps the parameters that were tuned before.
         """
         super().setup_chain(rng, tune, draws)
-        tuned = self.adaptation, self.curvature, self.references
-        self._start(tune=tune > 0)
+        tuned = {name: getattr(self, name) for name in TUNED}
+        self._start(tune=tune)
         if not tune:
-            self.adaptation, self.curvature, self.references = tuned
+            self.__dict__.update(tuned)
+        self._orbit = None
         self._density.refresh()
         self._metric.refresh()
         if self._block is not None:
@@ -296,6 +365,7 @@ class HMC(Step):
     @sampling_state.setter
     def sampling_state(self, state: DataClassState) -> None:
         WithSamplingState.sampling_state.__set__(self, state)
+        self._basis = None
         self._density.distrust()
         self._metric.distrust()
         if self._block is not None:
@@ -345,6 +415,9 @@ class HMC(Step):
             self.adaptation = self.adaptation.update(min(acceptance, enough))
         else:
             self.n_diverging += diverging
+        stats_of_scales: dict[str, Any] = {}
+        if self._standardised is not None:
+            log_density, stats_of_scales = self._move_scales(self._standardised, located, point)
         new_point = point.copy()
         new_point.update(self._density.point(located.place, point))
         if self._block is not None:
@@ -357,8 +430,45 @@ class HMC(Step):
             "n_leapfrog": n_leapfrog,
             "diverging": bool(diverging),
             "n_diverging": self.n_diverging,
+            **stats_of_scales,
         }
         return new_point, [stats]
+
+    def _move_scales(
+        self, standardised: StandardisedWeights, located: Located, point: PointType
+    ) -> tuple[float, dict[str, Any]]:
+        """Overwrite a position by a draw along the directions of scales.
+
+        Returns
+        -------
+        log_density : float
+        stats : dict
+        """
+        if self._orbit is None:
+            self._orbit = standardised.orbit(point)
+        start = self._density(located)
+        size, acceptance, log_density = math.exp(self.scales_adaptation.current), 1.0, start[0]
+        if not self.tune:
+            size = math.exp(self.scales_adaptation.average)
+        if self.n_held:
+            self.n_held -= 1
+        else:
+            move, evaluate = self._density.given_to(on_orbit)
+            place, numbers, layouts = located
+            n = self._orbit.directions.max(initial=-1) + 1
+            known = self.scales_curvature or Recent([np.eye(n)])
+            if self._basis is None or self.tune:
+                self._basis = basis_of(known)
+            slope = np.empty(n)
+            given = evaluate, self._orbit, place, start, self._basis, slope
+            limits = size, LONGEST_OF_SCALES
+            log_density, acceptance, *_ = move(*given, *limits, numbers, layouts, self.rng)
+            if self.tune:
+                self.scales_adaptation = self.scales_adaptation.update(acceptance)
+                known = known.update([np.outer(slope, slope)])
+            self.scales_curvature = known
+        stats = {"scales_acceptance": np.float64(acceptance), "scales_size": np.float64(size)}
+        return log_density, stats
 
     def _precision(self, point: PointType, start: np.ndarray) -> np.ndarray:
         """Diagonal of the metric at a point."""
@@ -369,7 +479,7 @@ class HMC(Step):
         slopes, is_learnt = of_learnt
         curvature = self.curvature or Recent([np.ones_like(precision)])
         if self.tune:
-            curvature = curvature.update([(start[1:] - slopes) ** 2])
+            curvature = curvature.update([(start[1 : 1 + len(slopes)] - slopes) ** 2])
         self.curvature = curvature
         return precision + is_learnt * curvature.means[0]
 
@@ -400,7 +510,7 @@ class HMC(Step):
         if self.longest is None:
             log_density, acceptance, n_leapfrog, _, diverging = move(*given, numbers, layouts, rng)
             return log_density, acceptance, n_leapfrog, diverging
-        n = len(place)
+        n = len(precision)
         last = self.momentum if len(self.momentum) == n else rng.standard_normal(n)
         self.momentum = last.copy()
         return move(*given, self.persistence, self.momentum, numbers, layouts, rng)

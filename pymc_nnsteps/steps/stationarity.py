@@ -152,7 +152,9 @@ def _drawn_by(model: pm.Model, step: Step, name: str) -> str:
     """The draws of a variable: rows of the plan, or the class of another step."""
     told = []
     for each in flatten_steps(step):
-        if model.rvs_to_values[model[name]] not in each.vars:
+        value = model.rvs_to_values[model[name]]
+        is_moved_along = isinstance(each, HMC) and value.name in each.moved
+        if value not in each.vars and not is_moved_along:
             continue
         told.append(type(each).__name__)
         if isinstance(each, Gibbs):

@@ -155,7 +155,7 @@ def test_trajectories_in_cpp_and_in_python():
         (trajectories.random_length, (30, 0.4, np.ones(4))),
     ]:
         call = kernel, trajectories.TYPES[kernel]
-        density = FlatDensity(network, rvs, None, called_by=call)
+        density = FlatDensity(network, rvs, None, called_by=[call])
         assert isinstance(density.functions[0].maker.linker, CppLinker)
         ends = []
         for each in (density, pickle.loads(pickle.dumps(density)), plain(network, rvs)):

@@ -72,7 +72,7 @@ def density(patch, built, *, fewest=1, length=4, mode=AS_WRITTEN):
     moved = [rv for rv in rvs if rv not in block.draws]
     kernel = trajectories.random_length
     options = None if mode is None else {"mode": mode}
-    made = FlatDensity(model, moved, options, block, (kernel, trajectories.TYPES[kernel]))
+    made = FlatDensity(model, moved, options, block, [(kernel, trajectories.TYPES[kernel])])
     rng = np.random.default_rng(1)
     located = made.read({k: rng.normal(size=np.shape(v)) for k, v in start.items()})
     return made, located, made(located)

@@ -1,0 +1,192 @@
+r"""Scales moved with their weights, the weights over their scales held.
+
+Weights :math:`w = \hat w / \sqrt{\tau_{gi}}` hold on to the precisions of their units,
+:math:`\tau_{gi} = \tau_g r_{gi}`, and these to that of the group: drawn given each other they
+hardly move. With :math:`\hat w` and :math:`r` held, a level and a unit move by
+
+.. math::
+
+    \tau_g \to \tau_g e^{-2u}, \quad \tau_{gi} \to \tau_{gi} e^{-2u}, \quad w \to e^u w, \qquad
+    \tau_{gi} \to \tau_{gi} e^{-2u_i}, \quad w_i \to e^{u_i} w_i.
+
+These maps commute and form a group. In its coordinates u the density is the model's at the place
+that they lead to, times the Jacobian :math:`\prod_w e^{u_w}` over the weights that are multiplied:
+scales are stored as logarithms, which are shifted. It does not depend on where u is zero, so a
+trajectory in u leaves the posterior invariant (Liu and Sabatti, *Generalised Gibbs sampler and
+multigrid Monte Carlo for Bayesian computation*, Biometrika 87, 2000; Yu and Meng, *To center or not
+to center*, JCGS 20, 2011). It is that for any degrees; those of the group are read off the model.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import NoneType
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.logprob.transforms import LogTransform
+from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import (
+    ExponentialRV,
+    GammaRV,
+    HalfNormalRV,
+    InvGammaRV,
+    LaplaceRV,
+    NormalRV,
+    StudentTRV,
+)
+from pytensor.tensor.variable import TensorVariable
+from scipy import sparse
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import kind_of
+from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.values import natural_values, scalar_constant, substitute
+from pymc_nnsteps.kernels.trajectories import Orbit
+from pymc_nnsteps.laws.scales import Scaled, scaled_child
+
+LOCATED = {NormalRV, StudentTRV, LaplaceRV, HalfNormalRV}
+"""Priors with a location before their scale, which has to be zero."""
+
+PROPORTIONAL = LOCATED | {GammaRV, ExponentialRV, InvGammaRV}
+"""Priors of variables that are proportional to their scales."""
+
+Point = Mapping[str, np.ndarray]
+
+
+class StandardisedWeights:
+    """Scales that other steps draw, and how they move with the weights of a step.
+
+    Parameters
+    ----------
+    model : pm.Model
+    moved : sequence of TensorVariable
+        Free variables that the step moves.
+    integrated_out : collection of TensorVariable
+        Those integrated out of its density.
+
+    Attributes
+    ----------
+    scales : list of TensorVariable
+        Free variables that are moved along; empty if there are none.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        moved: Sequence[TensorVariable],
+        integrated_out: Collection[TensorVariable] = (),
+    ) -> None:
+        self._moved, self._integrated_out = list(moved), set(integrated_out)
+        self._scaled = scaled_with(model, {*moved, *integrated_out})
+        self.scales = list(self._scaled)
+        self._pairs = [(rv, seen) for rv, scaled in self._scaled.items() for seen in scaled]
+        self._names = {rv: model.rvs_to_values[rv].name for rv in model.free_RVs}
+        self._is_logarithm = {
+            rv: type(model.rvs_to_transforms[rv]) is LogTransform for rv in model.free_RVs
+        }
+        scales = [pt.log(parameters(seen.child)[seen.role.scale]) for _, seen in self._pairs]
+        logarithms = substitute(scales, natural_values(model))
+        used = set(ancestors(logarithms))
+        self._inputs = [value for value in model.value_vars if value in used]
+        mode = Mode(linker="py", optimizer="fast_compile")
+        self._logarithms = pytensor.function(self._inputs, logarithms, mode=mode)
+
+    def orbit(self, point: Point) -> Orbit:
+        """How what is moved, and the scales after it, move along the directions of scales."""
+        degrees = self._degrees(point)
+        rows = {rv: degrees[rv] for rv in (*self._moved, *self.scales)}
+        whole = sparse.vstack(list(rows.values())).tocsr()
+        multiplied = [
+            np.full(part.shape[0], float(not self._is_logarithm[rv])) for rv, part in rows.items()
+        ]
+        begins, directions = (part.astype("int64") for part in (whole.indptr, whole.indices))
+        return Orbit(np.concatenate(multiplied), begins, directions, whole.data)
+
+    def _degrees(self, point: Point) -> dict[TensorVariable, sparse.csr_matrix]:
+        """Degree of each entry of what moves, one row each, along each direction."""
+        entries = self._entries(point)
+        size = {rv: point[name].size for rv, name in self._names.items()}
+        levels = [rv for rv in self.scales if self._is_level(rv, size)]
+        n = sum(size[rv] for rv in levels)
+        degrees: dict[TensorVariable, sparse.csr_matrix] = {}
+        begin = 0
+        for rv in (*self.scales, *self._moved):
+            found = sparse.csr_matrix((size[rv], n))
+            for (scale, seen), entry in zip(self._pairs, entries, strict=True):
+                if seen.child is rv:
+                    share = sparse.diags((entry >= 0) * seen.form.exponent)
+                    found += share @ degrees[scale][np.maximum(entry, 0)]
+            if rv in levels:
+                found += sparse.eye(size[rv], n, begin) / self._exponent(rv)
+                begin += size[rv]
+            degrees[rv] = found.tocsr()
+        return degrees
+
+    def _entries(self, point: Point) -> list[np.ndarray]:
+        """For each scale and child, the entry that scales each entry of the child; -1 for none."""
+        found: list[np.ndarray] = []
+        known = self._evaluate(point)
+        for rv in self.scales:
+            value = point[self._names[rv]]
+            numbers = np.arange(1, value.size + 1) / (value.size + 1)
+            shifted = {**point, self._names[rv]: value + numbers.reshape(value.shape)}
+            after = self._evaluate(shifted)
+            for (scale, seen), one, other in zip(self._pairs, known, after, strict=True):
+                if scale is rv:
+                    number = (other - one) / seen.form.exponent * (value.size + 1)
+                    shape = point[self._names[seen.child]].shape
+                    entry = np.broadcast_to(np.rint(number).astype("int64") - 1, shape)
+                    found.append(entry.ravel())
+        return found
+
+    def _evaluate(self, point: Point) -> list[np.ndarray]:
+        """Logarithms of the scales of children at a point."""
+        values = [np.asarray(point[each.name], dtype=each.dtype) for each in self._inputs]
+        logarithms: list[np.ndarray] = self._logarithms(*values)
+        return logarithms
+
+    def _is_level(self, rv: TensorVariable, size: Mapping[TensorVariable, int]) -> bool:
+        """Whether a scale has directions of its own: it scales more entries than it has."""
+        seen = [each.child for each in self._scaled[rv]]
+        if not self._integrated_out.isdisjoint(seen):
+            return True
+        return size[rv] < sum(size[child] for child in seen)
+
+    def _exponent(self, rv: TensorVariable) -> float:
+        """Power of a scale that weights are proportional to."""
+        [seen, *_] = self._scaled[rv]
+        below = self._exponent(seen.child) if seen.child in self._scaled else 1.0
+        return seen.form.exponent * below
+
+
+def scaled_with(
+    model: pm.Model, weights: Collection[TensorVariable]
+) -> dict[TensorVariable, list[Scaled]]:
+    """Scales, parents first, with what is proportional to each: weights, and scales of weights."""
+    found: dict[TensorVariable, list[Scaled]] = {}
+    for rv in reversed(model.free_RVs):
+        transform = model.rvs_to_transforms[rv]
+        if rv in weights or type(transform) is not LogTransform:
+            continue
+        below = [child for child in children(model, rv) if child in weights or child in found]
+        scaled = [seen for child in below if (seen := _proportional(model, child, rv)) is not None]
+        if scaled:
+            found[rv] = scaled
+    return dict(reversed(found.items()))
+
+
+def _proportional(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled | None:
+    """How the scale of a child depends on a positive variable that it is proportional to."""
+    transform = model.rvs_to_transforms[child]
+    if kind_of(child) not in PROPORTIONAL or type(transform) not in (NoneType, LogTransform):
+        return None
+    try:
+        seen = scaled_child(model, child, rv)
+    except NotConjugate:
+        return None
+    location = seen.role.scale - 1
+    if kind_of(child) in LOCATED and scalar_constant(parameters(child)[location]) != 0:
+        return None
+    return seen
