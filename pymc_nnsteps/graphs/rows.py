@@ -12,6 +12,7 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import BinaryBitOp, Cast, UnaryBitOp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
@@ -24,6 +25,9 @@ from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
 
 __all__ = ["follow_rows", "require_aligned"]
 
+PlaceOf = Callable[[Op, Apply, Sequence[Place]], Place]
+"""Function of an operation, its node and the places in the node's inputs."""
+
 BIT_BY_BIT = (BinaryBitOp, UnaryBitOp)
 
 
@@ -31,6 +35,7 @@ def follow_rows(
     output: Variable,
     known: Mapping[Variable, tuple[Variable, Place]],
     instead: Callable[[Variable], Variable | None] = lambda _: None,
+    place_of: PlaceOf = place_of,
 ) -> tuple[Any, Place]:
     """Rebuild an expression for other inputs and find the axis of their rows in it.
 
@@ -41,6 +46,8 @@ def follow_rows(
         What stands for a variable, and where the rows are in it.
     instead : callable
         What is passed on in place of a variable, such as its mean; None for any other variable.
+    place_of : callable
+        Place in the outputs of an operation.
 
     Returns
     -------
@@ -72,7 +79,8 @@ def follow_rows(
         elif other is not None:
             done[variable] = done[other]
         else:
-            done.update(_applied(variable, [done[operand] for operand in operands]))
+            of_operands = [done[operand] for operand in operands]
+            done.update(_applied(variable, of_operands, place_of))
     return done[output]
 
 
@@ -114,7 +122,7 @@ def _inner(variable: Variable) -> Variable | None:
 
 
 def _applied(
-    variable: Variable, operands: Sequence[tuple[Variable, Place]]
+    variable: Variable, operands: Sequence[tuple[Variable, Place]], place_of: PlaceOf
 ) -> dict[Variable, tuple[Variable, Place]]:
     """Outputs of the node that made ``variable``, with other operands."""
     node = variable.owner

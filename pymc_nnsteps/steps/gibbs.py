@@ -19,7 +19,7 @@ from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import positive_integer, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
@@ -33,6 +33,7 @@ from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.networks import held_scales
 from pymc_nnsteps.steps.progress import columns_that_fit
+from pymc_nnsteps.steps.relabelling import Relabelling
 from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
@@ -114,6 +115,10 @@ class Gibbs(Step):
         weights has one in each second sweep, of more than 32 in each third, and so on. Behind gates
         (bow ties) the gates are summed out on the way, and the scales of weights and noise move
         along. It leaves the posterior invariant.
+    relabel : bool
+        Whether the units of each hidden layer change places at random at the end of a sweep, and
+        signs where the density does not change, so that all have the same law. False for traces of
+        single units, and for overlaps with a teacher. It leaves the posterior invariant.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -187,6 +192,7 @@ class Gibbs(Step):
         passes: int = 5,
         rays: bool = True,
         trajectories: bool = True,
+        relabel: bool = True,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -195,6 +201,7 @@ class Gibbs(Step):
     ) -> None:
         self.sweeps = positive_integer("sweeps", sweeps)
         self._options = options = Options(scan, collapse, interweave, passes, rays, trajectories)
+        require_bool("relabel", relabel)
         model = modelcontext(model)
         require_fitting_data(model)
         if initial_point is None:
@@ -208,6 +215,7 @@ class Gibbs(Step):
         drawn = dict.fromkeys(rv for conditional in planned.sweep for rv in conditional.draws)
         self.vars = [model.rvs_to_values[rv] for rv in drawn]
         self._held = {model.rvs_to_values[rv].name for rv in held_scales(model, drawn)}
+        self._relabelled = Relabelling(model, drawn if relabel else ())
         self.rng = get_random_generator(rng)
         self._sweep = Sweep(model, planned.sweep, shapes, c_by_default(compile_kwargs))
         self._of_units = [not move.supplements for move in self._sweep.moves]
@@ -289,6 +297,7 @@ class Gibbs(Step):
                     for adaptation, mean, moves in units
                 )
                 self._average(numbers, moved)
+            new_point.update(self._relabelled(self.rng, new_point))
             self.n_sweeps += 1
         stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
         if n := self.sweeps * sum(self._of_units):

@@ -35,6 +35,7 @@ from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.progress import columns_that_fit
+from pymc_nnsteps.steps.relabelling import Relabelling
 from pymc_nnsteps.steps.standardised_weights import StandardisedWeights
 from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -190,6 +191,10 @@ class HMC(Step):
         along as well, with the ratios of weights to scales held: positive variables, stored as
         logarithms, with a Normal, Student-t or Laplace child of mean zero, or the scale of one. It
         leaves the posterior invariant.
+    relabel : bool
+        Whether the units of each hidden layer of which this step moves all variables change places
+        at random at the end of a draw, and signs where the density does not change, so that all
+        have the same law. Not done to momenta that persist (``persistence``).
     step_size : float, optional
         Size of the leapfrog steps in units of the metric. If not given, it is adapted during tuning
         and then kept. It is at most 1 in the metric of a network, which bounds the curvature.
@@ -270,6 +275,7 @@ class HMC(Step):
         metric: MetricChoice = "auto",
         collapse: Choice = "auto",
         scales: bool = True,
+        relabel: bool = True,
         step_size: float | None = None,
         target_accept: float = 0.9,
         max_depth: int = 10,
@@ -284,6 +290,7 @@ class HMC(Step):
         require_choice("metric", metric, get_args(MetricChoice))
         require_bool_or_auto("collapse", collapse)
         require_bool("scales", scales)
+        require_bool("relabel", relabel)
         self._given_size = None if step_size is None else positive_number("step_size", step_size)
         self._target = positive_number("target_accept", target_accept, below=1)
         self.max_depth = positive_integer("max_depth", max_depth)
@@ -323,6 +330,8 @@ class HMC(Step):
         self._orbit: Orbit | None = None
         stats = STATS | (STATS_OF_SCALES if along else {})
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "HMC")
+        is_relabelled = relabel and not persistence
+        self._relabelled = Relabelling(model, [*rvs, *along] if is_relabelled else [])
         located = self._density.read(initial_point)
         with announced("trajectories", SECONDS):
             start, ones = self._density(located), np.ones(len(located.place))
@@ -423,6 +432,7 @@ class HMC(Step):
         if self._block is not None:
             self.rng, drawn, *_ = self._block(self.rng, new_point)
             new_point.update(drawn)
+        new_point.update(self._relabelled(self.rng, new_point))
         stats = {
             "acceptance_probability": np.float64(acceptance),
             "proposal_size": np.float64(size),

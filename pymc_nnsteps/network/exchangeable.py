@@ -1,0 +1,368 @@
+"""Units of a layer that a model does not tell apart: they may change places, and some their signs.
+
+All variables that have an axis of a layer's units are permuted along it together. Each expression
+of the model is then permuted likewise, or, where units are summed over, stays as it is; so does the
+density. This is followed through the graph operation by operation
+(:mod:`pymc_nnsteps.graphs.rows`), from one axis of a weight; the variables that have to be permuted
+too are found where an operation pairs units with entries that stay. Signs are followed in the same
+way, through odd functions and even ones, products and sums.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, override
+
+import pymc as pm
+from pymc.distributions.transforms import LogExpM1, LogOddsTransform, LogTransform
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import basic as scalar
+from pytensor.scalar.math import Erf
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.known import kind_of
+from pymc_nnsteps.graphs.once import once_per_model
+from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
+from pymc_nnsteps.graphs.rows import follow_rows
+from pymc_nnsteps.graphs.search import parameters, stated_in
+from pymc_nnsteps.graphs.values import scalar_constant
+
+__all__ = ["Units", "exchangeable_units"]
+
+LOCATIONS: Mapping[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0}
+"""Symmetric laws, and which of their parameters they are symmetric about."""
+
+ODD = (
+    *(scalar.Neg, scalar.Sign, scalar.Cast, scalar.Identity),
+    *(scalar.Tanh, scalar.ArcTan, scalar.Sin, scalar.Sinh, scalar.ArcSinh, Erf),
+)
+EVEN = (scalar.Abs, scalar.Sqr, scalar.Cos, scalar.Cosh)
+"""Functions of one operand."""
+
+BY_ENTRY = (type(None), LogTransform, LogExpM1, LogOddsTransform)
+"""Transforms that act on each entry alike."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units of one layer.
+
+    Attributes
+    ----------
+    axes : mapping from random variable to int
+        Free variables that are permuted together, and along which axis.
+    signs : tuple of frozenset of random variable
+        Of these, variables whose entries for a unit may all change sign together.
+    """
+
+    axes: Mapping[TensorVariable, int]
+    signs: tuple[frozenset[TensorVariable], ...] = ()
+
+
+@once_per_model
+def exchangeable_units(model: pm.Model) -> tuple[Units, ...]:
+    """Layers of a model whose units may change places.
+
+    A layer is summed over in a product with weights, so that it has two variables without bounds:
+    the weights into its units, and those behind them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor.tensor as pt
+    >>> with pm.Model() as model:
+    ...     w, b = pm.Normal("w", shape=(2, 3)), pm.Normal("b", shape=3)
+    ...     v = pm.Normal("v", 0, pm.HalfNormal("s", shape=3))
+    ...     y = pm.Normal("y", pt.tanh(np.ones((4, 2)) @ w + b) @ v, observed=np.ones(4))
+    >>> [{rv.name: axis for rv, axis in units.axes.items()} for units in exchangeable_units(model)]
+    [{'w': 1, 'b': 0, 's': 0, 'v': 0}]
+    """
+    if not all(isinstance(rv, TensorVariable) for rv in model.basic_RVs):
+        return ()
+    found: list[Units] = []
+    for rv in model.free_RVs:
+        for axis in range(rv.ndim if _is_weight(model, rv) and rv.ndim > 1 else 0):
+            if any(units.axes.get(rv) == axis for units in found) or rv.type.shape[axis] == 1:
+                continue
+            try:
+                axes = _Permuted(model).axes({rv: axis})
+            except MixesRows:
+                continue
+            if sum(_is_weight(model, other) for other in axes) > 1:
+                ordered = {other: axes[other] for other in model.free_RVs if other in axes}
+                found.append(Units(ordered, _signs(model, ordered)))
+    return tuple(found)
+
+
+def _signs(
+    model: pm.Model, axes: Mapping[TensorVariable, int]
+) -> tuple[frozenset[TensorVariable], ...]:
+    """Variables of a layer that may change sign together."""
+    found: list[frozenset[TensorVariable]] = []
+    for rv, axis in axes.items():
+        if _is_weight(model, rv) and not any(rv in signs for signs in found):
+            try:
+                turned = _Turned(model).axes({rv: axis})
+            except MixesRows:
+                continue
+            if turned.items() <= axes.items():
+                found.append(frozenset(turned))
+    return tuple(found)
+
+
+def _is_weight(model: pm.Model, rv: TensorVariable) -> bool:
+    return model.rvs_to_transforms[rv] is None and rv.dtype.startswith("float")
+
+
+class _Search(ABC):
+    """Search for all axes along which variables are changed together."""
+
+    def __init__(self, model: pm.Model) -> None:
+        self._model = model
+
+    def axes(self, known: dict[TensorVariable, int]) -> dict[TensorVariable, int]:
+        """All axes that are changed with those that are known.
+
+        Raises
+        ------
+        MixesRows
+            If the density changes.
+        """
+        while True:
+            try:
+                more = self._missing(known)
+                if not more:
+                    return known
+            except MixesRows as reason:
+                more = self._behind(known, *reason.lacking) if reason.lacking else {}
+                if not more:
+                    raise
+            known = {**known, **more}
+
+    def _missing(self, known: Mapping[TensorVariable, int]) -> dict[TensorVariable, int]:
+        """Variables that change because their parameters do; none if all is consistent."""
+        for rv in self._model.basic_RVs:
+            axis = self._of_parameters(known, rv)
+            if axis is not None and known.get(rv) != axis:
+                if rv not in self._model.free_RVs or rv in known:
+                    raise MixesRows("has units that are told apart")
+                return {rv: axis}
+        for term in self._model.potentials:
+            self._place(known, term)
+        return {}
+
+    def _of_parameters(self, known: Mapping[TensorVariable, int], rv: TensorVariable) -> int | None:
+        """Axis of a variable along which its parameters change."""
+        op: Any = rv.owner.op
+        if not (isinstance(op, RandomVariable) and op.ndim_supp == 0):
+            tensors = [each for each in rv.owner.inputs if isinstance(each, TensorVariable)]
+            if rv in known or any(self._place(known, each) is not None for each in tensors):
+                raise MixesRows("is not known to draw units apart")
+            return None
+        if rv in known:
+            self._require_law(rv)
+        found: int | None = None
+        for i, (parameter, core) in enumerate(zip(parameters(rv), op.ndims_params, strict=True)):
+            place = self._place(known, parameter)
+            n_batch = parameter.ndim - core
+            first = rv.ndim - n_batch
+            if place is not None:
+                if place.axis >= n_batch or not self._may_change(rv, i):
+                    raise MixesRows("has units that are seen together")
+                found = first + place.axis
+            elif rv in known and self._has_to_change(rv, i, known[rv] - first):
+                raise MixesRows("has entries for each unit", (parameter, known[rv] - first))
+        return found
+
+    def _behind(
+        self, known: Mapping[TensorVariable, int], part: Any, axis: int
+    ) -> dict[TensorVariable, int]:
+        """A variable that has to change for an expression to change along an axis."""
+        unknown = stated_in([part], self._model.basic_RVs).difference(known)
+        for rv in (rv for rv in self._model.free_RVs if rv in unknown):
+            for own in range(rv.ndim):
+                try:
+                    is_behind = self._place({**known, rv: own}, part) == Rows(axis)
+                except MixesRows as other:
+                    is_behind = other.lacking is not None
+                if is_behind:
+                    return {rv: own}
+        return {}
+
+    def _place(self, known: Mapping[TensorVariable, int], part: Any) -> Rows | None:
+        """Axis along which an expression changes."""
+        places: dict[Any, Any] = {
+            rv: (rv, Rows(known[rv]) if rv in known else None) for rv in self._model.basic_RVs
+        }
+        place = follow_rows(part, places, place_of=self._place_of)[1]
+        assert place is None or isinstance(place, Rows)
+        return place
+
+    @staticmethod
+    @abstractmethod
+    def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+        """Axis along which the outputs of a node change."""
+
+    @abstractmethod
+    def _require_law(self, rv: TensorVariable) -> None:
+        """Refuse a variable whose density changes with it."""
+
+    @abstractmethod
+    def _may_change(self, rv: TensorVariable, i: int) -> bool:
+        """Whether a variable may change as its i-th parameter does."""
+
+    @abstractmethod
+    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
+        """Whether the i-th parameter of a variable that changes has to change, along an axis."""
+
+
+class _Permuted(_Search):
+    """Search for what is permuted together."""
+
+    @staticmethod
+    @override
+    def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+        return _place_of_units(op, node, places)
+
+    @override
+    def _require_law(self, rv: TensorVariable) -> None:
+        if not isinstance(self._model.rvs_to_transforms[rv], BY_ENTRY):
+            raise MixesRows("is transformed by entries together")
+
+    @override
+    def _may_change(self, rv: TensorVariable, i: int) -> bool:
+        return True
+
+    @override
+    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
+        return axis >= 0 and not parameters(rv)[i].type.broadcastable[axis]
+
+
+class _Turned(_Search):
+    """Search for what changes sign together."""
+
+    @staticmethod
+    @override
+    def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+        return _place_of_signs(op, node, places)
+
+    @override
+    def _require_law(self, rv: TensorVariable) -> None:
+        if kind_of(rv) not in LOCATIONS or not _is_weight(self._model, rv):
+            raise MixesRows("is not symmetric")
+
+    @override
+    def _may_change(self, rv: TensorVariable, i: int) -> bool:
+        return LOCATIONS.get(kind_of(rv)) == i
+
+    @override
+    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
+        return self._may_change(rv, i) and not _is_zero(parameters(rv)[i])
+
+
+def _place_of_units(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+    """Axis of the units in the outputs of a node; none where they are summed over."""
+    first = places[0]
+    match op:
+        case Shape() | Shape_i():
+            return None
+        case SpecifyShape() | Softmax() | LogSoftmax() if isinstance(first, Rows):
+            return first
+        case Alloc() if isinstance(first, Rows):
+            return Rows(first.axis + node.outputs[0].type.ndim - node.inputs[0].type.ndim)
+        case Reshape() if isinstance(first, Rows):
+            return _reshaped(first.axis, node.inputs[0].type.shape, node.outputs[0].type.shape)
+        case CAReduce() if isinstance(first, Rows):
+            n_axes = node.inputs[0].type.ndim
+            if op.axis is None or first.axis in {axis % n_axes for axis in op.axis}:
+                return None
+        case Dot():
+            return _product(node, places, 0)
+        case Blockwise() if isinstance(op.core_op, Dot):
+            return _product(node, places, op.batch_ndim(node))
+    return place_of(op, node, places)
+
+
+def _product(node: Apply, places: Sequence[Place], n_batch: int) -> Place:
+    """Units in a product of two arrays, summed over where both have them along the common axis."""
+    common = [n_batch + 1 if node.inputs[0].type.ndim > n_batch + 1 else n_batch, n_batch]
+    on_common = [place == Rows(axis) for place, axis in zip(places, common, strict=True)]
+    if all(on_common):
+        return None
+    if any(on_common) and None in places:
+        lacking = places.index(None)
+        raise MixesRows("sums over units", (node.inputs[lacking], common[lacking]))
+    return place_of(node.op, node, places)
+
+
+def _reshaped(axis: int, old: Sequence[int | None], new: Sequence[int | None]) -> Place:
+    """Units after a reshape that leaves all axes before and behind theirs together."""
+    before = 1
+    for length in old[:axis]:
+        if length is None:
+            raise MixesRows("is not known to leave units whole")
+        before *= length
+    product = 1
+    for position, length in enumerate(new):
+        if product == before and length == old[axis] is not None:
+            return Rows(position)
+        if length is None:
+            break
+        product *= length
+    raise MixesRows("is not known to leave units whole")
+
+
+def _place_of_signs(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+    """Axis of the units whose signs the outputs of a node have."""
+    match op:
+        case Elemwise():
+            return _turned(op.scalar_op, node, places)
+        case CAReduce():
+            place = place_of(op, node, places)
+            if isinstance(op, Sum):
+                return place
+        case Dot() | Blockwise() | Shape() | Shape_i() | SpecifyShape() | Alloc() | Reshape():
+            return _place_of_units(op, node, places)
+        case DimShuffle() | Subtensor() | ViewOp() | CheckAndRaise():
+            return place_of(op, node, places)
+    raise MixesRows("is not known to be odd")
+
+
+def _turned(op: Any, node: Apply, places: Sequence[Place]) -> Place:
+    """Signs of an elementwise function, even or odd in each operand that has them."""
+    [place, *others] = {place for place in places if place is not None}
+    if others:
+        raise MixesRows("pairs signs with each other")
+    assert isinstance(place, Rows)
+    if isinstance(op, scalar.Add | scalar.Sub):
+        for operand, its_place in zip(node.inputs, places, strict=True):
+            if its_place is None and not _is_zero(operand):
+                raise MixesRows("adds entries of one sign", (operand, place.axis))
+        return place
+    if isinstance(op, scalar.Mul | scalar.TrueDiv):
+        return place if sum(each is not None for each in places) % 2 else None
+    if isinstance(op, scalar.Clip) and places[1:] == [None, None]:
+        lower, upper = (scalar_constant(bound) for bound in node.inputs[1:])
+        if lower is not None and upper is not None and lower == -upper:
+            return place
+    if isinstance(op, EVEN):
+        return None
+    if isinstance(op, ODD):
+        return place
+    raise MixesRows("is neither odd nor even")
+
+
+def _is_zero(expression: Any) -> bool:
+    return scalar_constant(expression) == 0

@@ -1,0 +1,67 @@
+"""Units of hidden layers relabelled at random at the end of a draw.
+
+The posterior of a network does not change where units of a layer change places, or signs behind an
+odd activation. A chain that is never relabelled stays with one of the labellings by chance, and the
+convergence of single weights is an accident. With permutations and signs drawn independently of the
+state the posterior is left invariant, all units have the same law in each chain, and R-hat and
+effective sample sizes of every variable mean what they say (Fruhwirth-Schnatter, *Markov chain
+Monte Carlo estimation of classical and dynamic switching and mixture models*, JASA 96, 2001).
+"""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.network.exchangeable import Units, exchangeable_units
+from pymc_nnsteps.steps.networks import networks_of
+
+
+def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list[Units]:
+    """Layers of the networks of a model of which all variables with units are among some."""
+    networks = networks_of(model)
+    members = networks.of_gibbs | networks.functional
+    return [
+        units
+        for units in exchangeable_units(model)
+        if units.axes.keys() <= set(moved) and not members.isdisjoint(units.axes)
+    ]
+
+
+class Relabelling:
+    """Random labels of the units of layers.
+
+    Parameters
+    ----------
+    model : pm.Model
+    moved : collection of TensorVariable
+        Variables that a step moves; only layers whose variables are all among these are relabelled.
+    """
+
+    def __init__(self, model: pm.Model, moved: Collection[TensorVariable]) -> None:
+        names = {rv: model.rvs_to_values[rv].name for rv in moved}
+        self._layers = [
+            (
+                {names[rv]: axis for rv, axis in units.axes.items()},
+                [{names[rv] for rv in signs} for signs in units.signs],
+            )
+            for units in relabelled_units(model, moved)
+        ]
+
+    def __call__(
+        self, rng: np.random.Generator, point: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """New values of what is relabelled."""
+        new = dict(point)
+        for axes, signs in self._layers:
+            [name, *_] = axes
+            order = rng.permutation(new[name].shape[axes[name]])
+            for name, axis in axes.items():
+                new[name] = np.take(new[name], order, axis=axis)
+            for turned in signs:
+                sign = rng.choice([-1.0, 1.0], len(order))
+                for name in turned:
+                    along = [-1 if axis == axes[name] else 1 for axis in range(new[name].ndim)]
+                    new[name] = new[name] * sign.reshape(along).astype(new[name].dtype)
+        return {name: new[name] for axes, _ in self._layers for name in axes}
