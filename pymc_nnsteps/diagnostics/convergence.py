@@ -1,5 +1,7 @@
-"""R-hat and effective sample size of what a network computes."""
+"""R-hat and effective sample size of what a network computes, and a verdict."""
 
+import html
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
@@ -9,21 +11,35 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, stated_in
 from pymc_nnsteps.kernels.threads import one_thread
+from pymc_nnsteps.network.exchangeable import exchangeable_units
 from pymc_nnsteps.prediction.latents import without_latents
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES
 
+WANTED = 100
+"""Effective draws wanted of each chain."""
+
+LARGEST_RHAT = 1.01
+"""Largest R-hat of chains that have converged."""
+
+APART = 2.0
+"""Distance between log likelihoods of chains in different modes, in standard deviations of one."""
+
+MANY = 50
+"""Multiple of the draws beyond which no number is given."""
+
+SHOWN = 3
+"""Quantities that a verdict names."""
+
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Tabulated):
-    """R-hat and effective sample size of several quantities, printed as a table.
+    """R-hat and effective sample size of several quantities, printed as a table with a verdict.
 
     Attributes
     ----------
@@ -32,16 +48,16 @@ class Diagnosis(Tabulated):
         "ess_tail".
     sampling_time : float or None
         Seconds that sampling took, tuning included, if the trace tells.
-    ignored, believed : tuple of str
-        Stored variables with an entry for each hidden unit, whose own R-hat means nothing, and
-        those whose own R-hat means what it does in any model. Latents of rows are in the first if
-        they have a named dimension of hidden units, and in none otherwise.
+    chains : int
+    modes : tuple of (tuple of int, float)
+        Groups of chains (numbered from 0) in different modes, with their mean log likelihood, the
+        lowest first; empty if there is one group.
     """
 
     dataset: xr.Dataset
     sampling_time: float | None
-    ignored: tuple[str, ...] = ()
-    believed: tuple[str, ...] = ()
+    chains: int
+    modes: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     formats: ClassVar[Mapping[str, str]] = {
         "points": "{:.0f}",
@@ -66,25 +82,60 @@ class Diagnosis(Tabulated):
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
     @property
-    def note(self) -> str:
-        """Which R-hat of single variables, as PyMC and ArviZ report it, to believe."""
-        if not self.ignored:
-            return ""
-        others = f", and believe that of {', '.join(self.believed)}" if self.believed else ""
-        return (
-            "Of the R-hat of single variables, ignore that of "
-            f"{', '.join(self.ignored)} (hidden units can change places){others}."
+    def converged(self) -> bool:
+        """Whether R-hat and effective sample size of all points of all quantities are good."""
+        return not self._short()
+
+    @property
+    def verdict(self) -> str:
+        """Whether the chains have converged and, if not, what would help."""
+        wanted, short = WANTED * self.chains, self._short()
+        if not short:
+            return (
+                f"Converged: R-hat of each quantity is at most {LARGEST_RHAT}, and there are at "
+                f"least {wanted} effective draws."
+            )
+        named = "; ".join(
+            f"{name} has R-hat {rhat:.2f} and {ess:.0f} effective draws of {wanted} wanted"
+            for name, rhat, ess in short[:SHOWN]
         )
+        more = f"; {len(short) - SHOWN} others fall short too" if len(short) > SHOWN else ""
+        return f"Not converged: {named}{more}. {self._advice(wanted, short[0][2])}"
+
+    def _short(self) -> list[tuple[str, float, float]]:
+        """Quantities that fall short, worst R-hat and effective sample size; the least first."""
+        rows = ((name, row["rhat worst"], row["ess worst"]) for name, row in self._rows().items())
+        wanted = WANTED * self.chains
+        short = [row for row in rows if not (row[1] <= LARGEST_RHAT and row[2] >= wanted)]
+        return sorted(short, key=lambda row: row[2])
+
+    def _advice(self, wanted: int, least: float) -> str:
+        if self.modes:
+            groups = [", ".join(str(chain) for chain in chains) for chains, _ in self.modes]
+            levels = [f"{level:.4g}" for _, level in self.modes]
+            return (
+                f"Chains {' and chains '.join(groups)} are in different modes (log likelihood "
+                f"{' and '.join(levels)}): weigh chains by nns.stacking_weights, or tune longer."
+            )
+        factor = max(wanted / least, 1.0)
+        if factor < MANY:
+            return f"About {max(2, math.ceil(factor))} times as many draws would do."
+        return "The chains have hardly moved: tune longer, and look at their traces."
 
     @override
     def __str__(self) -> str:
-        return "\n".join(filter(None, [super().__str__(), self.note]))
+        return f"{super().__str__()}\n{self.verdict}"
 
     __repr__ = __str__
 
     @override
     def _repr_html_(self) -> str:
-        return super()._repr_html_() + (f"<p>{self.note}</p>" if self.note else "")
+        return f"{super()._repr_html_()}<p>{html.escape(self.verdict)}</p>"
+
+    def _rows(self) -> dict[str, dict[str, float]]:
+        """Rows of quantities of which some draws differ."""
+        rows = {str(name): self._row(values) for name, values in self.dataset.items()}
+        return {name: row for name, row in rows.items() if row["points"]}
 
     def _row(self, statistics: xr.DataArray) -> dict[str, float]:
         rhat, ess = (statistics.sel(statistic=name).values for name in ("rhat", "ess_bulk"))
@@ -117,10 +168,9 @@ def diagnose(
 ) -> Diagnosis:
     """Judge chains by the network's function values: R-hat and effective sample size.
 
-    Hidden units can change places without changing the network. So ignore R-hat of variables with
-    an entry for each hidden unit, as PyMC and ArviZ report it. Believe R-hat of function values, at
-    inputs that matter, and that of every other variable (noise, scales, effects beside a network).
-    Lines below the table name both kinds of variables.
+    The last line is a verdict: converged or not, by the worst of function values, log likelihood,
+    and all other variables (noise, scales, effects beside a network), and if not, what would help.
+    Hidden units may change places without changing the network; they are judged by function values.
 
     Parameters
     ----------
@@ -141,15 +191,15 @@ def diagnose(
         - ``log_likelihood``, of all data given the free variables, if the trace has a group of
           this name or all the variables that it depends on (then of the data that the model has
           now);
-        - each stored variable that the noise of the data depends on: the parameters of their
-          distribution that no inputs enter.
+        - each stored free variable that has entries for neither hidden units that may change
+          places nor rows of the data.
 
         Columns: number of points (those where draws differ), R-hat (rank-normalised), its worst,
         and the shares of points where it exceeds 1.01 and 1.05; bulk effective sample size, its
         worst, and per second of sampling time, tuning included, if the trace tells. ``.table`` is
         a DataFrame, ``.dataset`` has the values of all points and the tail effective sample
-        size. ``.ignored`` and ``.believed`` are the names of stored variables with a dimension of
-        hidden units (as builders and blocks call them), and of the others.
+        size. ``.verdict`` is the last line, ``.converged`` a bool: whether each R-hat is at most
+        1.01 and each bulk effective sample size at least 100 for each chain.
 
     Raises
     ------
@@ -175,7 +225,10 @@ def diagnose(
     >>> diagnosis.table["points"]
     f                 5
     log_likelihood    1
+    b2                1
     Name: points, dtype: int64
+    >>> diagnosis.converged
+    False
     >>> "ess per s" in diagnosis.table
     True
     >>> diagnosis.dataset["f"].sel(statistic="rhat").sizes
@@ -188,8 +241,10 @@ def diagnose(
     log_likelihood = _log_likelihood(idata, posterior, model)
     if log_likelihood is not None:
         quantities["log_likelihood"] = log_likelihood
-    for rv in _noise(model):
-        if rv.name in posterior:
+    of_units = {rv for units in exchangeable_units(model) for rv in units.axes}
+    judged = set(without_latents(model)).difference(rv.name for rv in of_units)
+    for rv in model.free_RVs:
+        if rv.name in judged and rv.name in posterior and not _has_hidden_units(model, rv.name):
             quantities[describe(rv)] = _with_own_dims(posterior[rv.name])
     values = xr.Dataset(quantities)
     require_finite(values)
@@ -199,14 +254,11 @@ def diagnose(
             "ess_bulk": arviz.ess(values),
             "ess_tail": arviz.ess(values, method="tail"),
         }
-    stored = [rv.name for rv in model.free_RVs if rv.name in posterior]
-    hidden = {name for name in stored if _has_hidden_units(model, name)}
-    of_all_rows = set(without_latents(model))
     return Diagnosis(
         tagged(statistics),
         posterior.attrs.get("sampling_time"),
-        ignored=tuple(name for name in stored if name in hidden),
-        believed=tuple(name for name in stored if name in of_all_rows - hidden),
+        posterior.sizes["chain"],
+        () if log_likelihood is None else _modes(log_likelihood.transpose(*SAMPLES).values),
     )
 
 
@@ -214,6 +266,15 @@ def _has_hidden_units(model: pm.Model, name: str) -> bool:
     """Whether a variable has a dimension that builders and blocks give to hidden units."""
     dims = model.named_vars_to_dims.get(name) or ()
     return any(str(dim).rpartition("::")[2].startswith("hidden") for dim in dims)
+
+
+def _modes(log_likelihood: np.ndarray) -> tuple[tuple[tuple[int, ...], float], ...]:
+    """Groups of chains between whose log likelihoods there is a gap; none if there is no gap."""
+    means, within = log_likelihood.mean(axis=1), np.sqrt(log_likelihood.var(axis=1).mean())
+    order = np.argsort(means)
+    ends = np.flatnonzero(np.diff(means[order]) > APART * within) + 1
+    groups = np.split(order, ends) if len(ends) else []
+    return tuple((tuple(sorted(map(int, g))), float(means[g].mean())) for g in groups)
 
 
 def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.DataArray | None:
@@ -235,19 +296,6 @@ def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.Da
 def _have_same_labels(one: xr.Dataset, other: xr.Dataset, dim: str) -> bool:
     labels, others = one.indexes.get(dim), other.indexes.get(dim)
     return labels is None or others is None or labels.equals(others)
-
-
-def _noise(model: pm.Model) -> list[TensorVariable]:
-    """Free variables in those parameters of the data's distribution that no inputs enter."""
-    data = set(model.data_vars)
-    parameters = [
-        parameter
-        for rv in model.observed_RVs
-        if depends_on(rv, data)
-        for parameter in rv.owner.inputs
-        if not depends_on(parameter, data)
-    ]
-    return [rv for rv in model.free_RVs if rv in stated_in(parameters, model.free_RVs)]
 
 
 def _with_own_dims(values: xr.DataArray) -> xr.DataArray:

@@ -10,7 +10,14 @@ from scipy import stats
 import pymc_nnsteps as nns
 from tests.diagnostics.networks import NETWORKS, X_NEW, X, Y, by_hand, independent, line, prior
 
-NOISE = {"by hand": ["s"], "hierarchical_mlp": ["tau_noise"], "bow_tie": ["eta_sq2"]}
+BESIDE = {
+    "intermediate_noise_mlp": ["b2"],
+    "hierarchical_mlp": ["tau_ih1", "tau_ih1_unit", "tau_bh1", "tau_h1o", "bo", "tau_noise"],
+    "bow_tie": ["tau1", "tau2", "b2", "eta_sq2"],
+    "by hand": ["s"],
+    "wide_mlp": ["phi"],
+}
+"""Free variables without entries for hidden units or rows."""
 
 
 def diagnosed(slopes, points=((1.0,), (2.0,)), **attrs):
@@ -24,10 +31,10 @@ def test_networks(name):
     model = NETWORKS[name]()
     draws = prior(model, 2, 10)
     diagnosis = nns.diagnose(draws, X_NEW, model=model)
-    assert list(diagnosis.table.index) == ["f", "log_likelihood", *NOISE.get(name, [])]
+    assert list(diagnosis.table.index) == ["f", "log_likelihood", *BESIDE.get(name, [])]
     assert list(diagnosis.table["points"])[:2] == [len(X_NEW), 1]
     quantities = {"f": nns.predict(draws, X_NEW, model=model)}
-    quantities |= {noise: draws[noise] for noise in NOISE.get(name, [])}
+    quantities |= {other: draws[other] for other in BESIDE.get(name, [])}
     for quantity, array in quantities.items():
         values, found = array.to_dataset(name=quantity), diagnosis.dataset[quantity]
         with np.errstate(invalid="ignore"):
@@ -123,28 +130,35 @@ def test_prints_as_a_table():
     assert "<table" in diagnosis._repr_html_()
 
 
-def test_whose_r_hat_to_believe():
-    """That of weights of hidden units, or none of the noise; names that nobody has stored."""
-    model = NETWORKS["hierarchical_mlp"]()
-    diagnosis = nns.diagnose(prior(model, 2, 10), X_NEW, model=model)
-    assert {"W_ih1", "bh1", "W_h1o"} == set(diagnosis.ignored)
-    assert {"bo", "tau_noise"} <= set(diagnosis.believed)
-    assert {*diagnosis.ignored, *diagnosis.believed} == {rv.name for rv in model.free_RVs}
-    assert str(diagnosis).splitlines()[-1] == diagnosis.note
-    assert diagnosis.note.startswith("Of the R-hat of single variables, ignore that of W_ih1, bh1,")
-
-
-def test_latents_of_a_block_are_not_believed():
-    """Pre-activations and activations of units that can change places, whose axes have no names."""
+def test_units_that_may_change_places_are_not_judged():
+    """Nor latents of a block, whose axes have no names."""
     with pm.Model() as model:
         level = pm.Normal("level", 0, 1, shape=3)
         f = nns.blocks.intermediate_noise(pm.Data("inputs", X), hidden=(2,))
         pm.Normal("y", f + level[np.arange(len(X)) % 3], 1, observed=Y, shape=f.shape)
     diagnosis = nns.diagnose(prior(model, 2, 10), X, model=model)
-    assert {"f::W1", "f::b1", "f::W2"} == set(diagnosis.ignored)
-    assert {"level", "f::b2"} == set(diagnosis.believed)
-    assert diagnosis.note in diagnosis._repr_html_()
-    assert diagnosed(independent()).note == ""
+    assert list(diagnosis.table.index)[2:] == ["level", "f::b2"]
+
+
+def test_verdict():
+    """Converged, too few draws, modes that chains do not leave, chains that hardly move."""
+    good = diagnosed(independent())
+    assert good.converged
+    assert str(good).splitlines()[-1] == good.verdict
+    assert good.verdict in good._repr_html_()
+    assert good.verdict.startswith("Converged: R-hat of each quantity is at most 1.01, and there")
+    few = diagnosed(independent()[:, :80])
+    assert not few.converged
+    assert "effective draws of 400 wanted" in few.verdict
+    assert few.verdict.endswith("About 2 times as many draws would do.")
+    apart = diagnosed(independent() + 10 * np.array([1, 0, 1, 0])[:, None])
+    [(low, lowest), (high, highest)] = apart.modes
+    assert {low, high} == {(0, 2), (1, 3)}
+    assert lowest < highest
+    assert "are in different modes (log likelihood" in apart.verdict
+    assert "nns.stacking_weights" in apart.verdict
+    walk = np.cumsum(independent(), axis=1) / 30
+    assert diagnosed(walk).verdict.endswith(("draws would do.", "look at their traces."))
 
 
 @pytest.mark.parametrize(
