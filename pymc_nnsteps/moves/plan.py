@@ -27,10 +27,13 @@ class Explanation:
         Variable, conditional (None if there is none), and how or why not.
     beside : tuple of (str, str, str)
         Variable, another step that ``pm.sample`` gives it to by itself, and why.
+    notes : tuple of str
+        What these steps do besides.
     """
 
     rows: tuple[tuple[str, str | None, str], ...]
     beside: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @override
     def __str__(self) -> str:
@@ -43,7 +46,7 @@ class Explanation:
             f"pm.sample gives {', '.join(variables)} to {step}: {why}"
             for (step, why), variables in given.items()
         ]
-        return "\n".join([table, *notes])
+        return "\n".join([table, *notes, *self.notes])
 
     __repr__ = __str__
 

@@ -104,7 +104,7 @@ class ResidualScale(Conditional):
         Beside much noise of the activations the density of a response's scale is ten times wider
         than its number of samples says.
         """
-        _, _, eigenvalues = self._along_eigenvectors()
+        _, _, eigenvalues = along_eigenvectors(self.likelihood, self.child)
         return POINTS if eigenvalues.ndim else 4 * POINTS
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
@@ -118,7 +118,7 @@ class ResidualScale(Conditional):
         return total
 
     def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
-        counted, squares, eigenvalues = self._along_eigenvectors()
+        counted, squares, eigenvalues = along_eigenvectors(self.likelihood, self.child)
         if counted.ndim:
             return self._said_by_samples(shifts, counted, squares, eigenvalues)
         by_shift = shifts.dimshuffle(*["x"] * squares.ndim, 0)
@@ -141,43 +141,50 @@ class ResidualScale(Conditional):
         said: TensorVariable = sum_over_variances(*samples, *factors)
         return -said.astype(shifts.dtype) / 2
 
-    def _along_eigenvectors(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-        r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
 
-        Numbers, or one entry for each sample of an output, or for each of several outputs.
-        """
-        rows, residual = self.likelihood.rows, self.likelihood.residual
-        n_obs = residual.shape[0].astype("float64")
-        if self.child is not None or self.likelihood.has_one_output:
-            weight, r, spread = self._of_one_output()
-            if varies(weight, [0]) or varies(spread, [0]):
-                return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
-            return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread[0]
-        scaled = rows.design * pt.sqrt(self.likelihood.variance)
-        root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
-        whitened = root.T * scaled
-        found, vectors = eigh(pt.dot(whitened, whitened.T))
-        squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
-        return n_obs, squares, pt.maximum(found, 0)
+def along_eigenvectors(
+    likelihood: MarginalLikelihood, child: TensorVariable | None = None
+) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+    r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
 
-    def _of_one_output(self) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-        """Precision, residual, and variance of the mean, of a response given all others."""
-        likelihood, rows = self.likelihood, self.likelihood.rows
-        if self.child is None:
-            spread = pt.dot(pt.sqr(rows.design), likelihood.variance)
-            return rows.weight[:, 0], likelihood.residual[:, 0], spread
-        others = [o.child for o in likelihood.fresh.observations if o.child is not self.child]
-        seen = [likelihood.evidence_by(child) for child in (*others, self.child)]
-        mean = likelihood.by_sample(likelihood.layer.mean)
-        loadings = tuple(each.whole_design[:, 0] for each in seen)
-        said = [
-            Said(each.response[:, 0] - (row * mean).sum(1), each.weight[:, 0], ())
-            for each, row in zip(seen, loadings, strict=True)
-        ]
-        weight = said[-1].weight
-        said[-1] = replace(said[-1], weight=pt.full((1,), np.inf, dtype=weight.dtype))
-        *_, own = CommonNoise(tuple(range(len(said))), loadings, likelihood.variance).removed(said)
-        return weight, own.response, pt.reciprocal(own.weight)
+    Numbers, or one entry for each sample of an output, or for each of several outputs. Of a child,
+    if one is given, these are given all others.
+    """
+    rows, residual = likelihood.rows, likelihood.residual
+    n_obs = residual.shape[0].astype("float64")
+    if child is not None or likelihood.has_one_output:
+        weight, r, spread = _of_one_output(likelihood, child)
+        if varies(weight, [0]) or varies(spread, [0]):
+            return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
+        return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread[0]
+    scaled = rows.design * pt.sqrt(likelihood.variance)
+    root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
+    whitened = root.T * scaled
+    found, vectors = eigh(pt.dot(whitened, whitened.T))
+    squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
+    return n_obs, squares, pt.maximum(found, 0)
+
+
+def _of_one_output(
+    likelihood: MarginalLikelihood, child: TensorVariable | None
+) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+    """Precision, residual, and variance of the mean, of a response given all others."""
+    rows = likelihood.rows
+    if child is None:
+        spread = pt.dot(pt.sqr(rows.design), likelihood.variance)
+        return rows.weight[:, 0], likelihood.residual[:, 0], spread
+    others = [o.child for o in likelihood.fresh.observations if o.child is not child]
+    seen = [likelihood.evidence_by(each) for each in (*others, child)]
+    mean = likelihood.by_sample(likelihood.layer.mean)
+    loadings = tuple(each.whole_design[:, 0] for each in seen)
+    said = [
+        Said(each.response[:, 0] - (row * mean).sum(1), each.weight[:, 0], ())
+        for each, row in zip(seen, loadings, strict=True)
+    ]
+    weight = said[-1].weight
+    said[-1] = replace(said[-1], weight=pt.full((1,), np.inf, dtype=weight.dtype))
+    *_, own = CommonNoise(tuple(range(len(said))), loadings, likelihood.variance).removed(said)
+    return weight, own.response, pt.reciprocal(own.weight)
 
 
 def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:

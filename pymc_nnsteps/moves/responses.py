@@ -41,6 +41,7 @@ from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.noise_scales import find_noise_scale
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.residual_scales import find_residual_scales
 from pymc_nnsteps.moves.vector_scales import find_vector_scales
@@ -66,7 +67,8 @@ def propose_responses(context: Context) -> Proposals:
             *find_residual_scales(likelihood, blocks, shapes),
             *find_vector_scales(likelihood, blocks, shapes),
         ]
-        draws = [*scales] if effects is None else [*scales, effects]
+        noise = find_noise_scale(model, likelihood, blocks)
+        draws = [*scales, *(move for move in (noise, effects) if move is not None)]
         if draws:
             before = () if a in context.layers else likelihood.before
             [own] = [

@@ -33,13 +33,14 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import kind_of
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.values import scalar_constant
 
-__all__ = ["Units", "exchangeable_units"]
+__all__ = ["Units", "exchangeable_units", "why_told_apart"]
 
 LOCATIONS: Mapping[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0}
 """Symmetric laws, and which of their parameters they are symmetric about."""
@@ -106,6 +107,19 @@ def exchangeable_units(model: pm.Model) -> tuple[Units, ...]:
     return tuple(found)
 
 
+def why_told_apart(model: pm.Model, weights: TensorVariable) -> str:
+    """Why none of the axes of some weights are those of units that may change places."""
+    if any(weights in units.axes for units in exchangeable_units(model)):
+        return ""
+    reasons = []
+    for axis in range(weights.ndim):
+        try:
+            _Permuted(model).axes({weights: axis})
+        except MixesRows as reason:
+            reasons.append(f"along axis {axis} {reason}")
+    return "; ".join(reasons)
+
+
 def _signs(
     model: pm.Model, axes: Mapping[TensorVariable, int]
 ) -> tuple[frozenset[TensorVariable], ...]:
@@ -157,7 +171,7 @@ class _Search(ABC):
             axis = self._of_parameters(known, rv)
             if axis is not None and known.get(rv) != axis:
                 if rv not in self._model.free_RVs or rv in known:
-                    raise MixesRows("has units that are told apart")
+                    raise MixesRows(f"{describe(rv)} tells units apart")
                 return {rv: axis}
         for term in self._model.potentials:
             self._place(known, term)
@@ -169,7 +183,7 @@ class _Search(ABC):
         if not (isinstance(op, RandomVariable) and op.ndim_supp == 0):
             tensors = [each for each in rv.owner.inputs if isinstance(each, TensorVariable)]
             if rv in known or any(self._place(known, each) is not None for each in tensors):
-                raise MixesRows("is not known to draw units apart")
+                raise MixesRows(f"{describe(rv)} is not known to be drawn entry by entry")
             return None
         if rv in known:
             self._require_law(rv)
@@ -180,10 +194,11 @@ class _Search(ABC):
             first = rv.ndim - n_batch
             if place is not None:
                 if place.axis >= n_batch or not self._may_change(rv, i):
-                    raise MixesRows("has units that are seen together")
+                    raise MixesRows(f"{describe(rv)} sees units together")
                 found = first + place.axis
             elif rv in known and self._has_to_change(rv, i, known[rv] - first):
-                raise MixesRows("has entries for each unit", (parameter, known[rv] - first))
+                lacking = parameter, known[rv] - first
+                raise MixesRows(f"{describe(rv)} has parameters of their own for units", lacking)
         return found
 
     def _behind(
@@ -239,7 +254,7 @@ class _Permuted(_Search):
     @override
     def _require_law(self, rv: TensorVariable) -> None:
         if not isinstance(self._model.rvs_to_transforms[rv], BY_ENTRY):
-            raise MixesRows("is transformed by entries together")
+            raise MixesRows(f"{describe(rv)} is transformed as a whole")
 
     @override
     def _may_change(self, rv: TensorVariable, i: int) -> bool:
@@ -261,7 +276,7 @@ class _Turned(_Search):
     @override
     def _require_law(self, rv: TensorVariable) -> None:
         if kind_of(rv) not in LOCATIONS or not _is_weight(self._model, rv):
-            raise MixesRows("is not symmetric")
+            raise MixesRows(f"{describe(rv)} has no symmetric law")
 
     @override
     def _may_change(self, rv: TensorVariable, i: int) -> bool:

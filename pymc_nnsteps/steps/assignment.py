@@ -26,7 +26,6 @@ from pymc_nnsteps.steps.information import is_expected
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
 from pymc_nnsteps.steps.networks import has_law, needs_gibbs, networks_of
-from pymc_nnsteps.steps.standardised_weights import scaled_with
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True
@@ -39,8 +38,6 @@ WIDE_REASON = (
     "near their Gaussian prior, which PCNL leaves as it is"
 )
 """Reason shown by :func:`~pymc_nnsteps.explain`."""
-
-WHY_SCALES = "as well as to Gibbs: moved with their weights, whose ratios to them are kept"
 
 
 def set_auto_assign(enabled: bool) -> None:
@@ -168,8 +165,6 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         else:
             step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
         found.append((rv, step, why))
-    if curvature is not None and _enabled:
-        found += [(rv, "HMC", WHY_SCALES) for rv in scaled_with(model, moved)]
     return found
 
 

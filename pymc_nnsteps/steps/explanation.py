@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pymc as pm
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import model_or_context
@@ -11,7 +12,11 @@ from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.options import Choice, Options
 from pymc_nnsteps.moves.plan import Explanation, Plan, plan
 from pymc_nnsteps.moves.scan import Scan
+from pymc_nnsteps.network.exchangeable import why_told_apart
 from pymc_nnsteps.steps.assignment import beside_gibbs
+from pymc_nnsteps.steps.networks import networks_of
+from pymc_nnsteps.steps.relabelling import relabelled_units
+from pymc_nnsteps.steps.standardised_weights import scaled_with
 
 
 def explain(
@@ -42,7 +47,8 @@ def explain(
         Prints as a table: variable, conditional, and the variables it is drawn jointly with,
         those that are integrated out and those it is moved with, or the reason why there is none.
         Then the variables that ``pm.sample`` gives to other steps, if there are any; arguments of
-        ``pm.sample`` may change that (``step``, ``nuts_sampler``, ``target_accept``).
+        ``pm.sample`` may change that (``step``, ``nuts_sampler``, ``target_accept``). Last, the
+        scales that HMC moves with its weights, and the layers whose units are relabelled at random.
 
     Raises
     ------
@@ -67,8 +73,33 @@ def explain(
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes, rays, trajectories)
     explanation = planned(model, options).explanation
-    beside = ((describe(rv), step, why) for rv, step, why in beside_gibbs(model))
-    return replace(explanation, beside=tuple(beside))
+    beside = beside_gibbs(model)
+    named = tuple((describe(rv), step, why) for rv, step, why in beside)
+    by_hmc = [rv for rv, step, _ in beside if step == "HMC"]
+    return replace(explanation, beside=named, notes=tuple(_notes(model, by_hmc)))
+
+
+def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
+    """Which scales HMC moves along, and which layers are relabelled or why others are not."""
+    along = list(scaled_with(model, by_hmc))
+    notes = []
+    if along:
+        names = ", ".join(map(describe, along))
+        notes.append(f"HMC also moves {names}, with weights multiplied by the same factors")
+    networks = networks_of(model)
+    by_gibbs = [rv for rv in model.free_RVs if rv in networks.of_gibbs]
+    layers = [
+        units for moved in (by_gibbs, [*by_hmc, *along]) for units in relabelled_units(model, moved)
+    ]
+    for units in layers:
+        names = ", ".join(map(describe, units.axes))
+        turned = ["; with signs of " + ", ".join(sorted(map(describe, s))) for s in units.signs]
+        notes.append(f"units relabelled at random: {names}{''.join(turned)}")
+    relabelled = {rv for units in layers for rv in units.axes}
+    for rv in (*by_gibbs, *by_hmc):
+        if rv.ndim == 2 and rv not in relabelled and (why := why_told_apart(model, rv)):
+            notes.append(f"units behind {describe(rv)} not relabelled: {why}")
+    return notes
 
 
 def planned(model: pm.Model, options: Options) -> Plan:

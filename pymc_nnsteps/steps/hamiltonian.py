@@ -58,6 +58,9 @@ SECONDS = 40
 LONGEST = 1_000
 """Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
 
+LONGEST_WITH_SCALES = 200
+"""The same after tuning, where scales are moved along."""
+
 LONGEST_OF_SCALES = 19
 """The same of a trajectory of scales."""
 
@@ -204,9 +207,10 @@ class HMC(Step):
         Maximal number of doublings of a no-U-turn trajectory.
     longest : int, "auto" or None
         Maximal number of leapfrog steps of a trajectory. The number is random with a uniform
-        logarithm, from 1 to this. None: no-U-turn trajectories. "auto": 1000 in the metric of a
-        network, whose scales need more frequent draws than no-U-turn trajectories allow; None in
-        other metrics.
+        logarithm, from 1 to this. None: no-U-turn trajectories. "auto": in the metric of a
+        network, whose scales need more frequent draws than no-U-turn trajectories allow, 1000 while
+        tuning, to find where the posterior is, and after that 200 if scales are moved along, or
+        else 1000; None in other metrics.
     persistence : float
         Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
         for trajectories that have a ``longest``. As the metric differs between trajectories, the
@@ -313,6 +317,7 @@ class HMC(Step):
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
         self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
         self._block = None if block is None else Sweep(model, [block], shapes, in_c)
+        self._shortens = longest == "auto"
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
         self.longest = longest
@@ -415,6 +420,8 @@ class HMC(Step):
         precision = self._precision(point, start)
         size = self.size
         limit = self.longest or self.max_depth
+        if self.longest and self._shortens and self._standardised is not None and not self.tune:
+            limit = LONGEST_WITH_SCALES
         log_density, acceptance, n_leapfrog, diverging = self._move(
             self.rng, located, start, precision, size, limit
         )

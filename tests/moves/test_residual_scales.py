@@ -208,8 +208,8 @@ def test_scale_of_responses_that_share_what_they_see_is_left(function):
     assert scale_of(built(function)) == (None, {})
 
 
-def missing_rows_counted(right, scale):
-    counted, *others = right(scale)
+def missing_rows_counted(right, *given):
+    counted, *others = right(*given)
     return pt.ones_like(counted), *others
 
 
@@ -223,7 +223,10 @@ PLANTS = {
         *("half-Normal", ResidualScale, "log_density"),
         lambda right, scale, shifts: right(scale, shifts) - shifts,
     ),
-    "missing rows counted": ("picked", ResidualScale, "_along_eigenvectors", missing_rows_counted),
+    "missing rows counted": (
+        *("picked", residual_scales, "along_eigenvectors"),
+        missing_rows_counted,
+    ),
     "other children lost": (
         *("one of two children", common_noise, "_less"),
         lambda right, said, *others: said,
@@ -281,11 +284,12 @@ def test_it_stands_between_moves_and_the_fresh_activations():
     model = build("learnt")
     drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(model)]
     place = drawn.index(("X2",))
-    assert drawn[place - 4 : place] == [
+    assert drawn[place - 5 : place] == [
         ("W2",),
         ("W1", "b1", "Z2", "W2", "noise_y"),
         ("W1", "b1", "Z2", "W2", "b2", "noise_y"),
         ("noise_X2",),
+        ("noise_Z2", "Z2"),
     ]
     assert drawn.count(("noise_X2",)) == 1
     plain = sweep_of(model, collapse=False)

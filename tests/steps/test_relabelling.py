@@ -38,6 +38,27 @@ def test_which_layers():
     assert names(factors, nns.Gibbs(model=factors)) == []
 
 
+def test_explained():
+    """Layers, signs, scales that go along; or why there are none."""
+    assert nns.explain(ZOO["hierarchical_network"]()).notes == (
+        "HMC also moves tau_ah1, tau_ih1, tau_ih1_unit, tau_bh1, tau_h1o, "
+        "with weights multiplied by the same factors",
+        "units relabelled at random: tau_ah1, W_ih1, bh1, W_h1o; with signs of W_h1o, W_ih1, bh1",
+    )
+    assert nns.explain(with_noise()).notes == ("units relabelled at random: W1, b1, Z2, X2, W2",)
+    with pm.Model() as model:
+        w = pm.Normal("w", 0, pm.HalfNormal("s"), shape=(2, 3))
+        v = pm.Normal("v", 0, [1.0, 2.0, 3.0], shape=3)
+        pm.Normal("y", pm.math.tanh(X @ w) @ v, 0.3, observed=Y)
+    assert nns.explain(model).notes == ()
+    with pm.Model() as model:
+        w = pm.Normal("w", 0, tau=pm.Gamma("t", 2, 1), shape=(2, 3))
+        v = pm.Normal("v", 0, [1.0, 2.0, 3.0], shape=3)
+        pm.Normal("y", pm.math.tanh(X @ w) @ v, 0.3, observed=Y)
+    assert nns.explain(model).notes[1].startswith("units behind w not relabelled: along axis 0 Dot")
+    assert nns.explain(model).notes[1].endswith("v has parameters of their own for units")
+
+
 @pytest.mark.parametrize("build", [with_noise, ZOO["hierarchical_network"], ZOO["bow_tie_network"]])
 def test_labels(build):
     """The state is another labelling of the same network; each unit is at each place at times."""
@@ -63,6 +84,7 @@ def test_labels(build):
     assert (abs(np.mean(turned, axis=0)) < 0.3).all() == is_free
 
 
+@pytest.mark.slow
 def test_a_variable_that_is_left_out_is_seen(monkeypatch):
     """Stein's identities of the weights, which then belong to other units' entries."""
     model = with_noise()
