@@ -3,6 +3,7 @@
 scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from numbers import Integral
@@ -20,6 +21,7 @@ from pymc_nnsteps.arguments import (
     require_bool,
     require_choice,
 )
+from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
@@ -27,6 +29,7 @@ from pymc_nnsteps.prediction.new_inputs import Kind
 try:
     from joblib import effective_n_jobs
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils import Tags, check_random_state
     from sklearn.utils.multiclass import check_classification_targets
@@ -50,6 +53,12 @@ CLASS_LIKELIHOODS = {
     "intermediate_noise": ("probit", "multinomial_probit"),
 }
 """Likelihoods of two classes, and of more."""
+
+FEWEST_DRAWS = 4
+"""Draws of a chain from which its convergence can be judged."""
+
+JUDGED = 100
+"""About the number of rows whose function values are judged."""
 
 
 class _Network(BaseEstimator):
@@ -116,6 +125,11 @@ class _Network(BaseEstimator):
                 progressbar=self.verbose,
                 quiet=not self.verbose,
             )
+        if self.chains > 1 and self.draws >= FEWEST_DRAWS:
+            judged = inputs[:: max(1, len(inputs) // JUDGED)]
+            self.diagnosis_ = diagnose(self.idata_, judged, model=self.model_)
+            if not self.diagnosis_.converged:
+                warnings.warn(self.diagnosis_.verdict, ConvergenceWarning, stacklevel=3)
         return self
 
     def _require_arguments(self) -> None:
@@ -206,6 +220,9 @@ class NetworkRegressor(RegressorMixin, _Network):
         The model of the standardised data.
     idata_ : DataTree
         Result of ``pm.sample``, without variables that have an entry for each row of the data.
+    diagnosis_ : Diagnosis
+        What :func:`~pymc_nnsteps.diagnose` says of two chains or more, at training inputs. If they
+        have not converged, ``fit`` gives scikit-learn's ``ConvergenceWarning`` with its verdict.
     input_scaler_, target_scaler_ : StandardScaler
         Scalers that standardise inputs and targets.
     n_features_in_ : int

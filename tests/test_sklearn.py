@@ -4,6 +4,7 @@ Networks are linear where that is enough: these are sampled in a third of a seco
 """
 
 import sys
+import warnings
 from importlib import import_module
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from sklearn.compose import make_column_transformer
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -60,6 +62,21 @@ def test_predictions_are_in_the_units_of_the_targets():
         (upper, (moved_upper - shift) / factor),
     ):
         np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
+
+
+def test_verdict_on_convergence():
+    """A warning of scikit-learn's kind, by the rule of `diagnose`; none of one chain."""
+    X = np.random.default_rng(1).normal(size=(60, 1))
+    few = LINEAR | {"chains": 2}
+    with pytest.warns(ConvergenceWarning, match=r"^Not converged: .* of 200 wanted"):
+        network = NetworkRegressor("intermediate_noise", **few).fit(X, X[:, 0])
+    assert not network.diagnosis_.converged
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        many = few | {"draws": 1_000, "tune": 200}
+        network = NetworkRegressor("intermediate_noise", options={"noise": 0.5}, **many)
+        assert network.fit(X, X[:, 0]).diagnosis_.converged
+        NetworkRegressor("intermediate_noise", **LINEAR).fit(X, X[:, 0])
 
 
 @pytest.mark.slow
