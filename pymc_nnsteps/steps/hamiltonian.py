@@ -58,7 +58,7 @@ SECONDS = 40
 LONGEST = 1_000
 """Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
 
-LONGEST_WITH_SCALES = 200
+LONGEST_WITH_SCALES = 400
 """The same after tuning, where scales are moved along."""
 
 LONGEST_OF_SCALES = 19
@@ -209,7 +209,7 @@ class HMC(Step):
         Maximal number of leapfrog steps of a trajectory. The number is random with a uniform
         logarithm, from 1 to this. None: no-U-turn trajectories. "auto": in the metric of a
         network, whose scales need more frequent draws than no-U-turn trajectories allow, 1000 while
-        tuning, to find where the posterior is, and after that 200 if scales are moved along, or
+        tuning, to find where the posterior is, and after that 400 if scales are moved along, or
         else 1000; None in other metrics.
     persistence : float
         Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
