@@ -39,7 +39,6 @@ def main() -> None:
             chains=4,
             cores=2,
             random_seed=SEED,
-            compute_convergence_checks=False,  # of weights; function values are checked below
         )
 
     grid = np.linspace(-3.5, 3.5, 141)

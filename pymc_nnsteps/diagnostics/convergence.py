@@ -96,7 +96,7 @@ class Diagnosis(Tabulated):
                 f"least {wanted} effective draws."
             )
         named = "; ".join(
-            f"{name} has R-hat {rhat:.2f} and {ess:.0f} effective draws of {wanted} wanted"
+            f"{name} has R-hat {rhat:.3f} and {ess:.0f} effective draws of {wanted} wanted"
             for name, rhat, ess in short[:SHOWN]
         )
         more = f"; {len(short) - SHOWN} others fall short too" if len(short) > SHOWN else ""

@@ -166,11 +166,10 @@ def bow_tie(
     Giving one hyperparameter leaves the defaults of the others as they are, except that
     ``lambda`` follows ``nu``.
 
-    **Sampling.** Judge convergence by function values (``nns.predict`` at some inputs), never by
-    weights: hidden units can be exchanged, and the scale of a row of ``W{l}`` can be traded for
-    that of a column of ``W{l+1}``. With a small temperature and little noise in the hidden layers
-    gates, activations and weights are nearly functions of each other, so that chains may move
-    slowly even with interwoven rows (:class:`~pymc_nnsteps.Gibbs`): run several, and look at R-hat
+    **Sampling.** The scale of a row of ``W{l}`` can be traded for that of a column of ``W{l+1}``.
+    With a small temperature and little noise in the hidden layers gates, activations and weights
+    are nearly functions of each other, so that chains may move slowly even with interwoven rows
+    (:class:`~pymc_nnsteps.Gibbs`): run several, and see what :func:`~pymc_nnsteps.diagnose` says
     of function values. Gates and activations have a number for each observation and unit. Leave
     them out of the trace::
 

@@ -172,9 +172,9 @@ def hierarchical_mlp(
     ``pm.sample`` draws all precisions by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`), exactly, and
     moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
     (:class:`~pymc_nnsteps.HMC`; by NUTS if arguments for it are passed, such as
-    ``target_accept=``). Judge convergence by the noise and by function values (``f`` at the
-    training inputs, ``nns.predict`` at others), not by single weights: hidden units can change
-    places, and tanh units their signs.
+    ``target_accept=``), the precisions along. The units of a layer are relabelled at random, with
+    the signs of tanh units, so that R-hat of all variables means what it says
+    (:func:`~pymc_nnsteps.diagnose` judges function values too).
 
     References
     ----------

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "n": "shards",
     "o": "effects",
     "p": "threads",
+    "q": "convergence",
 }
 
 
