@@ -11,7 +11,7 @@ way, through odd functions and even ones, products and sums.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 import pymc as pm
 from pymc.distributions.transforms import LogExpM1, LogOddsTransform, LogTransform
@@ -143,6 +143,9 @@ def _is_weight(model: pm.Model, rv: TensorVariable) -> bool:
 class _Search(ABC):
     """Search for all axes along which variables are changed together."""
 
+    keeps_sums: ClassVar[bool]
+    """Whether a sum of what changes stays the same."""
+
     def __init__(self, model: pm.Model) -> None:
         self._model = model
 
@@ -174,7 +177,8 @@ class _Search(ABC):
                     raise MixesRows(f"{describe(rv)} tells units apart")
                 return {rv: axis}
         for term in self._model.potentials:
-            self._place(known, term)
+            if self._place(known, term) is not None and not self.keeps_sums:
+                raise MixesRows(f"{describe(term)} changes")
         return {}
 
     def _of_parameters(self, known: Mapping[TensorVariable, int], rv: TensorVariable) -> int | None:
@@ -246,6 +250,8 @@ class _Search(ABC):
 class _Permuted(_Search):
     """Search for what is permuted together."""
 
+    keeps_sums = True
+
     @staticmethod
     @override
     def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
@@ -267,6 +273,8 @@ class _Permuted(_Search):
 
 class _Turned(_Search):
     """Search for what changes sign together."""
+
+    keeps_sums = False
 
     @staticmethod
     @override
@@ -348,7 +356,9 @@ def _place_of_signs(op: Op, node: Apply, places: Sequence[Place]) -> Place:
             place = place_of(op, node, places)
             if isinstance(op, Sum):
                 return place
-        case Dot() | Blockwise() | Shape() | Shape_i() | SpecifyShape() | Alloc() | Reshape():
+        case Dot() | Shape() | Shape_i() | SpecifyShape() | Alloc() | Reshape():
+            return _place_of_units(op, node, places)
+        case Blockwise() if isinstance(op.core_op, Dot):
             return _place_of_units(op, node, places)
         case DimShuffle() | Subtensor() | ViewOp() | CheckAndRaise():
             return place_of(op, node, places)

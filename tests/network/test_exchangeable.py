@@ -112,6 +112,24 @@ def test_signs():
     assert [signs for _, signs in found(odd_by_hand())] == [[{"w", "z", "v"}], [{"u"}]]
 
 
+@pytest.mark.parametrize(
+    "term",
+    [
+        lambda w, v: 2 * v,
+        lambda w, v: w.sum(axis=1),
+        lambda w, v: pm.math.exp(v),
+        lambda w, v: pt.linalg.det(w[:, :, None, None] * np.eye(2)[:1, :1]),
+    ],
+)
+def test_potentials_that_see_signs(term):
+    """Sums, other functions, and functions of matrices; they may not see the places."""
+    with pm.Model() as model:
+        w, v = pm.Normal("w", shape=(2, 3)), pm.Normal("v", shape=3)
+        pm.Potential("term", term(w, v))
+        pm.Normal("y", pt.tanh(X @ w) @ v, observed=X[:, 0])
+    assert found(model) == [({"w": 1, "v": 0}, [])]
+
+
 def a_prior_for_each_unit():
     return pm.Normal("w", 0, [1.0, 2.0, 3.0], shape=(2, 3)), pm.Normal("v", shape=3)
 
