@@ -19,8 +19,7 @@ References
 ----------
 Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014). Betancourt, *A Conceptual Introduction
 to Hamiltonian Monte Carlo*, arXiv 1701.02434 (2017), Appendix A: the multinomial version and the
-criterion. Horowitz, *A Generalized Guided Monte Carlo Algorithm*, Physics Letters B 268 (1991):
-momenta that persist. Phan, Pradhan and Jankowiak, *Composable Effects for Flexible and Accelerated
+criterion. Phan, Pradhan and Jankowiak, *Composable Effects for Flexible and Accelerated
 Probabilistic Programming in NumPyro*, arXiv 1912.11554 (2019): the iterative one.
 """
 
@@ -293,8 +292,6 @@ def random_length(
     precision: Array,
     size: float,
     longest: int,
-    persistence: float,
-    normalised: Array,
     numbers: Array,
     layouts: Array,
     rng: Generator,
@@ -305,11 +302,6 @@ def random_length(
     ----------
     longest : int
         The logarithm of the number of leapfrog steps, from 1 to this, is uniform.
-    persistence : float
-        Correlation of the momenta with those given.
-    normalised : array, shape (n,)
-        Momenta over their standard deviations, overwritten by those at the new place; by their
-        negatives where the trajectory is rejected.
     density, q, start, precision, size, numbers, layouts, rng
         As for :func:`no_u_turn`.
 
@@ -322,11 +314,9 @@ def random_length(
     diverging : bool
     """
     n = len(precision)
-    fresh = math.sqrt(1.0 - persistence * persistence)
     p = np.empty(n)
     for i in range(n):
-        normalised[i] = persistence * normalised[i] + fresh * rng.standard_normal()
-        p[i] = math.sqrt(precision[i]) * normalised[i]
+        p[i] = math.sqrt(precision[i]) * rng.standard_normal()
     length = int(math.pow(longest + 1.0, rng.random()))
     log_density = there_density = start[0]
     energy = kinetic(p, precision) - log_density
@@ -345,11 +335,6 @@ def random_length(
     if rng.random() < acceptance:
         q[:] = there_q
         log_density = there_density
-        for i in range(n):
-            normalised[i] = p[i] / math.sqrt(precision[i])
-    else:
-        for i in range(n):
-            normalised[i] = -normalised[i]
     return log_density, acceptance, n_steps, diverging
 
 
@@ -458,7 +443,7 @@ def on_orbit(
 
 TYPES = {
     no_u_turn: "u0u0u0n0d1d1d1n0n0d1q2g0",
-    random_length: "u0u0u0n0d1d1d1n0n0n0d1d1q2g0",
+    random_length: "u0u0u0n0d1d1d1n0n0d1q2g0",
     on_orbit: "u0u0u0n0d1q1q1d1d1d1d2d1n0n0d1q2g0",
 }
 """Types of their arguments."""

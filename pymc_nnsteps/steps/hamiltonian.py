@@ -141,7 +141,6 @@ class HMCState(StepMethodState):
     curvature: Recent | None
     references: Recent | None
     scales_curvature: Recent | None
-    momentum: np.ndarray
     n_diverging: int
 
 
@@ -197,7 +196,7 @@ class HMC(Step):
     relabel : bool
         Whether the units of each hidden layer of which this step moves all variables change places
         at random at the end of a draw, and signs where the density does not change, so that all
-        have the same law. Not done to momenta that persist (``persistence``).
+        have the same law.
     step_size : float, optional
         Size of the leapfrog steps in units of the metric. If not given, it is adapted during tuning
         and then kept. It is at most 1 in the metric of a network, which bounds the curvature.
@@ -211,11 +210,6 @@ class HMC(Step):
         network, whose scales need more frequent draws than no-U-turn trajectories allow, 1000 while
         tuning, to find where the posterior is, and after that 400 if scales are moved along, or
         else 1000; None in other metrics.
-    persistence : float
-        Correlation of momenta with those at the end of the last trajectory, at least 0 and below 1;
-        for trajectories that have a ``longest``. As the metric differs between trajectories, the
-        momenta that persist are those divided by their present standard deviations; a rejection
-        negates them.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
@@ -269,7 +263,6 @@ class HMC(Step):
 
     name = "hmc"
     _state_class = HMCState
-    momentum = np.empty(0)
 
     @without_bookkeeping()
     def __init__(
@@ -284,7 +277,6 @@ class HMC(Step):
         target_accept: float = 0.9,
         max_depth: int = 10,
         longest: int | Literal["auto"] | None = "auto",
-        persistence: float = 0.0,
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
         blocked: bool = True,
@@ -321,11 +313,6 @@ class HMC(Step):
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
         self.longest = longest
-        if persistence != 0:
-            positive_number("persistence", persistence, below=1)
-            if longest is None:
-                raise ValueError("persistence is for trajectories of random length: pass longest.")
-        self.persistence = float(persistence)
         kernel = random_length if self.longest else no_u_turn
         standardised = StandardisedWeights(model, moved, integrated_out) if scales else None
         self._standardised = standardised if standardised and standardised.scales else None
@@ -335,8 +322,7 @@ class HMC(Step):
         self._orbit: Orbit | None = None
         stats = STATS | (STATS_OF_SCALES if along else {})
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "HMC")
-        is_relabelled = relabel and not persistence
-        self._relabelled = Relabelling(model, [*rvs, *along] if is_relabelled else [])
+        self._relabelled = Relabelling(model, [*rvs, *along] if relabel else [])
         located = self._density.read(initial_point)
         with announced("trajectories", SECONDS):
             start, ones = self._density(located), np.ones(len(located.place))
@@ -352,7 +338,6 @@ class HMC(Step):
         self.references: Recent | None = None
         self.scales_curvature: Recent | None = None
         self._basis: np.ndarray | None = None
-        self.momentum = np.empty(0)
         self.n_diverging = 0
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -527,10 +512,7 @@ class HMC(Step):
         if self.longest is None:
             log_density, acceptance, n_leapfrog, _, diverging = move(*given, numbers, layouts, rng)
             return log_density, acceptance, n_leapfrog, diverging
-        n = len(precision)
-        last = self.momentum if len(self.momentum) == n else rng.standard_normal(n)
-        self.momentum = last.copy()
-        return move(*given, self.persistence, self.momentum, numbers, layouts, rng)
+        return move(*given, numbers, layouts, rng)
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:

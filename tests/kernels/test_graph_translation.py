@@ -152,7 +152,7 @@ def test_trajectories_in_cpp_and_in_python():
     point = {name: value + 0.3 for name, value in network.initial_point().items()}
     for kernel, limits in [
         (trajectories.no_u_turn, (7,)),
-        (trajectories.random_length, (30, 0.4, np.ones(4))),
+        (trajectories.random_length, (30,)),
     ]:
         call = kernel, trajectories.TYPES[kernel]
         density = FlatDensity(network, rvs, None, called_by=[call])

@@ -63,11 +63,11 @@ CASES = {
         ("W1", "w2", "b2"),
         {"longest": None, "collapse": False, **IN_C},
     ),
-    "hmc-persistent": Case(
+    "hmc-scales": Case(
         nns.HMC,
-        smooth_network,
-        None,
-        {"longest": 5, "persistence": 0.8, "collapse": False, **IN_C},
+        hierarchical_network,
+        ("W_ih1", "bh1", "W_h1o", "bo"),
+        {"longest": 5, **IN_C},
     ),
 }
 

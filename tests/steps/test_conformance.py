@@ -22,7 +22,7 @@ from tests.steps.cases import CASES, assert_same, run
 from tests.zoo import X, bow_tie_network
 
 RESERVED_STATS = {"acceptance_rate", "accepted", "lp", "tree_depth", "n_steps", "accept", "tune"}
-QUICK = set(CASES) - {"gibbs-relu", "gibbs-deep", "pcn-network", "mala-process", "hmc-persistent"}
+QUICK = set(CASES) - {"gibbs-relu", "gibbs-deep", "pcn-network", "mala-process", "hmc-scales"}
 ONE_OF_EACH_CLASS = [
     "gibbs-regression",
     "pcn-process",

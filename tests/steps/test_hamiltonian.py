@@ -72,14 +72,6 @@ def test_within_gibbs():
     assert_joint(within_gibbs(model, longest=None), model, "targets", transitions=4_000)
 
 
-@pytest.mark.slow
-def test_persistent_momenta_within_gibbs():
-    """They are those of the metric that Gibbs has left."""
-    model = two_levels()
-    step = within_gibbs(model, longest=3, persistence=0.9)
-    assert_joint(step, model, "targets", transitions=4_000)
-
-
 def test_network_within_gibbs():
     """The metric of a network, of scales and noise that Gibbs draws."""
     with pm.Model() as model:
@@ -382,8 +374,8 @@ def test_bad_input():
         ({"vars": [x], "step_size": 0.0}, "step_size"),
         ({"vars": [x], "max_depth": 0}, "max_depth"),
         ({"vars": [x], "longest": 0}, "longest"),
-        ({"vars": [x], "longest": 3, "persistence": 1.0}, "persistence must be"),
-        ({"vars": [x], "persistence": 0.5}, "persistence is for trajectories of random length"),
+        ({"vars": [x], "scales": "all"}, "scales must be True or False"),
+        ({"vars": [x], "relabel": 1}, "relabel must be True or False"),
     ]:
         with pytest.raises(ValueError, match=message):
             nns.HMC(model=model, **arguments, **C)

@@ -294,7 +294,7 @@ def test_prior_start():
 # --- new data ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["gibbs-relu", "gibbs-bow-tie", "pcnl-process", "hmc-persistent"])
+@pytest.mark.parametrize("key", ["gibbs-relu", "gibbs-bow-tie", "pcnl-process", "hmc-scales"])
 def test_new_data_between_chains(key):
     """A Gram matrix of the old data; another number of rows, then other data of as many."""
     rng = np.random.default_rng(2)

@@ -121,10 +121,10 @@ def test_trajectories_in_cpp_and_in_python(monkeypatch):
     for mode in (None, AS_WRITTEN):
         made, located, start = density(monkeypatch, built, mode=mode)
         move, functions = made.given_to(trajectories.random_length)
-        q, momenta, rng = located.place, np.ones(6), np.random.default_rng(5)
-        rest = np.full(6, 30.0), 0.1, 30, 0.4, momenta, located.numbers, located.layouts, rng
+        q, rng = located.place, np.random.default_rng(5)
+        rest = np.full(6, 30.0), 0.1, 30, located.numbers, located.layouts, rng
         stats = move(functions, q, start, *rest)
-        ends.append(np.concatenate([start, q, momenta, stats]))
+        ends.append(np.concatenate([start, q, stats]))
     np.testing.assert_allclose(*ends, rtol=1e-8)
 
 
