@@ -337,7 +337,7 @@ class HMC(Step):
         self.curvature: Recent | None = None
         self.references: Recent | None = None
         self.scales_curvature: Recent | None = None
-        self._basis: np.ndarray | None = None
+        self._basis: tuple[Recent, np.ndarray] | None = None
         self.n_diverging = 0
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -364,7 +364,6 @@ class HMC(Step):
     @sampling_state.setter
     def sampling_state(self, state: DataClassState) -> None:
         WithSamplingState.sampling_state.__set__(self, state)
-        self._basis = None
         self._density.distrust()
         self._metric.distrust()
         if self._block is not None:
@@ -459,10 +458,10 @@ class HMC(Step):
             place, numbers, layouts = located
             n = self._orbit.directions.max(initial=-1) + 1
             known = self.scales_curvature or Recent([np.eye(n)])
-            if self._basis is None or self.tune:
-                self._basis = basis_of(known)
+            if self._basis is None or self._basis[0] is not known:
+                self._basis = known, basis_of(known)
             slope = np.empty(n)
-            given = evaluate, self._orbit, place, start, self._basis, slope
+            given = evaluate, self._orbit, place, start, self._basis[1], slope
             limits = size, LONGEST_OF_SCALES
             log_density, acceptance, *_ = move(*given, *limits, numbers, layouts, self.rng)
             if self.tune:
