@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.transforms import (
     Interval,
     LogExpM1,
@@ -26,6 +27,7 @@ from pymc.distributions.transforms import (
 from pymc.logprob.abstract import _logprob
 from pymc.logprob.transforms import IntervalTransform, Transform
 from pytensor.graph.basic import Variable, equal_computations
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import depends_on
@@ -60,6 +62,16 @@ def kind_of(rv: Variable) -> type:
     kind: Any = type(rv.owner.op)
     density = _logprob.registry.get(kind)
     return kind if density is not None and _is_stated_for(density, kind) else Unknown
+
+
+def is_by_entry(rv: Variable) -> bool:
+    """Whether the density of a variable given its parameters has a factor for each entry.
+
+    That of :class:`pymc.CustomDist` may be any function of all entries.
+    """
+    op = rv.owner.op
+    is_of_numbers = isinstance(op, RandomVariable) and op.ndim_supp == 0
+    return is_of_numbers and kind_of(rv) is not Unknown and not isinstance(op, CustomDistRV)
 
 
 def has_foreign_density(rv: Variable) -> bool:

@@ -26,13 +26,12 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import kind_of
+from pymc_nnsteps.graphs.known import is_by_entry, kind_of
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
@@ -184,7 +183,7 @@ class _Search(ABC):
     def _of_parameters(self, known: Mapping[TensorVariable, int], rv: TensorVariable) -> int | None:
         """Axis of a variable along which its parameters change."""
         op: Any = rv.owner.op
-        if not (isinstance(op, RandomVariable) and op.ndim_supp == 0):
+        if not is_by_entry(rv):
             tensors = [each for each in rv.owner.inputs if isinstance(each, TensorVariable)]
             if rv in known or any(self._place(known, each) is not None for each in tensors):
                 raise MixesRows(f"{describe(rv)} is not known to be drawn entry by entry")

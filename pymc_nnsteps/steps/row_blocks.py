@@ -14,10 +14,9 @@ import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, io_toposort
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import Unknown, prior_kind
+from pymc_nnsteps.graphs.known import Unknown, is_by_entry, prior_kind
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
@@ -128,9 +127,7 @@ def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
 
 def _is_elementwise(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether the log density of a variable is a sum of one term for each entry."""
-    op = rv.owner.op
-    is_of_numbers = isinstance(op, RandomVariable) and op.ndim_supp == 0
-    return is_of_numbers and prior_kind(model, rv) is not Unknown
+    return is_by_entry(rv) and prior_kind(model, rv) is not Unknown
 
 
 def _length(model: pm.Model, rv: TensorVariable) -> int | None:

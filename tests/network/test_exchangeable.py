@@ -150,6 +150,14 @@ def correlated_units():
     return pm.Normal("w", shape=(2, 3)), pm.MvNormal("v", np.zeros(3), np.eye(3) + 0.5)
 
 
+def a_density_of_their_own():
+    def logp(value, scale):
+        return -((value * np.arange(3)) ** 2).sum() / scale
+
+    v = pm.CustomDist("v", 1.0, logp=logp, shape=3)
+    return pm.Normal("w", shape=(2, 3)), v
+
+
 def observed_units():
     w, v = pm.Normal("w", shape=(2, 3)), pm.Normal("v", shape=3)
     pm.Normal("seen", v, observed=[1.0, 2.0, 3.0])
@@ -164,6 +172,7 @@ def observed_units():
         a_potential_that_names_a_unit,
         correlated_units,
         observed_units,
+        a_density_of_their_own,
     ],
 )
 def test_units_that_are_told_apart(weights):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
@@ -104,8 +105,16 @@ def known_targets(x, seen, w):
     pm.Normal("y", x @ w, observed=Y)
 
 
+def density_of_the_sum(x, seen, w):
+    pm.CustomDist("y", x @ w, logp=lambda value, mean: -pt.sqr((value - mean).sum()), observed=seen)
+
+
 @pytest.mark.parametrize(
-    "observe", [random_walk, centred, own_rows, latent_rows, vector, potential, known_targets]
+    "observe",
+    [
+        *(random_walk, centred, own_rows, latent_rows, vector, potential, known_targets),
+        density_of_the_sum,
+    ],
 )
 def test_rows_that_depend_on_others_stay_together(observe):
     """Also those that meet numbers which no container holds, or that another term sees."""
