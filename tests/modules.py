@@ -96,7 +96,10 @@ TESTED_IN = {
     ],
     "sharded/test_shards": ["sharded/pool", "sharded/sampling"],
     "steps/test_gibbs": ["steps/compiled", "steps/sweep"],
-    "steps/test_hamiltonian": ["steps/covariance", "steps/flat", "steps/metric"],
+    "steps/test_hamiltonian": [
+        *("steps/covariance", "steps/flat", "steps/metric", "steps/recent"),
+    ],
+    "steps/test_standardised_weights": ["steps/scale_trajectories"],
     "steps/test_network_curvature": [
         *("steps/outputs", "steps/prior_precision", "steps/squares"),
     ],

@@ -165,8 +165,8 @@ ROOMS = (
     ("moves", "models", "prediction", "rejection"),
     ("steps",),
     ("runs",),
-    ("diagnostics", "sharded", "sklearn"),
-    ("lab",),
+    ("diagnostics", "sharded"),
+    ("lab", "sklearn"),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

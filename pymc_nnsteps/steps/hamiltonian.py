@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,24 +27,23 @@ from pymc_nnsteps.kernels.compiling import (
     without_bookkeeping,
 )
 from pymc_nnsteps.kernels.native import announced
-from pymc_nnsteps.kernels.trajectories import TYPES, Orbit, no_u_turn, on_orbit, random_length
+from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, on_orbit, random_length
+from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.options import Choice
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.progress import columns_that_fit
+from pymc_nnsteps.steps.recent import Recent
 from pymc_nnsteps.steps.relabelling import Relabelling
-from pymc_nnsteps.steps.standardised_weights import StandardisedWeights
+from pymc_nnsteps.steps.scale_trajectories import TunedScales, scales_beside
 from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
 MetricChoice = Literal["auto", "network", "learnt", "prior"]
-
-RECENT = 8
-"""Exponent of the weights of tuning draws in the learnt curvature: draw n has weight n^RECENT."""
 
 FIRST_SIZE = 0.5
 
@@ -61,47 +59,8 @@ LONGEST = 1_000
 LONGEST_WITH_SCALES = 400
 """The same after tuning, where scales are moved along."""
 
-LONGEST_OF_SCALES = 19
-"""The same of a trajectory of scales."""
-
-TARGET_OF_SCALES = 0.8
-"""Mean acceptance probability of these that the adaptation aims at."""
-
-TUNED = ("adaptation", "scales_adaptation", "curvature", "references", "scales_curvature")
+TUNED = ("adaptation", "curvature", "references", "of_scales")
 """What tuning leaves for the draws after it."""
-
-FLOOR = 1e-3
-"""Least curvature along a direction of scales."""
-
-HELD = 30
-"""Number of first draws that hold scales; an eighth of the tuning draws if that is less."""
-
-
-@dataclass(frozen=True)
-class Recent:
-    """Running means that weigh recent values most.
-
-    The n-th value has a weight proportional to ``n ** RECENT``, so that a chain's way to its
-    typical places is forgotten.
-    """
-
-    means: list[np.ndarray]
-    count: int = 0
-
-    def update(self, values: Sequence[np.ndarray]) -> "Recent":
-        """Add values to the means; those that are not finite are skipped."""
-        if not all(np.isfinite(value).all() for value in values):
-            return self
-        count = self.count + 1
-        weight = (RECENT + 1) / (count + RECENT + 1)
-        pairs = zip(self.means, values, strict=True)
-        return Recent([np.asarray(mean + weight * (x - mean)) for mean, x in pairs], count)
-
-    @property
-    def effective_count(self) -> float:
-        """Number of values of equal weight whose mean would be as precise."""
-        return 1 + self.count * (2 * RECENT + 1) / (RECENT + 1) ** 2
-
 
 STATS: dict[str, Any] = {
     "acceptance_probability": (np.float64, []),
@@ -111,23 +70,6 @@ STATS: dict[str, Any] = {
     "diverging": (bool, []),
     "n_diverging": (np.int64, []),
 }
-STATS_OF_SCALES: dict[str, Any] = {
-    "scales_acceptance": (np.float64, []),
-    "scales_size": (np.float64, []),
-}
-
-
-def basis_of(outer: Recent) -> np.ndarray:
-    """Directions in which a mean of outer products is the identity, one column each.
-
-    The fewer the values, the less is believed of what is beside the diagonal.
-    """
-    [curvature] = outer.means
-    n = len(curvature)
-    believed = outer.effective_count / (outer.effective_count + n)
-    diagonal = np.diagonal(curvature)
-    shrunk = believed * curvature + (1 - believed) * np.diag(diagonal) + FLOOR * np.eye(n)
-    return np.linalg.inv(np.linalg.cholesky(shrunk)).T.copy()
 
 
 @dataclass_state
@@ -136,11 +78,9 @@ class HMCState(StepMethodState):
 
     tune: bool
     adaptation: DualAveraging
-    scales_adaptation: DualAveraging
-    n_held: int
     curvature: Recent | None
     references: Recent | None
-    scales_curvature: Recent | None
+    of_scales: TunedScales
     n_diverging: int
 
 
@@ -290,7 +230,7 @@ class HMC(Step):
         self._given_size = None if step_size is None else positive_number("step_size", step_size)
         self._target = positive_number("target_accept", target_accept, below=1)
         self.max_depth = positive_integer("max_depth", max_depth)
-        if longest is not None and longest != "auto":
+        if longest not in (None, "auto"):
             longest = positive_integer("longest", longest)
         model = modelcontext(model)
         require_fitting_data(model)
@@ -309,35 +249,42 @@ class HMC(Step):
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
         self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
         self._block = None if block is None else Sweep(model, [block], shapes, in_c)
-        self._shortens = longest == "auto"
+        self._scales = scales_beside(model, moved, integrated_out) if scales else None
+        self._shortens = longest == "auto" and self._scales is not None
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
         self.longest = longest
-        kernel = random_length if self.longest else no_u_turn
-        standardised = StandardisedWeights(model, moved, integrated_out) if scales else None
-        self._standardised = standardised if standardised and standardised.scales else None
-        along = [] if self._standardised is None else self._standardised.scales
-        calls = [(each, TYPES[each]) for each in ([kernel, on_orbit] if along else [kernel])]
-        self._density = FlatDensity(model, [*moved, *along], compile_kwargs, block, calls)
-        self._orbit: Orbit | None = None
-        stats = STATS | (STATS_OF_SCALES if along else {})
-        self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "HMC")
+        self._density = density = self._compiled(model, moved, block, compile_kwargs)
+        along = [] if self._scales is None else self._scales.along
         self._relabelled = Relabelling(model, [*rvs, *along] if relabel else [])
-        located = self._density.read(initial_point)
+        located = density.read(initial_point)
         with announced("trajectories", SECONDS):
-            start, ones = self._density(located), np.ones(len(located.place))
+            start, ones = density(located), np.ones(len(located.place))
             self._move(np.random.default_rng(0), located, start, ones, FIRST_SIZE, 1)
         self._start(tune=1)
 
+    def _compiled(
+        self,
+        model: pm.Model,
+        moved: Sequence[TensorVariable],
+        block: Gaussian | None,
+        compile_kwargs: dict[str, Any] | None,
+    ) -> FlatDensity:
+        """The density that trajectories follow; declares their statistics."""
+        kernels, along, stats = [random_length if self.longest else no_u_turn], [], STATS
+        if self._scales is not None:
+            kernels.append(on_orbit)
+            along, stats = self._scales.along, STATS | self._scales.stats
+        self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "HMC")
+        calls = [(kernel, TYPES[kernel]) for kernel in kernels]
+        return FlatDensity(model, [*moved, *along], compile_kwargs, block, calls)
+
     def _start(self, *, tune: int) -> None:
         self.tune = tune > 0
-        self.n_held = min(HELD, tune // 8)
         self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
-        self.scales_adaptation = DualAveraging(TARGET_OF_SCALES, math.log(FIRST_SIZE))
         self.curvature: Recent | None = None
         self.references: Recent | None = None
-        self.scales_curvature: Recent | None = None
-        self._basis: tuple[Recent, np.ndarray] | None = None
+        self.of_scales = TunedScales.of(tune)
         self.n_diverging = 0
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -350,7 +297,8 @@ class HMC(Step):
         self._start(tune=tune)
         if not tune:
             self.__dict__.update(tuned)
-        self._orbit = None
+        if self._scales is not None:
+            self._scales.refresh()
         self._density.refresh()
         self._metric.refresh()
         if self._block is not None:
@@ -404,7 +352,7 @@ class HMC(Step):
         precision = self._precision(point, start)
         size = self.size
         limit = self.longest or self.max_depth
-        if self.longest and self._shortens and self._standardised is not None and not self.tune:
+        if self.longest and self._shortens and not self.tune:
             limit = LONGEST_WITH_SCALES
         log_density, acceptance, n_leapfrog, diverging = self._move(
             self.rng, located, start, precision, size, limit
@@ -416,8 +364,10 @@ class HMC(Step):
         else:
             self.n_diverging += diverging
         stats_of_scales: dict[str, Any] = {}
-        if self._standardised is not None:
-            log_density, stats_of_scales = self._move_scales(self._standardised, located, point)
+        if self._scales is not None:
+            self.of_scales, log_density, stats_of_scales = self._scales.move(
+                self.of_scales, self._density, located, point, self.rng, tune=self.tune
+            )
         new_point = point.copy()
         new_point.update(self._density.point(located.place, point))
         if self._block is not None:
@@ -434,42 +384,6 @@ class HMC(Step):
             **stats_of_scales,
         }
         return new_point, [stats]
-
-    def _move_scales(
-        self, standardised: StandardisedWeights, located: Located, point: PointType
-    ) -> tuple[float, dict[str, Any]]:
-        """Overwrite a position by a draw along the directions of scales.
-
-        Returns
-        -------
-        log_density : float
-        stats : dict
-        """
-        if self._orbit is None:
-            self._orbit = standardised.orbit(point)
-        start = self._density(located)
-        size, acceptance, log_density = math.exp(self.scales_adaptation.current), 1.0, start[0]
-        if not self.tune:
-            size = math.exp(self.scales_adaptation.average)
-        if self.n_held:
-            self.n_held -= 1
-        else:
-            move, evaluate = self._density.given_to(on_orbit)
-            place, numbers, layouts = located
-            n = self._orbit.directions.max(initial=-1) + 1
-            known = self.scales_curvature or Recent([np.eye(n)])
-            if self._basis is None or self._basis[0] is not known:
-                self._basis = known, basis_of(known)
-            slope = np.empty(n)
-            given = evaluate, self._orbit, place, start, self._basis[1], slope
-            limits = size, LONGEST_OF_SCALES
-            log_density, acceptance, *_ = move(*given, *limits, numbers, layouts, self.rng)
-            if self.tune:
-                self.scales_adaptation = self.scales_adaptation.update(acceptance)
-                known = known.update([np.outer(slope, slope)])
-            self.scales_curvature = known
-        stats = {"scales_acceptance": np.float64(acceptance), "scales_size": np.float64(size)}
-        return log_density, stats
 
     def _precision(self, point: PointType, start: np.ndarray) -> np.ndarray:
         """Diagonal of the metric at a point."""

@@ -40,17 +40,15 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import kind_of
+from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import natural_values, scalar_constant, substitute
 from pymc_nnsteps.kernels.trajectories import Orbit
 from pymc_nnsteps.laws.scales import Scaled, scaled_child
 
-LOCATED = {NormalRV, StudentTRV, LaplaceRV, HalfNormalRV}
-"""Priors with a location before their scale, which has to be zero."""
-
-PROPORTIONAL = LOCATED | {GammaRV, ExponentialRV, InvGammaRV}
-"""Priors of variables that are proportional to their scales."""
+WEIGHTS = (NormalRV, StudentTRV, LaplaceRV)
+SCALES = (HalfNormalRV, GammaRV, ExponentialRV, InvGammaRV)
+"""Priors of variables that are proportional to their scales; a location has to be zero."""
 
 Point = Mapping[str, np.ndarray]
 
@@ -179,14 +177,17 @@ def scaled_with(
 
 def _proportional(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled | None:
     """How the scale of a child depends on a positive variable that it is proportional to."""
-    transform = model.rvs_to_transforms[child]
-    if kind_of(child) not in PROPORTIONAL or type(transform) not in (NoneType, LogTransform):
+    if type(model.rvs_to_transforms[child]) not in (NoneType, LogTransform):
+        return None
+    has_location = prior_kind(model, child) in WEIGHTS
+    kind = prior_kind(model, child, POSITIVE)
+    if not has_location and kind not in SCALES:
         return None
     try:
         seen = scaled_child(model, child, rv)
     except NotConjugate:
         return None
-    location = seen.role.scale - 1
-    if kind_of(child) in LOCATED and scalar_constant(parameters(child)[location]) != 0:
-        return None
+    if has_location or kind is HalfNormalRV:
+        location = parameters(child)[seen.role.scale - 1]
+        return seen if scalar_constant(location) == 0 else None
     return seen
