@@ -53,9 +53,7 @@ def main() -> None:
     print(nns.explain(model), "\n")
     with model:
         idata = pm.sample(
-            1200,
-            tune=400,
-            chains=2,
+            chains=4,
             cores=2,
             random_seed=SEED,
             var_names=nns.without_latents(),
