@@ -64,14 +64,19 @@ def kind_of(rv: Variable) -> type:
     return kind if density is not None and _is_stated_for(density, kind) else Unknown
 
 
+def is_univariate(rv: Variable) -> bool:
+    """Whether each entry of a variable has a law of its own."""
+    op = rv.owner.op
+    return isinstance(op, RandomVariable) and op.ndim_supp == 0
+
+
 def is_by_entry(rv: Variable) -> bool:
     """Whether the density of a variable given its parameters has a factor for each entry.
 
     That of :class:`pymc.CustomDist` may be any function of all entries.
     """
-    op = rv.owner.op
-    is_of_numbers = isinstance(op, RandomVariable) and op.ndim_supp == 0
-    return is_of_numbers and kind_of(rv) is not Unknown and not isinstance(op, CustomDistRV)
+    is_stated = kind_of(rv) is not Unknown and not isinstance(rv.owner.op, CustomDistRV)
+    return is_stated and is_univariate(rv)
 
 
 def has_foreign_density(rv: Variable) -> bool:

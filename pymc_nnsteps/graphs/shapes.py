@@ -17,11 +17,11 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import is_univariate
 from pymc_nnsteps.graphs.lengths import stated_lengths
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, parameters
@@ -86,7 +86,7 @@ def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
     ------
     NotConjugate
     """
-    if _is_univariate(rv):
+    if is_univariate(rv):
         data = model.rvs_to_values[rv].type.shape
         size = [n if isinstance(n, int) else None for n in stated_lengths(rv)]
         shapes = [parameter.type.shape for parameter in parameters(rv)]
@@ -110,7 +110,7 @@ def require_fitting_data(model: pm.Model) -> None:
         if not isinstance(rv, TensorVariable):
             continue
         value = model.rvs_to_values[rv]
-        given = [parameter.shape for parameter in parameters(rv)] if _is_univariate(rv) else []
+        given = [parameter.shape for parameter in parameters(rv)] if is_univariate(rv) else []
         used = set(ancestors([rv, value]))
         names = [variable.name for variable in model.data_vars if variable in used]
         if (wrong := _other_rows(model, rv)) is not None:
@@ -147,19 +147,13 @@ def require_numbers(model: pm.Model) -> None:
                     raise ValueError(f"{what}, which {describe(rv)} depends on, has NaN entries.")
 
 
-def _is_univariate(rv: TensorVariable) -> bool:
-    """Whether each entry of ``rv`` has a density of its own."""
-    op = rv.owner.op
-    return isinstance(op, RandomVariable) and op.ndim_supp == 0
-
-
 def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
     """Reason if parameters do not have the shape of a variable with missing entries.
 
     PyMC selects the parameters of observed entries by a mask.
     """
     whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
-    if whole not in model.deterministics or not _is_univariate(rv):
+    if whole not in model.deterministics or not is_univariate(rv):
         return None
     for parameter in parameters(rv):
         match parameter.owner:

@@ -38,6 +38,7 @@ from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.values import scalar_constant
+from pymc_nnsteps.network.functional import unconstrained
 
 __all__ = ["Units", "exchangeable_units", "why_told_apart"]
 
@@ -92,15 +93,16 @@ def exchangeable_units(model: pm.Model) -> tuple[Units, ...]:
     if not all(isinstance(rv, TensorVariable) for rv in model.basic_RVs):
         return ()
     found: list[Units] = []
-    for rv in model.free_RVs:
-        for axis in range(rv.ndim if _is_weight(model, rv) and rv.ndim > 1 else 0):
+    weights = unconstrained(model)
+    for rv in (rv for rv in weights if rv.ndim > 1):
+        for axis in range(rv.ndim):
             if any(units.axes.get(rv) == axis for units in found) or rv.type.shape[axis] == 1:
                 continue
             try:
                 axes = _Permuted(model).axes({rv: axis})
             except MixesRows:
                 continue
-            if sum(_is_weight(model, other) for other in axes) > 1:
+            if sum(other in axes for other in weights) > 1:
                 ordered = {other: axes[other] for other in model.free_RVs if other in axes}
                 found.append(Units(ordered, _signs(model, ordered)))
     return tuple(found)
@@ -124,174 +126,15 @@ def _signs(
 ) -> tuple[frozenset[TensorVariable], ...]:
     """Variables of a layer that may change sign together."""
     found: list[frozenset[TensorVariable]] = []
-    for rv, axis in axes.items():
-        if _is_weight(model, rv) and not any(rv in signs for signs in found):
+    for rv in unconstrained(model):
+        if rv in axes and not any(rv in signs for signs in found):
             try:
-                turned = _Turned(model).axes({rv: axis})
+                turned = _Turned(model).axes({rv: axes[rv]})
             except MixesRows:
                 continue
             if turned.items() <= axes.items():
                 found.append(frozenset(turned))
     return tuple(found)
-
-
-def _is_weight(model: pm.Model, rv: TensorVariable) -> bool:
-    return model.rvs_to_transforms[rv] is None and rv.dtype.startswith("float")
-
-
-class _Search(ABC):
-    """Search for all axes along which variables are changed together."""
-
-    keeps_sums: ClassVar[bool]
-    """Whether a sum of what changes stays the same."""
-
-    def __init__(self, model: pm.Model) -> None:
-        self._model = model
-
-    def axes(self, known: dict[TensorVariable, int]) -> dict[TensorVariable, int]:
-        """All axes that are changed with those that are known.
-
-        Raises
-        ------
-        MixesRows
-            If the density changes.
-        """
-        while True:
-            try:
-                more = self._missing(known)
-                if not more:
-                    return known
-            except MixesRows as reason:
-                more = self._behind(known, *reason.lacking) if reason.lacking else {}
-                if not more:
-                    raise
-            known = {**known, **more}
-
-    def _missing(self, known: Mapping[TensorVariable, int]) -> dict[TensorVariable, int]:
-        """Variables that change because their parameters do; none if all is consistent."""
-        for rv in self._model.basic_RVs:
-            axis = self._of_parameters(known, rv)
-            if axis is not None and known.get(rv) != axis:
-                if rv not in self._model.free_RVs or rv in known:
-                    raise MixesRows(f"{describe(rv)} tells units apart")
-                return {rv: axis}
-        for term in self._model.potentials:
-            if self._place(known, term) is not None and not self.keeps_sums:
-                raise MixesRows(f"{describe(term)} changes")
-        return {}
-
-    def _of_parameters(self, known: Mapping[TensorVariable, int], rv: TensorVariable) -> int | None:
-        """Axis of a variable along which its parameters change."""
-        op: Any = rv.owner.op
-        if not is_by_entry(rv):
-            tensors = [each for each in rv.owner.inputs if isinstance(each, TensorVariable)]
-            if rv in known or any(self._place(known, each) is not None for each in tensors):
-                raise MixesRows(f"{describe(rv)} is not known to be drawn entry by entry")
-            return None
-        if rv in known:
-            self._require_law(rv)
-        found: int | None = None
-        for i, (parameter, core) in enumerate(zip(parameters(rv), op.ndims_params, strict=True)):
-            place = self._place(known, parameter)
-            n_batch = parameter.ndim - core
-            first = rv.ndim - n_batch
-            if place is not None:
-                if place.axis >= n_batch or not self._may_change(rv, i):
-                    raise MixesRows(f"{describe(rv)} sees units together")
-                found = first + place.axis
-            elif rv in known and self._has_to_change(rv, i, known[rv] - first):
-                lacking = parameter, known[rv] - first
-                raise MixesRows(f"{describe(rv)} has parameters of their own for units", lacking)
-        return found
-
-    def _behind(
-        self, known: Mapping[TensorVariable, int], part: Any, axis: int
-    ) -> dict[TensorVariable, int]:
-        """A variable that has to change for an expression to change along an axis."""
-        unknown = stated_in([part], self._model.basic_RVs).difference(known)
-        for rv in (rv for rv in self._model.free_RVs if rv in unknown):
-            for own in range(rv.ndim):
-                try:
-                    is_behind = self._place({**known, rv: own}, part) == Rows(axis)
-                except MixesRows as other:
-                    is_behind = other.lacking is not None
-                if is_behind:
-                    return {rv: own}
-        return {}
-
-    def _place(self, known: Mapping[TensorVariable, int], part: Any) -> Rows | None:
-        """Axis along which an expression changes."""
-        places: dict[Any, Any] = {
-            rv: (rv, Rows(known[rv]) if rv in known else None) for rv in self._model.basic_RVs
-        }
-        place = follow_rows(part, places, place_of=self._place_of)[1]
-        assert place is None or isinstance(place, Rows)
-        return place
-
-    @staticmethod
-    @abstractmethod
-    def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
-        """Axis along which the outputs of a node change."""
-
-    @abstractmethod
-    def _require_law(self, rv: TensorVariable) -> None:
-        """Refuse a variable whose density changes with it."""
-
-    @abstractmethod
-    def _may_change(self, rv: TensorVariable, i: int) -> bool:
-        """Whether a variable may change as its i-th parameter does."""
-
-    @abstractmethod
-    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
-        """Whether the i-th parameter of a variable that changes has to change, along an axis."""
-
-
-class _Permuted(_Search):
-    """Search for what is permuted together."""
-
-    keeps_sums = True
-
-    @staticmethod
-    @override
-    def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
-        return _place_of_units(op, node, places)
-
-    @override
-    def _require_law(self, rv: TensorVariable) -> None:
-        if not isinstance(self._model.rvs_to_transforms[rv], BY_ENTRY):
-            raise MixesRows(f"{describe(rv)} is transformed as a whole")
-
-    @override
-    def _may_change(self, rv: TensorVariable, i: int) -> bool:
-        return True
-
-    @override
-    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
-        return axis >= 0 and not parameters(rv)[i].type.broadcastable[axis]
-
-
-class _Turned(_Search):
-    """Search for what changes sign together."""
-
-    keeps_sums = False
-
-    @staticmethod
-    @override
-    def _place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
-        return _place_of_signs(op, node, places)
-
-    @override
-    def _require_law(self, rv: TensorVariable) -> None:
-        if kind_of(rv) not in LOCATIONS or not _is_weight(self._model, rv):
-            raise MixesRows(f"{describe(rv)} has no symmetric law")
-
-    @override
-    def _may_change(self, rv: TensorVariable, i: int) -> bool:
-        return LOCATIONS.get(kind_of(rv)) == i
-
-    @override
-    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
-        return self._may_change(rv, i) and not _is_zero(parameters(rv)[i])
 
 
 def _place_of_units(op: Op, node: Apply, places: Sequence[Place]) -> Place:
@@ -390,3 +233,148 @@ def _turned(op: Any, node: Apply, places: Sequence[Place]) -> Place:
 
 def _is_zero(expression: Any) -> bool:
     return scalar_constant(expression) == 0
+
+
+class _Search(ABC):
+    """Search for all axes along which variables are changed together."""
+
+    place_of: "ClassVar[staticmethod[[Op, Apply, Sequence[Place]], Place]]"
+    """Axis along which the outputs of a node change."""
+
+    keeps_sums: ClassVar[bool]
+    """Whether a sum of what changes stays the same."""
+
+    def __init__(self, model: pm.Model) -> None:
+        self._model = model
+
+    def axes(self, known: dict[TensorVariable, int]) -> dict[TensorVariable, int]:
+        """All axes that are changed with those that are known.
+
+        Raises
+        ------
+        MixesRows
+            If the density changes.
+        """
+        while True:
+            try:
+                more = self._missing(known)
+                if not more:
+                    return known
+            except MixesRows as reason:
+                more = self._behind(known, *reason.lacking) if reason.lacking else {}
+                if not more:
+                    raise
+            known = {**known, **more}
+
+    def _missing(self, known: Mapping[TensorVariable, int]) -> dict[TensorVariable, int]:
+        """Variables that change because their parameters do; none if all is consistent."""
+        for rv in self._model.basic_RVs:
+            axis = self._of_parameters(known, rv)
+            if axis is not None and known.get(rv) != axis:
+                if rv not in self._model.free_RVs or rv in known:
+                    raise MixesRows(f"{describe(rv)} tells units apart")
+                return {rv: axis}
+        for term in self._model.potentials:
+            if self._place(known, term) is not None and not self.keeps_sums:
+                raise MixesRows(f"{describe(term)} changes")
+        return {}
+
+    def _of_parameters(self, known: Mapping[TensorVariable, int], rv: TensorVariable) -> int | None:
+        """Axis of a variable along which its parameters change."""
+        op: Any = rv.owner.op
+        if not is_by_entry(rv):
+            tensors = [each for each in rv.owner.inputs if isinstance(each, TensorVariable)]
+            if rv in known or any(self._place(known, each) is not None for each in tensors):
+                raise MixesRows(f"{describe(rv)} is not known to be drawn entry by entry")
+            return None
+        if rv in known:
+            self._require_law(rv)
+        found: int | None = None
+        for i, (parameter, core) in enumerate(zip(parameters(rv), op.ndims_params, strict=True)):
+            place = self._place(known, parameter)
+            n_batch = parameter.ndim - core
+            first = rv.ndim - n_batch
+            if place is not None:
+                if place.axis >= n_batch or not self._may_change(rv, i):
+                    raise MixesRows(f"{describe(rv)} sees units together")
+                found = first + place.axis
+            elif rv in known and self._has_to_change(rv, i, known[rv] - first):
+                lacking = parameter, known[rv] - first
+                raise MixesRows(f"{describe(rv)} has parameters of their own for units", lacking)
+        return found
+
+    def _behind(
+        self, known: Mapping[TensorVariable, int], part: Any, axis: int
+    ) -> dict[TensorVariable, int]:
+        """A variable that has to change for an expression to change along an axis."""
+        unknown = stated_in([part], self._model.basic_RVs).difference(known)
+        for rv in (rv for rv in self._model.free_RVs if rv in unknown):
+            for own in range(rv.ndim):
+                try:
+                    is_behind = self._place({**known, rv: own}, part) == Rows(axis)
+                except MixesRows as other:
+                    is_behind = other.lacking is not None
+                if is_behind:
+                    return {rv: own}
+        return {}
+
+    def _place(self, known: Mapping[TensorVariable, int], part: Any) -> Rows | None:
+        """Axis along which an expression changes."""
+        places: dict[Any, Any] = {
+            rv: (rv, Rows(known[rv]) if rv in known else None) for rv in self._model.basic_RVs
+        }
+        place = follow_rows(part, places, place_of=self.place_of)[1]
+        assert place is None or isinstance(place, Rows)
+        return place
+
+    @abstractmethod
+    def _require_law(self, rv: TensorVariable) -> None:
+        """Refuse a variable whose density changes with it."""
+
+    @abstractmethod
+    def _may_change(self, rv: TensorVariable, i: int) -> bool:
+        """Whether a variable may change as its i-th parameter does."""
+
+    @abstractmethod
+    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
+        """Whether the i-th parameter of a variable that changes has to change, along an axis."""
+
+
+class _Permuted(_Search):
+    """Search for what is permuted together."""
+
+    place_of = staticmethod(_place_of_units)
+    keeps_sums = True
+
+    @override
+    def _require_law(self, rv: TensorVariable) -> None:
+        if not isinstance(self._model.rvs_to_transforms[rv], BY_ENTRY):
+            raise MixesRows(f"{describe(rv)} is transformed as a whole")
+
+    @override
+    def _may_change(self, rv: TensorVariable, i: int) -> bool:
+        return True
+
+    @override
+    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
+        return axis >= 0 and not parameters(rv)[i].type.broadcastable[axis]
+
+
+class _Turned(_Search):
+    """Search for what changes sign together."""
+
+    place_of = staticmethod(_place_of_signs)
+    keeps_sums = False
+
+    @override
+    def _require_law(self, rv: TensorVariable) -> None:
+        if kind_of(rv) not in LOCATIONS or rv not in unconstrained(self._model):
+            raise MixesRows(f"{describe(rv)} has no symmetric law")
+
+    @override
+    def _may_change(self, rv: TensorVariable, i: int) -> bool:
+        return LOCATIONS.get(kind_of(rv)) == i
+
+    @override
+    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
+        return self._may_change(rv, i) and not _is_zero(parameters(rv)[i])

@@ -31,7 +31,7 @@ from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.moves.scan import Scan, afresh
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
-from pymc_nnsteps.steps.networks import held_scales
+from pymc_nnsteps.steps.networks import first_held, held_scales
 from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.relabelling import Relabelling
 from pymc_nnsteps.steps.step import Step
@@ -44,10 +44,6 @@ WARM_UP = 200
 
 MEMORY = 200
 """Number of sweeps after which averages over the tuning begin to forget."""
-
-HELD = 30
-"""Number of first sweeps that hold scales of weights moved by another step; an eighth of the
-tuning sweeps if that is less."""
 
 SWEEPS = "n_sweeps"
 MOVES = ("interweaving_acceptance", "interweaving_rho")
@@ -253,7 +249,7 @@ class Gibbs(Step):
         self.n_sweeps = 0
         self.tune = tune > 0
         self.warm_up = min(WARM_UP, tune * self.sweeps // 4)
-        self.n_held = min(HELD, tune * self.sweeps // 8)
+        self.n_held = first_held(tune * self.sweeps)
         self.adaptations = tuple(
             DualAveraging(move.target_accept, 0.0) for move in self._sweep.moves
         )

@@ -37,6 +37,8 @@ from pymc_nnsteps.laws.table import laws_of
 from pymc_nnsteps.network.functional import functional_networks
 from pymc_nnsteps.network.wide import wide_network
 
+HELD = 30
+
 
 @dataclass(frozen=True)
 class Networks:
@@ -81,6 +83,14 @@ def held_scales(model: pm.Model, drawn: Collection[TensorVariable]) -> set[Tenso
     """Those of ``drawn`` that control weights of functional networks, which others move."""
     weights = networks_of(model).functional.intersection(model.free_RVs).difference(drawn)
     return _scales_of(model, set(weights)).intersection(drawn)
+
+
+def first_held(tune: int) -> int:
+    """Number of first sweeps, of so many in tuning, that hold scales of weights another step moves.
+
+    From the start, weights first find a good fit at these scales.
+    """
+    return min(HELD, tune // 8)
 
 
 def _latent_networks(model: pm.Model) -> set[TensorVariable]:

@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.trajectories import Orbit, on_orbit
 from pymc_nnsteps.steps.flat import FlatDensity, Located
+from pymc_nnsteps.steps.networks import first_held
 from pymc_nnsteps.steps.recent import Recent
 from pymc_nnsteps.steps.standardised_weights import StandardisedWeights
 from pymc_nnsteps.steps.step_size import DualAveraging
@@ -26,9 +27,6 @@ TARGET_ACCEPT = 0.8
 """Mean acceptance probability that the adaptation aims at."""
 
 FIRST_SIZE = 0.5
-
-HELD = 30
-"""Number of first draws that hold scales; an eighth of the tuning draws if that is less."""
 
 FLOOR = 1e-3
 """Least curvature along a direction."""
@@ -67,7 +65,7 @@ class TunedScales:
     @staticmethod
     def of(tune: int) -> "TunedScales":
         """At the start of a chain with so many tuning draws."""
-        return TunedScales(DualAveraging(TARGET_ACCEPT, math.log(FIRST_SIZE)), min(HELD, tune // 8))
+        return TunedScales(DualAveraging(TARGET_ACCEPT, math.log(FIRST_SIZE)), first_held(tune))
 
 
 class ScaleTrajectories:
@@ -124,7 +122,9 @@ class ScaleTrajectories:
             if self._orbit is None:
                 self._orbit = self._standardised.orbit(point)
             n = self._orbit.directions.max(initial=-1) + 1
-            known, slope = tuned.curvature or Recent([np.eye(n)]), np.empty(n)
+            known, slope = tuned.curvature, np.empty(n)
+            if known is None or len(known.means[0]) != n:  # of other data, with other scales
+                known = Recent([np.eye(n)])
             if self._basis is None or self._basis[0] is not known:
                 self._basis = known, basis_of(known)
             kernel, evaluate = density.given_to(on_orbit)

@@ -1,5 +1,7 @@
 """Scales moved with their weights: what moves along, by which degrees, and the law that is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -175,6 +177,16 @@ def test_joint(collapse):
     """By these trajectories alone the scales keep their law, with weights integrated out too."""
     model = levels()
     assert_joint(alone(model, collapse=collapse), model, "targets", transitions=4_000)
+
+
+def test_a_metric_of_other_data_is_forgotten():
+    """One of another number of directions, where a chain begins without tuning."""
+    model = levels()
+    step = alone(model, compile_kwargs=c_by_default(None))
+    step.setup_chain(np.random.default_rng(0), 0, 1)
+    step.of_scales = replace(step.of_scales, curvature=Recent([np.eye(9)]))
+    step.step(model.initial_point())
+    assert step.of_scales.curvature.means[0].shape == (3, 3)
 
 
 def without_volume(right, *given):
