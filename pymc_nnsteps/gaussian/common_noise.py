@@ -15,13 +15,14 @@ independent with the variances :math:`v_n` around :math:`T_n^{-1} m_n`, which is
 variables. Where there is one output, only the variance changes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.groups import Said
+from pymc_nnsteps.graphs.linear_terms import Length
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,14 @@ class CommonNoise:
     loadings : tuple of TensorVariable, shape (n or 1, d)
         How each of them sees the noise.
     variance : TensorVariable, shape (d,)
+    rows : mapping from int to (TensorVariable, Length)
+        The row of each entry, and the number of rows, of outputs without an entry in each row.
     """
 
     outputs: tuple[int, ...]
     loadings: tuple[TensorVariable, ...]
     variance: TensorVariable
+    rows: Mapping[int, tuple[TensorVariable, Length]] = field(default_factory=dict)
 
     def removed(self, said: Sequence[Said]) -> list[Said]:
         """What all outputs say, those with common noise as others without.
@@ -47,6 +51,8 @@ class CommonNoise:
         Outputs that have noise in common see each variable by the same index, or all of it.
         """
         every = list(said)
+        for position, (index, n_rows) in self.rows.items():
+            every[position] = _in_rows(every[position], index, n_rows)
         seen = [every[position] for position in self.outputs]
         left = {
             (i, j): pt.dot(self.loadings[i] * self.loadings[j], self.variance)
@@ -63,6 +69,18 @@ class CommonNoise:
                 for m in range(j + 1, i + 1):
                     left[i, m] = left[i, m] - share * left[m, j]
         return every
+
+
+def _in_rows(said: Said, index: TensorVariable, n_rows: Length) -> Said:
+    """What an output says, with an entry for each row, of weight zero where it has none."""
+
+    def in_rows(array: TensorVariable) -> TensorVariable:
+        zeros = pt.zeros((n_rows, *list(array.shape)[1:]), array.dtype)
+        placed: TensorVariable = zeros[index].set(array)
+        return placed
+
+    parts = tuple(replace(part, design=in_rows(part.design)) for part in said.parts)
+    return Said(in_rows(said.response), in_rows(said.weight), parts)
 
 
 def _less(said: Said, share: TensorVariable, other: Said) -> Said:

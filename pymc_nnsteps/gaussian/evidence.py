@@ -173,8 +173,10 @@ class Rows:
     score: TensorVariable
 
 
-def rows_of(evidence: Sequence[Evidence], *, in_part: bool = False) -> Rows | None:
-    """Stack the likelihoods of children; those with the same design share its rows.
+def rows_of(
+    evidence: Sequence[Evidence], *, in_part: bool = False, apart: bool = False
+) -> Rows | None:
+    """Stack the likelihoods of children; those with the same design share its rows, if not apart.
 
     None if a design varies with the label, if a child picks labels without ``in_part``, or if
     there are no children.
@@ -185,7 +187,7 @@ def rows_of(evidence: Sequence[Evidence], *, in_part: bool = False) -> Rows | No
         if rows is None:
             return None
         for i, other in enumerate(found):
-            if equal_computations([rows.design], [other.design]):
+            if not apart and equal_computations([rows.design], [other.design]):
                 found[i] = Rows(rows.design, other.weight + rows.weight, other.score + rows.score)
                 break
         else:
@@ -194,16 +196,15 @@ def rows_of(evidence: Sequence[Evidence], *, in_part: bool = False) -> Rows | No
         return found[0] if found else None
     last = evidence[0].n_label_axes
     full = [expand(rows.weight, {last: rows.design.shape[0]}) for rows in found]
-    labels = {
-        axis: rows.score.shape[axis]
-        for axis in range(last)
-        for rows in found
-        if varies(rows.score, [axis])
-    }
+
+    def labels_of(arrays: Sequence[TensorVariable]) -> dict[int, Length]:
+        return {a: x.shape[a] for a in range(last) for x in arrays if varies(x, [a])}
+
+    of_weights, of_scores = labels_of(full), labels_of([rows.score for rows in found])
     return Rows(
         pt.concatenate([rows.design for rows in found]),
-        pt.concatenate([expand(weight, labels) for weight in full], axis=-1),
-        pt.concatenate([expand(rows.score, labels) for rows in found], axis=-1),
+        pt.concatenate([expand(weight, of_weights) for weight in full], axis=-1),
+        pt.concatenate([expand(rows.score, of_scores) for rows in found], axis=-1),
     )
 
 

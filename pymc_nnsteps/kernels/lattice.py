@@ -9,6 +9,10 @@ from pymc_nnsteps.kernels.linear_algebra import Array
 
 AT_ONCE = 32
 """Variances of which one logarithm is taken."""
+PATTERNS = 16
+"""Patterns of weights, the latest, among which that of a row is looked for."""
+SMALL, LARGE = 1e-100, 1e100
+"""Between these the product of a few further variances has all its digits as well."""
 SMALLEST, LARGEST = 1e-290, 1e290
 """Between these a product of variances has all its digits."""
 
@@ -59,6 +63,144 @@ def sum_over_variances(
                     total[j] += log_of_variances(spread, is_seen, first, n + 1, a, b)
                 product[j] = 1.0
             first = n + 1
+    return total
+
+
+@inline
+def pattern_of(weight: Array, n: int, first: Array, n_patterns: int) -> int:
+    """The pattern whose first row has the weights of row n, of the latest; one more if none has."""
+    for p in range(n_patterns - 1, max(n_patterns - PATTERNS, 0) - 1, -1):
+        same = True
+        for i in range(weight.shape[1]):
+            same = same and weight[n, i] == weight[int(first[p]), i]
+        if same:
+            return p
+    return n_patterns
+
+
+@inline
+def eliminate(covariance: Array, products: Array, first: int, end: int, m: int) -> float:
+    """Part of ``trace V^{-1} R`` of some of m outputs, whose regression the others are left less.
+
+    Upper triangles are overwritten; the determinant of V is the product of the diagonal.
+    """
+    total = 0.0
+    for i in range(first, end):
+        pivot = covariance[i, i]
+        total += products[i, i] / pivot
+        for j in range(i + 1, m):
+            a = covariance[i, j] / pivot
+            for k in range(j, m):
+                b = covariance[i, k] / pivot
+                products[j, k] += a * (b * products[i, i] - products[i, k]) - b * products[i, j]
+                covariance[j, k] -= a * covariance[i, k]
+    return total
+
+
+@inline
+def sum_by_pattern(
+    weight: Array, residual: Array, first: Array, count: Array, products: Array
+) -> int:
+    """Fill the first row, the number of rows and sums of products of each pattern of weights."""
+    n_patterns = p = 0
+    for n in range(len(residual)):
+        if n == 0 or len(weight) > 1:
+            p = pattern_of(weight, n, first, n_patterns)
+        if p == n_patterns:
+            first[p] = n
+            n_patterns += 1
+        count[p] += 1.0
+        for i in range(residual.shape[1]):
+            for j in range(i, residual.shape[1]):
+                products[p, i, j] += residual[n, i] * residual[n, j]
+    return n_patterns
+
+
+@inline
+def order_seen(
+    weight: Array, is_scaled: Array, spread: Array, products: Array, spreads: bool, seen: Array,
+    known: Array, known_products: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Order the outputs that are seen, those without the scale first.
+
+    These are eliminated where they are the same at all points. Returns how many are, and how many
+    there are in all.
+    """
+    m, alike = 0, 0
+    for turn in range(2):
+        for i in range(len(weight)):
+            if weight[i] > 0.0 and (is_scaled[i] > 0.0) == (turn == 1):
+                seen[m] = i
+                m += 1
+        if turn == 0 and not spreads:
+            alike = m
+    for a in range(m):
+        for b in range(a, m):
+            i, j = min(int(seen[a]), int(seen[b])), max(int(seen[a]), int(seen[b]))
+            known[a, b], known_products[a, b] = spread[i, j], products[i, j]
+    for a in range(alike):
+        known[a, a] += 1.0 / weight[int(seen[a])]
+    eliminate(known, known_products, 0, alike, m)
+    return alike, m
+
+
+@jit
+def sum_over_covariances(
+    weight: Array, residual: Array, spread: Array, is_scaled: Array, of_response: Array,
+    of_activations: Array,
+) -> Array:  # fmt: skip
+    """Sums of ``log det V + r^T V^{-1} r`` over rows of several outputs, at points of a lattice.
+
+    Rows of the same weights are taken together. Sums are up to a constant.
+
+    Parameters
+    ----------
+    weight : array, shape (n or 1, q)
+        Precisions of the outputs' own noise, zero where an output is not seen.
+    residual : array, shape (n, q)
+    spread : array, shape (q, q)
+        Covariance of the noise that outputs have in common.
+    is_scaled : array, shape (q,)
+        One where an output's own noise has the scale, and zero elsewhere.
+    of_response, of_activations : array, shape (m,)
+        At point j they multiply the variance of the scaled outputs' own noise, and the spread.
+
+    Returns
+    -------
+    array, shape (m,)
+    """
+    (n_obs, q), n_points, spreads = residual.shape, len(of_response), False
+    for factor in of_activations:
+        spreads = spreads or factor != 1.0
+    first, count, sums = np.zeros(n_obs), np.zeros(n_obs), np.zeros((n_obs, q, q))
+    n_patterns = sum_by_pattern(weight, residual, first, count, sums)
+    total, product, seen = np.zeros(n_points), np.ones(n_points), np.zeros(q)
+    covariance, products = np.empty((q, q)), np.empty((q, q))
+    known, known_products = np.empty((q, q)), np.empty((q, q))
+    for p in range(n_patterns):
+        own = weight[int(first[p])]
+        start, m = order_seen(own, is_scaled, spread, sums[p], spreads, seen, known, known_products)
+        for point in range(n_points):
+            for a in range(start, m):
+                for b in range(a, m):
+                    covariance[a, b] = of_activations[point] * known[a, b]
+                    products[a, b] = known_products[a, b]
+                i = int(seen[a])
+                scale = of_response[point] if is_scaled[i] > 0.0 else 1.0
+                covariance[a, a] += scale / own[i]
+            total[point] += eliminate(covariance, products, start, m, m)
+            # One logarithm of many pivots, where these are single.
+            for a in range(start, m):
+                pivot = covariance[a, a]
+                if count[p] > 1.0:
+                    total[point] += count[p] * math.log(pivot)
+                else:
+                    product[point] *= pivot
+            if not (product[point] > SMALL and product[point] < LARGE):
+                total[point] += math.log(product[point])
+                product[point] = 1.0
+    for point in range(n_points):
+        total[point] += math.log(product[point])
     return total
 
 

@@ -148,6 +148,7 @@ def _register() -> None:
 
 refuse_lost: Any = KernelOp(linear_algebra, "refuse_lost", (2,))
 sum_over_variances: Any = KernelOp(lattice, "sum_over_variances", (1,))
+sum_over_covariances: Any = KernelOp(lattice, "sum_over_covariances", (1,))
 choose_point: Any = KernelOp(lattice, "choose_point", (1,))
 redraw_labels: Any = KernelOp(reflections, "redraw_labels", (2,))
 draw_windows: Any = KernelOp(windows, "draw_windows", (2,))

@@ -315,7 +315,7 @@ def _contrasts(sums: Sequence[tuple[int, ...]], groups: int | None) -> tuple[int
 
 
 def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes) -> Effects:
-    """Recognise variables that enter the same children linearly.
+    """Recognise variables that enter children linearly, each of them all or, whole, some.
 
     Raises
     ------
@@ -324,31 +324,42 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     priors = {
         rv: zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv) for rv in rvs
     }
-    direct = children(model, rvs[0])
-    if not direct or any(children(model, rv) != direct for rv in rvs):
-        raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
+    seen_by = {rv: children(model, rv) for rv in rvs}
+    together = {child for of_one in seen_by.values() for child in of_one}
+    direct = [child for child in model.basic_RVs if child in together]
+    in_part = [rv for rv in rvs if len(seen_by[rv]) < len(direct)]
     seen = []
     axes: dict[TensorVariable, int | None] = {}
     picked: dict[TensorVariable, list[Any]] = {rv: [] for rv in rvs}
-    sums = {rv: _sums(model, rv, direct, priors[rv]) for rv in rvs}
+    sums = {rv: _sums(model, rv, seen_by[rv], priors[rv]) for rv in rvs}
     centred = [rv for rv in rvs if sums[rv] and not is_zero_sum(rv)]
     for child in direct:
-        stated = [_stated(model, child, rv) if rv in centred else rv for rv in rvs]
-        observation = observe(model, child, stated)
+        stated = {
+            rv: _stated(model, child, rv) if rv in centred else rv
+            for rv in rvs
+            if child in seen_by[rv]
+        }
+        observation = observe(model, child, list(stated.values()))
+        terms = dict(zip(stated, observation.terms, strict=True))
         for output in _outputs(model, child):
             parts = []
-            for rv, source, term in zip(rvs, stated, observation.terms, strict=True):
-                part, groups = _part(child, rv, term, output, sums[rv])
+            for rv in rvs:
+                if rv not in stated:
+                    parts.append(Part(pt.zeros((1, rv.size), rv.dtype), None, 1))
+                    continue
+                part, groups = _part(child, rv, terms[rv], output, sums[rv])
                 if axes.setdefault(rv, groups) != groups:
                     raise NotConjugate(f"the children of {describe(rv)} pick entries of other axes")
                 if part.index is not None and groups is not None:
-                    picked[rv].append(as_stated(part.index, source, groups))
+                    picked[rv].append(as_stated(part.index, stated[rv], groups))
                 parts.append(part)
             if output is None:
                 _require_weights_of_rows(observation)
             elif all(groups is None for groups in axes.values()):
                 raise NotConjugate(f"outputs of {describe(child)} have no effects of groups")
             seen.append(Seen(observation, tuple(parts), output))
+    if any(axes[rv] is not None or sums[rv] for rv in in_part):
+        raise NotConjugate(f"{', '.join(map(describe, in_part))} do not have the same children")
     labelled = _eliminated(axes, picked, shapes)
     members = []
     for rv in rvs:

@@ -355,7 +355,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     [behind_gates] = layer.gates.observations
     if not likelihood.has_one_output or found is None or behind_gates.offset is not None:
         return None
-    member, places = found
+    [member], places = found
     [gates] = layer.gates.draws
     scales = _Scales(context)
     incoming = [scales.of_weights(member) for member in layer.weights.members]

@@ -191,7 +191,7 @@ def find_trajectories(
     if why_too_long(rows.row_length(shapes)):
         return None
     scale = scale_of_response(rows.likelihood, conditionals)
-    bias = bias_beside(outgoing.outgoing.rv, rows.likelihood, conditionals)
+    bias = bias_beside(outgoing.draws[0], rows.likelihood, conditionals)
     draws = (
         *rows.draws,
         *outgoing.draws,

@@ -11,7 +11,7 @@ drawn first and then held until a is drawn afresh. With a integrated out, y is N
 :math:`C u_n` and covariance :math:`\text{diag}(w_n)^{-1} + C \Sigma C^T`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import override
 
@@ -23,12 +23,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence, Rows, rows_of
 from pymc_nnsteps.gaussian.layout import Member, by_label
-from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align, expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
-from pymc_nnsteps.graphs.values import constant_or_none
+from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.unit_rays import AboveOne
 from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
@@ -101,31 +101,46 @@ class MarginalLikelihood:
         return bool(self.rows.design.type.broadcastable[0])
 
     @property
-    def sees_each_once(self) -> bool:
-        """Whether no two entries of the children share what they see.
+    def apart(self) -> "MarginalLikelihood":
+        """The same with rows of its own for each child, and for each of its outputs."""
+        evidence = [self.evidence_by(seen.child) for seen in self.fresh.observations]
+        rows = rows_of(evidence, in_part=True, apart=True)
+        assert rows is not None
+        return replace(self, rows=rows)
+
+    def are_of(self, children: Collection[TensorVariable]) -> TensorVariable:
+        """One for each of these rows that is of some of the children, else zero, shape (m,)."""
+        flags = []
+        for seen in self.fresh.observations:
+            rows = self.evidence_by(seen.child).rows(in_part=True)
+            assert rows is not None
+            flags.append(pt.full(rows.design.shape[:1], float(seen.child in children)))
+        return pt.concatenate(flags)
+
+    @property
+    def sees_entries_once(self) -> bool:
+        """Whether no two entries of a child share what they see.
 
         Of those that do the means are enough for the activations, but not for the scale of the
-        noise, and not for what else they see.
+        noise.
         """
-        indices = self._indices
-        if len(indices) == 1 and indices[0] is None:
-            return self._has_no_repeats
-        picked = [None if index is None else constant_or_none(index) for index in indices]
-        known = [index for index in picked if index is not None]
-        together = np.concatenate(known) if known else np.empty(0)
-        each_once = len(known) == len(picked) and len(np.unique(together)) == together.size
-        return each_once and self._has_no_repeats
+        return self._has_no_repeats and all(
+            _are_apart([_entries_of(child)]) for child in self.fresh.observations
+        )
+
+    @property
+    def sees_samples_once(self) -> bool:
+        """Whether no two entries of the children see the same sample."""
+        return self._has_no_repeats and _are_apart(
+            [_samples_of(child) for child in self.fresh.observations]
+        )
 
     @property
     def sees_in_order(self) -> bool:
         """Whether each child sees all samples in their order, and each of them once."""
-        return self._has_no_repeats and all(index is None for index in self._indices)
-
-    @property
-    def _indices(self) -> list[TensorVariable | None]:
-        """What the children pick of the activations."""
-        links = (link for seen in self.fresh.observations for link in seen.terms[0].links)
-        return [link.index for link in links if link is not None]
+        return self._has_no_repeats and all(
+            _samples_of(child) is None for child in self.fresh.observations
+        )
 
     @property
     def _has_no_repeats(self) -> bool:
@@ -151,6 +166,10 @@ class MarginalLikelihood:
         [seen] = [seen for seen in self.fresh.observations if seen.child is child]
         assert isinstance(seen, Observation)
         return seen
+
+    def samples_of(self, child: TensorVariable) -> TensorVariable | None:
+        """The sample that each entry of a child sees; None if it sees all of them in order."""
+        return _samples_of(self.seen_by(child))
 
     def depends_on(self, rvs: Sequence[TensorVariable]) -> bool:
         """Whether what the children say is itself a matter of some variables."""
@@ -187,6 +206,28 @@ class MarginalLikelihood:
     def by_sample(self, offset: TensorVariable) -> TensorVariable:
         """What has the axes of the activations, shape (n_obs, units); n_obs may be one."""
         return by_label(self.layer, offset)
+
+
+def _samples_of(child: Child) -> TensorVariable | None:
+    """The sample that each entry of a child sees; None if it sees all of them in order."""
+    [index] = [link.index for link in child.terms[0].links if link is not None] or [None]
+    return index
+
+
+def _entries_of(child: Child) -> TensorVariable | None:
+    """The same, counted with the output where each entry of a child sees one of several."""
+    index, row = _samples_of(child), child.terms[0].picked
+    return index if index is None or row is None else index * row.source.shape[0] + row.index
+
+
+def _are_apart(picked: Sequence[TensorVariable | None]) -> bool:
+    """Whether it is known that nothing is picked twice; None stands for all there is."""
+    if len(picked) == 1 and picked[0] is None:
+        return True
+    numbers = [None if index is None else array_constant(index) for index in picked]
+    known = [index for index in numbers if index is not None]
+    together = np.concatenate(known) if known else np.empty(0)
+    return len(known) == len(numbers) and len(np.unique(together)) == together.size
 
 
 def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) -> MarginalLikelihood:

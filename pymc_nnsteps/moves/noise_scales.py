@@ -24,6 +24,8 @@ given it (:mod:`.scan` checks it).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, override
 
 import pymc as pm
@@ -33,6 +35,9 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.gaussian.common_noise import CommonNoise
+from pymc_nnsteps.gaussian.groups import Said
+from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in
@@ -96,8 +101,7 @@ class NoiseScale(Conditional):
         total: TensorVariable = pm.logp(s, there).flatten() + shifts
         for seen in self.elsewhere:
             total += said_by(seen, seen.form.exponent * shifts)
-        _, squares, eigenvalues = along_eigenvectors(self.likelihood)
-        misfit = pt.sum(pt.true_div(squares, 1 + eigenvalues))
+        misfit = _misfit(self.likelihood)
         by_shift = shifts.dimshuffle(0, *["x"] * z.ndim)
         moved = pt.specify_shape(self._shifted(by_shift), (None, *z.type.shape)).astype(z.dtype)
         # Another variable of the model stands for itself, whatever its parameters depend on.
@@ -116,6 +120,20 @@ class NoiseScale(Conditional):
         return shifted
 
 
+def _misfit(likelihood: MarginalLikelihood) -> TensorVariable:
+    """Squares of what is seen less its mean, over its variance without the activations."""
+    if likelihood.has_one_output or not varies(likelihood.rows.weight, [0]):
+        _, squares, eigenvalues = along_eigenvectors(likelihood)
+        return pt.true_div(squares, 1 + eigenvalues).sum()
+    outputs = range(likelihood.rows.design.type.shape[0] or 0)
+    residual, weight = likelihood.residual, likelihood.rows.weight
+    weight = expand(weight, {1: len(outputs)})
+    said = [Said(residual[:, i], weight[:, i], ()) for i in outputs]
+    loadings = tuple(likelihood.rows.design[i : i + 1] for i in outputs)
+    apart = CommonNoise(tuple(outputs), loadings, likelihood.variance).removed(said)
+    return reduce(add, [(own.weight * pt.sqr(own.response)).sum() for own in apart])
+
+
 def find_noise_scale(
     model: pm.Model, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
 ) -> NoiseScale | None:
@@ -130,7 +148,9 @@ def find_noise_scale(
     conditionals : sequence of Conditional
         Among them those of scales.
     """
-    a = likelihood.activations
+    a, rows = likelihood.activations, likelihood.rows
+    if varies(rows.weight, [0]) and rows.design.type.shape[0] is None:
+        return None
     for scale in (c for c in conditionals if isinstance(c, ScaleLaw)):
         [s] = scale.draws
         for noise in scale.scaled:

@@ -69,15 +69,16 @@ class OutgoingWeights(Conditional):
     ----------
     rows : Interweaving
         The move of the layer's own weights, which knows what is seen of the activations.
-    outgoing : Member
+    outgoing : tuple of Member
         The weights.
     places : TensorVariable, shape (m, units)
-        Which of their entries each output sees each unit through, counted along all axes.
+        Which of their entries each output sees each unit through, counted along all axes of the
+        first variable, then of the second, and so on.
     """
 
     draws: tuple[TensorVariable, ...]
     rows: Interweaving
-    outgoing: Member
+    outgoing: tuple[Member, ...]
     places: TensorVariable
     integrates_out: tuple[TensorVariable, ...]
 
@@ -88,21 +89,30 @@ class OutgoingWeights(Conditional):
 
     def weights(self) -> TensorVariable:
         """The weights, shape (m, units)."""
-        return self._by_output(self.outgoing.rv)
+        return self._by_output([member.rv for member in self.outgoing])
 
     def prior(self) -> Prior[TensorVariable]:
         """Their prior."""
-        precision = self._by_output(self.outgoing.precision)
-        return Prior(precision, precision * self._by_output(self.outgoing.mean))
+        precision = self._by_output([member.precision for member in self.outgoing])
+        mean = self._by_output([member.mean for member in self.outgoing])
+        return Prior(precision, precision * mean)
 
-    def _by_output(self, array: TensorVariable) -> TensorVariable:
-        return pt.broadcast_to(array, self.outgoing.rv.shape).flatten()[self.places]
+    def _by_output(self, arrays: Sequence[TensorVariable]) -> TensorVariable:
+        full = [
+            pt.broadcast_to(array, member.rv.shape).flatten()
+            for member, array in zip(self.outgoing, arrays, strict=True)
+        ]
+        entries = full[0] if len(full) == 1 else pt.concatenate(full)
+        return entries[self.places]
 
     def values_of(self, weights: TensorVariable) -> dict[TensorVariable, TensorVariable]:
-        """Value of the variable that weights of shape (m, units) are."""
-        v = self.outgoing.rv
-        value = pt.zeros(v.size, weights.dtype)[self.places].set(weights)
-        return {v: typed_like(v, value.reshape(v.shape))}
+        """Values of the variables that weights of shape (m, units) are."""
+        values, first = {}, pt.constant(0)
+        entries = pt.zeros(self.places.size, weights.dtype)[self.places].set(weights)
+        for v in self.draws:
+            values[v] = typed_like(v, entries[first : first + v.size].reshape(v.shape))
+            first += v.size
+        return values
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -141,30 +151,30 @@ def find_outgoing(
     found = outgoing_of(model, likelihood, conditionals)
     if found is None:
         return None
-    member, places = found
+    members, places = found
     if len(places) > 1 and not _pays(model, likelihood, len(places)):
         return None
     return OutgoingWeights(
-        (member.rv,), rows, member, pt.constant(places), (likelihood.activations,)
+        tuple(member.rv for member in members),
+        *(rows, members, pt.constant(places), (likelihood.activations,)),
     )
 
 
 def outgoing_of(
     model: pm.Model, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
-) -> tuple[Member, Any] | None:
-    """The weights through which outputs of one child see a layer, and their places.
+) -> tuple[tuple[Member, ...], Any] | None:
+    """The weights through which all outputs see a layer, and their places.
 
-    None if the child sees the layer in another way, or the weights have other children.
+    None if outputs see it in another way, or the weights have other children.
     """
-    v, places = _entries_of(model, likelihood.rows.design)
-    a = likelihood.activations
-    drawn = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
-    if not drawn or len(children(model, a)) != 1 or children(model, v) != children(model, a):
+    vs, places = _entries_of(model, likelihood.rows.design)
+    seen_by = children(model, likelihood.activations)
+    if not vs or any(set(children(model, v)) - set(seen_by) for v in vs):
         return None
-    if given_any([likelihood.rows.weight, likelihood.rows.score], [v]):
+    if given_any([likelihood.rows.weight, likelihood.rows.score], vs):
         return None
-    [member] = [member for member in drawn[0].members if member.rv is v]
-    return member, places
+    drawn = {m.rv: m for c in conditionals if isinstance(c, Gaussian) for m in c.members}
+    return None if set(vs) - set(drawn) else (tuple(drawn[v] for v in vs), places)
 
 
 def bias_beside(
@@ -176,8 +186,8 @@ def bias_beside(
     by it, which does not see the number itself.
     """
     [block] = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
-    [layer_seen] = likelihood.fresh.observations
-    if len(block.observations) != 1 or layer_seen.terms[0].factor is not None:
+    layer_seen, *others = likelihood.fresh.observations
+    if others or len(block.observations) != 1 or layer_seen.terms[0].factor is not None:
         return None
     [seen] = block.observations
     for member, term in zip(block.members, seen.terms, strict=True):
@@ -189,28 +199,30 @@ def bias_beside(
 
 def _pays(model: pm.Model, likelihood: MarginalLikelihood, n_outputs: int) -> bool:
     """Whether chains gain by the draw where there are several outputs."""
-    [child] = children(model, likelihood.activations)
     every_sample = varies(likelihood.rows.weight, [0])
-    return child in model.observed_RVs and not (every_sample and n_outputs > MOST_OUTPUTS)
+    return not (every_sample and n_outputs > MOST_OUTPUTS) and all(
+        child in model.observed_RVs or not children(model, child)
+        for child in children(model, likelihood.activations)
+    )
 
 
-def _entries_of(model: pm.Model, design: TensorVariable) -> tuple[Any, Any]:
-    """The variable whose entries a design consists of, and their places; None if it does not.
+def _entries_of(model: pm.Model, design: TensorVariable) -> tuple[list[TensorVariable], Any]:
+    """The variables whose entries a design consists of, and their places; none if it does not.
 
-    The design is linear in it, so that numbers at random tell.
+    The design is linear in them, so that numbers at random tell.
     """
     found = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
-    if len(found) != 1:
-        return None, None
-    shape = [n for n in known_shape(model, found[0]) if n is not None]
-    if len(shape) < found[0].ndim:
-        return None, None
-    values = np.random.default_rng(0).normal(size=shape).astype(design.dtype)
-    numbers = array_constant(substitute([design], {found[0]: pt.constant(values)})[0])
-    if numbers is None or numbers.size != values.size:
-        return None, None
-    order = np.argsort(values, axis=None)
+    rng, values = np.random.default_rng(0), {}
+    for rv in found:
+        shape = [n for n in known_shape(model, rv) if n is not None]
+        if len(shape) < rv.ndim:
+            return [], None
+        values[rv] = rng.normal(size=shape).astype(design.dtype)
+    constants = {rv: pt.constant(value) for rv, value in values.items()}
+    numbers = array_constant(substitute([design], constants)[0])
+    entries = np.concatenate([value.ravel() for value in values.values()] or [np.empty(0)])
+    if numbers is None or numbers.size != entries.size:
+        return [], None
+    order = np.argsort(entries)
     places = order[np.argsort(np.argsort(numbers, axis=None)).reshape(numbers.shape)]
-    if not np.array_equal(values.ravel()[places], numbers):
-        return None, None
-    return found[0], places
+    return (found, places) if np.array_equal(entries[places], numbers) else ([], None)

@@ -21,31 +21,29 @@ only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
     + \frac{\rho_{nj}^2}{v_{nj}}\Bigr] + \text{const}, \qquad
     v_{nj} = e^{2 p t} + \lambda_{nj} e^{2 q t},
 
-and what further children say, of which s is the scale as well. Where s is the scale of one child of
-several, that child is taken given the others: it is regressed on them, by what they have in common
-(:mod:`pymc_nnsteps.gaussian.common_noise`), and s is in no other term. The density is stepped in by
-:mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before anything
-else is given it (:mod:`.scan` checks it).
+and what further children say, of which s is the scale as well. Where s is the scale of some outputs
+only, or the noise varies with the sample, :math:`\log \det V_n + r_n^T V_n^{-1} r_n` is found by
+eliminating the outputs in turn, for all samples of the same noise at once. The density is stepped
+in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before
+anything else is given it (:mod:`.scan` checks it).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import override
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.groups import Said
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
-from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.kernels.ops import sum_over_variances
+from pymc_nnsteps.graphs.values import constant_or_none, typed_like
+from pymc_nnsteps.kernels.ops import sum_over_covariances, sum_over_variances
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
@@ -53,6 +51,9 @@ from pymc_nnsteps.random.lattice import POINTS, lattice_step
 
 MOST_OUTPUTS = 100
 """Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""
+
+MOST_BY_SAMPLE = 6
+"""The same, where the covariance is factorised for each sample, or for each pattern of noise."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,13 @@ class ResidualScale(Conditional):
         The exponents p and q.
     elsewhere : tuple of Scaled
         Further children of the scale.
-    child : TensorVariable, optional
-        The response, where several children see the activations and it is the scale of one.
+    is_of_all : bool
+        Whether it is the scale of all outputs of the response, or of the activations.
+    outputs : TensorVariable, shape (m,), optional
+        One for each output of which it is the scale, else zero; None where all are scaled alike and
+        their noise is the same in all samples.
+    entry : tuple of int
+        Which entry of the variable it is.
     """
 
     draws: tuple[TensorVariable, ...]
@@ -76,7 +82,9 @@ class ResidualScale(Conditional):
     of_activations: float
     elsewhere: tuple[Scaled, ...]
     integrates_out: tuple[TensorVariable, ...]
-    child: TensorVariable | None = None
+    is_of_all: bool = True
+    outputs: TensorVariable | None = None
+    entry: tuple[int, ...] = ()
 
     @property
     @override
@@ -95,7 +103,16 @@ class ResidualScale(Conditional):
             n_seen += seen.value.size
         widest = 2 / pt.sqrt(n_seen.astype("float64"))
         rng, shift = lattice_step(rng, self.log_density, widest, self.n_points)
-        return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
+        return Draw(rng, {rv: typed_like(rv, self._shifted(shift))})
+
+    def _shifted(self, shifts: TensorVariable) -> TensorVariable:
+        """The variable at a shift, or at each of several along a first axis."""
+        [rv] = self.draws
+        factor = pt.exp(shifts.dimshuffle(*range(shifts.ndim), *["x"] * rv.ndim))
+        if self.entry:
+            factor = pt.switch(pt.zeros_like(rv)[self.entry].set(1), factor, 1)
+        moved: TensorVariable = rv * factor
+        return moved
 
     @property
     def n_points(self) -> int:
@@ -104,57 +121,58 @@ class ResidualScale(Conditional):
         Beside much noise of the activations the density of a response's scale is ten times wider
         than its number of samples says.
         """
-        _, _, eigenvalues = along_eigenvectors(self.likelihood, self.child)
-        return POINTS if eigenvalues.ndim else 4 * POINTS
+        return POINTS if varies(self.likelihood.rows.weight, [0]) else 4 * POINTS
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
         """Log density of the scale's logarithm at shifts from the present one, up to a constant."""
         [rv] = self.draws
-        number = rv.dimshuffle() if rv.ndim else rv
-        prior = pm.logp(rv, (number * pt.exp(shifts)).dimshuffle(0, *["x"] * rv.ndim)).flatten()
-        total: TensorVariable = prior + shifts + self._said_by_response(shifts)
+        prior = pm.logp(rv, self._shifted(shifts), warn_rvs=False)
+        total: TensorVariable = prior.sum(tuple(range(1, prior.ndim))) + shifts
+        total += self._said_by_response(shifts)
         for seen in self.elsewhere:
             total += said_by(seen, seen.form.exponent * shifts)
         return total
 
     def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
-        counted, squares, eigenvalues = along_eigenvectors(self.likelihood, self.child)
+        exponents = (2 * self.of_response, 2 * self.of_activations)
+        factors = tuple(pt.exp(power * shifts.astype("float64")) for power in exponents)
+        if self.outputs is not None:
+            said: TensorVariable = sum_over_covariances(*self._by_output(self.outputs), *factors)
+            return -said.astype(shifts.dtype) / 2
+        counted, squares, eigenvalues = along_eigenvectors(self.likelihood)
         if counted.ndim:
-            return self._said_by_samples(shifts, counted, squares, eigenvalues)
+            samples = (each.astype("float64") for each in (squares, eigenvalues, counted))
+            said = sum_over_variances(*samples, *factors)
+            return -said.astype(shifts.dtype) / 2
         by_shift = shifts.dimshuffle(*["x"] * squares.ndim, 0)
         of_response = pt.exp(2 * self.of_response * by_shift)
         variance = of_response + eigenvalues[..., None] * pt.exp(2 * self.of_activations * by_shift)
         said = counted[..., None] * pt.log(variance) + squares[..., None] / variance
         return -said.sum(tuple(range(squares.ndim))) / 2
 
-    def _said_by_samples(
-        self,
-        shifts: TensorVariable,
-        is_seen: TensorVariable,
-        squares: TensorVariable,
-        spread: TensorVariable,
-    ) -> TensorVariable:
-        """The same where each sample has a variance of its own."""
-        samples = (each.astype("float64") for each in (squares, spread, is_seen))
-        exponents = (2 * self.of_response, 2 * self.of_activations)
-        factors = (pt.exp(power * shifts.astype("float64")) for power in exponents)
-        said: TensorVariable = sum_over_variances(*samples, *factors)
-        return -said.astype(shifts.dtype) / 2
+    def _by_output(self, is_scaled: TensorVariable) -> list[TensorVariable]:
+        """What kernels are told of the outputs, of which some have the scale."""
+        likelihood = self.likelihood.apart
+        design, residual = likelihood.rows.design, likelihood.residual
+        weight = expand(likelihood.rows.weight, {1: design.shape[0]})
+        spread = pt.dot(design * likelihood.variance, design.T)
+        return [each.astype("float64") for each in (weight, residual, spread, is_scaled)]
 
 
 def along_eigenvectors(
-    likelihood: MarginalLikelihood, child: TensorVariable | None = None
+    likelihood: MarginalLikelihood,
 ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
     r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
 
-    Numbers, or one entry for each sample of an output, or for each of several outputs. Of a child,
-    if one is given, these are given all others.
+    Numbers, or one entry for each sample of an output, or for each of several outputs, whose noise
+    is the same for all samples.
     """
     rows, residual = likelihood.rows, likelihood.residual
     n_obs = residual.shape[0].astype("float64")
-    if child is not None or likelihood.has_one_output:
-        weight, r, spread = _of_one_output(likelihood, child)
-        if varies(weight, [0]) or varies(spread, [0]):
+    if likelihood.has_one_output:
+        weight, r = rows.weight[:, 0], residual[:, 0]
+        spread = pt.dot(pt.sqr(rows.design), likelihood.variance)
+        if varies(weight, [0]):
             return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
         return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread[0]
     scaled = rows.design * pt.sqrt(likelihood.variance)
@@ -163,28 +181,6 @@ def along_eigenvectors(
     found, vectors = eigh(pt.dot(whitened, whitened.T))
     squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
     return n_obs, squares, pt.maximum(found, 0)
-
-
-def _of_one_output(
-    likelihood: MarginalLikelihood, child: TensorVariable | None
-) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-    """Precision, residual, and variance of the mean, of a response given all others."""
-    rows = likelihood.rows
-    if child is None:
-        spread = pt.dot(pt.sqr(rows.design), likelihood.variance)
-        return rows.weight[:, 0], likelihood.residual[:, 0], spread
-    others = [o.child for o in likelihood.fresh.observations if o.child is not child]
-    seen = [likelihood.evidence_by(each) for each in (*others, child)]
-    mean = likelihood.by_sample(likelihood.layer.mean)
-    loadings = tuple(each.whole_design[:, 0] for each in seen)
-    said = [
-        Said(each.response[:, 0] - (row * mean).sum(1), each.weight[:, 0], ())
-        for each, row in zip(seen, loadings, strict=True)
-    ]
-    weight = said[-1].weight
-    said[-1] = replace(said[-1], weight=pt.full((1,), np.inf, dtype=weight.dtype))
-    *_, own = CommonNoise(tuple(range(len(said))), loadings, likelihood.variance).removed(said)
-    return weight, own.response, pt.reciprocal(own.weight)
 
 
 def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
@@ -221,33 +217,61 @@ def find_residual_scales(
     """
     seen_by = [seen.child for seen in likelihood.fresh.observations]
     n_obs = shapes[likelihood.activations][likelihood.samples]
-    if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
+    n_entries = sum(math.prod(shapes[child]) for child in seen_by)
+    if n_entries > MOST_OUTPUTS * n_obs:
         return []
-    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
-    scales = [scale for scale in found if scale is not None]
-    of_all = [scale for scale in scales if scale.child is None]
+    laws = [c for c in conditionals if isinstance(c, ScaleLaw)]
+    found = [residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale)]
+    few = n_entries <= MOST_BY_SAMPLE * n_obs
+    scales = [scale for scale in found if scale is not None and (few or scale.outputs is None)]
+    of_all = [scale for scale in scales if scale.is_of_all]
     first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
-    return first + [scale for scale in scales if scale.child is not None]
+    return first + [scale for scale in scales if not scale.is_of_all]
 
 
-def residual_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> ResidualScale | None:
-    """A scale of activations or of their response, drawn without them; None if it is neither."""
+def _parts(scale: ScaleLaw) -> list[tuple[tuple[int, ...], list[Scaled]]]:
+    """The entries of a scale that children see one each of, and these children."""
+    [rv] = scale.draws
+    if all(rv.type.broadcastable):
+        return [((), list(scale.scaled))]
+    parts: dict[tuple[int, ...], list[Scaled]] = {}
+    for seen in scale.scaled:
+        along = (index for _, index in sorted(seen.form.picked, key=itemgetter(0)))
+        numbers = [constant_or_none(pt.as_tensor(index)) for index in along]
+        entry = tuple(int(number) for number in numbers if number is not None)
+        if len(entry) < rv.ndim:
+            return []
+        parts.setdefault(entry, []).append(seen)
+    return list(parts.items())
+
+
+def residual_scale(
+    likelihood: MarginalLikelihood,
+    scale: ScaleLaw,
+    entry: tuple[int, ...] = (),
+    seen_by: Sequence[Scaled] | None = None,
+) -> ResidualScale | None:
+    """A scale of activations or of their response, drawn without them; None if it is neither.
+
+    Parameters
+    ----------
+    likelihood : MarginalLikelihood
+    scale : ScaleLaw
+    entry : tuple of int
+        Which of its entries; empty if it is a number.
+    seen_by : sequence of Scaled, optional
+        The children that this entry scales; None: all.
+    """
     [rv], a = scale.draws, likelihood.activations
-    scaled = {seen.child: seen for seen in scale.scaled}
+    if not entry and not all(rv.type.broadcastable):
+        return None
+    scaled = {seen.child: seen for seen in (scale.scaled if seen_by is None else seen_by)}
     own = scaled.pop(a, None)
     children = [seen.child for seen in likelihood.fresh.observations]
     seen_above = [scaled.pop(child) for child in children if child in scaled]
     parts = [seen for seen in (own, *seen_above) if seen is not None]
-    if not parts or not all(rv.type.broadcastable):
-        return None
     exponents = {seen.form.exponent for seen in seen_above}
-    alike = len(seen_above) == len(children) and len(exponents) == 1
-    child = None
-    if seen_above and not (alike and likelihood.sees_each_once):
-        if own is not None or len(seen_above) > 1 or not _is_seen_by_vectors(likelihood):
-            return None
-        [child] = [seen.child for seen in seen_above]
-    elif not likelihood.has_one_output and varies(likelihood.rows.weight, [0]):
+    if not parts or len(exponents) > 1 or (seen_above and not likelihood.sees_entries_once):
         return None
     elsewhere = tuple(scaled.values())
     if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
@@ -255,16 +279,16 @@ def residual_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> ResidualS
     for seen in elsewhere:
         if seen.role.mixing is not None or given_any([seen.value, *parameters(seen.child)], [a]):
             return None
+    by_sample = not likelihood.has_one_output and varies(likelihood.rows.weight, [0])
+    outputs = None
+    if by_sample or (seen_above and len(children) > 1):
+        outputs = likelihood.are_of([seen.child for seen in seen_above])
     of_response = seen_above[0].form.exponent if seen_above else 0.0
     of_activations = 0.0 if own is None else own.form.exponent
-    return ResidualScale((rv,), likelihood, of_response, of_activations, elsewhere, (a,), child)
-
-
-def _is_seen_by_vectors(likelihood: MarginalLikelihood) -> bool:
-    """Whether each child has one entry for each sample, in their order."""
-    children = [seen.child for seen in likelihood.fresh.observations]
-    designs = [likelihood.evidence_by(child).design for child in children]
-    return likelihood.sees_in_order and not any(varies(design, [1]) for design in designs)
+    return ResidualScale(
+        *((rv,), likelihood, of_response, of_activations, elsewhere, (a,)),
+        *(own is not None or len(seen_above) == len(children), outputs, entry),
+    )
 
 
 def scale_of_response(
@@ -280,7 +304,10 @@ def scale_of_response(
     scales = [
         scale
         for scale in found
-        if scale is not None and not scale.of_activations and not scale.elsewhere
+        if scale is not None
+        and scale.outputs is None
+        and not scale.of_activations
+        and not scale.elsewhere
     ]
     return scales[0] if len(scales) == 1 else None
 

@@ -29,7 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.observation import Child
-from pymc_nnsteps.graphs.arrays import align
+from pymc_nnsteps.graphs.arrays import align, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.search import children, given_any
@@ -106,11 +106,11 @@ def find_effects(
         if isinstance(drawn, Gaussian | Effects)
         for rv in drawn.draws
         if rv is not a
-        and children(model, rv) == children(model, a)
+        and set(children(model, rv)) <= set(children(model, a))
         and not given_any([likelihood.rows.design], [rv])
     ]
     effects = largest(model, [[rv] for rv in beside], shapes)
-    if effects is None:
+    if effects is None or {s.child.child for s in effects.seen} != set(children(model, a)):
         return None
     seen_with_weights = {
         rv
@@ -118,8 +118,12 @@ def find_effects(
         if given_any([likelihood.rows.design], drawn.draws)
         for rv in drawn.draws
     }
-    are_numbers = all(math.prod(shapes[rv]) == 1 for rv in effects.draws)
-    if are_numbers and seen_with_weights.issuperset(effects.draws):
+    are_biases = all(math.prod(shapes[rv]) == 1 for rv in effects.draws) or all(
+        part.index is None and part.design.type.broadcastable[0]
+        for seen in effects.seen
+        for part in seen.parts
+    )
+    if are_biases and seen_with_weights.issuperset(effects.draws):
         return None
     if given_any([part.design for seen in effects.seen for part in seen.parts], [a]):
         return None
@@ -137,21 +141,34 @@ def _common_noise(
 
     Outputs of a child have it in common, and so have children that see the same samples.
     """
-    if likelihood.sees_each_once:
+    if not likelihood.sees_entries_once:
+        return None
+    a, found = likelihood.activations, []
+    together, rows = [list(range(len(seen)))], {}
+    if likelihood.sees_samples_once:
         seen_by = list(dict.fromkeys(each.child.child for each in seen))
         together = [[i for i, s in enumerate(seen) if s.child.child is child] for child in seen_by]
-    elif likelihood.sees_in_order:
-        together = [list(range(len(seen)))]
     else:
-        return None
+        picked = [likelihood.samples_of(each.child.child) for each in seen]
+        n_obs = a.shape[likelihood.samples]
+        rows = {i: (index, n_obs) for i, index in enumerate(picked) if index is not None}
     loadings = [_loadings(likelihood, each) for each in seen]
-    found = []
     for outputs in together:
         known = [row for i in outputs if (row := loadings[i]) is not None]
-        if len(known) < len(outputs) or not _indexed_alike([seen[i] for i in outputs]):
+        some = [seen[i] for i in outputs]
+        if len(known) < len(outputs) or not _indexed_alike(some):
             return None
-        found.append(CommonNoise(tuple(outputs), tuple(known), likelihood.variance))
+        if rows and not _are_dense(some, known):
+            return None
+        found.append(CommonNoise(tuple(outputs), tuple(known), likelihood.variance, rows))
     return tuple(found)
+
+
+def _are_dense(seen: Sequence[Seen], loadings: Sequence[TensorVariable]) -> bool:
+    """Whether outputs see all entries of each variable, and common noise in all rows alike."""
+    return not any(varies(row, [0]) for row in loadings) and all(
+        part.index is None for each in seen for part in each.parts
+    )
 
 
 def _loadings(likelihood: MarginalLikelihood, seen: Seen) -> TensorVariable | None:

@@ -705,6 +705,30 @@ def test_one_logarithm_of_several_variances(n, size):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("spreads", [False, True])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_sums_over_covariances(by_row, spreads):
+    """Outputs that are not seen, patterns that come back, an output's scale for another's."""
+    rng = np.random.default_rng(5)
+    residual, loadings = rng.normal(size=(40, 4)), rng.normal(size=(4, 2))
+    weight = np.exp(rng.normal(size=(40, 4))) * (rng.random((40, 4)) < 0.7)
+    weight = weight if by_row else weight[np.arange(40) % 3]
+    spread, is_scaled = loadings @ loadings.T, np.array([0.0, 1.0, 0.0, 1.0])
+    of_response = np.exp(rng.normal(size=5))
+    of_activations = np.exp(rng.normal(size=5)) if spreads else np.ones(5)
+    expected = np.zeros(5)
+    for row, w in zip(residual, weight, strict=True):
+        seen = w > 0
+        for j, (s, t) in enumerate(zip(of_response, of_activations, strict=True)):
+            own = np.where(is_scaled > 0, s, 1.0)[seen] / w[seen]
+            covariance = np.diag(own) + t * spread[np.ix_(seen, seen)]
+            whitened = np.linalg.solve(covariance, row[seen])
+            expected[j] += np.linalg.slogdet(covariance)[1] + row[seen] @ whitened
+    given = weight, residual, spread, is_scaled, of_response, of_activations
+    found = lattice.sum_over_covariances(*given)
+    np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=1e-9)
+
+
 # --- in compiled graphs -------------------------------------------------------------------------
 
 

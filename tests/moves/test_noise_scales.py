@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.gaussian import common_noise
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -40,11 +41,20 @@ def by_hand():
     pm.Bernoulli("y", logit_p=a @ pm.Normal("v", shape=3), observed=[1, 0, 0, 1, 1])
 
 
+def two_responses():
+    """One of them for some samples."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, 3)), pm.HalfNormal("s"))
+    f = pm.Normal("X2", abs(z), 0.4) @ pm.Normal("v", shape=(3, 2))
+    pm.Normal("y", f[:, 0], 0.4, observed=Y[:, 0])
+    pm.Normal("u", f[1:4, 1], 0.8, observed=Y[1:4, 1])
+
+
 CASES = {
     "learnt": lambda: built(learnt),
     "two outputs": lambda: built(learnt, y=Y),
     "deep": lambda: built(deep),
     "by hand": lambda: built(by_hand),
+    "two responses": lambda: built(two_responses),
 }
 
 
@@ -92,13 +102,14 @@ PLANTS = {
         lambda right, move, t: right(move, t) + 0.1 * pt.exp(t),
     ),
     "further children lost": (noise_scales, "said_by", lambda right, *args: 0 * right(*args)),
+    "responses apart": (common_noise, "_less", lambda right, said, *others: said),
 }
 
 
 @pytest.mark.parametrize("error", PLANTS)
 def test_planted_errors_are_seen(error, monkeypatch):
     plant(monkeypatch, *PLANTS[error])
-    assert differ(CASES["by hand"]())
+    assert differ(CASES["two responses" if error == "responses apart" else "by hand"]())
 
 
 def test_noise_that_is_left():

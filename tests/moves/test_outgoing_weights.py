@@ -79,6 +79,15 @@ def turned_weights():
     pm.Normal("y", a @ v[::-1], 0.7, observed=Y[:, 0])
 
 
+def two_responses():
+    """With weights of their own, the second for some samples and with its own noise."""
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(2, UNITS)), 0.6)
+    a = pm.Normal("X2", relu(z), [0.5, 0.9, 0.4])
+    v, w = pm.Normal("v", 0.4, 1.2, shape=UNITS), pm.Normal("w", shape=(2, UNITS))
+    pm.Normal("y", a @ w[::-1].T, 0.4, observed=Y[:, 1:])
+    pm.Normal("u", (a @ v)[1:] + 0.7, 0.7, observed=Y[1:, 0])
+
+
 BY_UNIT, BY_OUTPUT = (
     np.arange(UNITS)[:, None],
     UNITS * np.array([[2, 0, 1]]) + np.arange(3)[:, None],
@@ -97,6 +106,7 @@ CASES = {
     "two outputs": (network, {"y": Y[:, :2]}, np.arange(2 * UNITS).reshape(2, UNITS).T),
     "outputs of each row": (several_outputs, {}, np.arange(2 * UNITS).reshape(UNITS, 2)),
     "rows of weights": (rows_of_weights, {}, BY_OUTPUT),
+    "two responses": (two_responses, {}, np.arange(3 * UNITS).reshape(3, UNITS)[::-1].T),
 }
 """Model, its options, and where the weights of each unit stand, shape (units, outputs)."""
 
@@ -115,14 +125,14 @@ class Layer:
         conditionals = find_conditionals(model, model.free_RVs)
         self.rows = match_interweaving(model, model["Z2"], conditionals, 1)
         self.outgoing = find_outgoing(model, self.rows, conditionals)
-        [v], [a] = self.outgoing.draws, self.outgoing.integrates_out
-        self.v, self.a, self.point = v.name, a.name, random_point(model, seed)
+        vs, [a] = self.outgoing.draws, self.outgoing.integrates_out
+        self.vs, self.a, self.point = [v.name for v in vs], a.name, random_point(model, seed)
         held = {}
         for before in self.rows.likelihood.before:
             held |= before.held
         omegas = {omega: rng.gamma(2.0, size=shapes[c.child]) for omega, c in held.items()}
         children = {child.child: omegas[omega] for omega, child in held.items()}
-        self._density = density_of(model, [v, a], children)
+        self._density = density_of(model, [*vs, a], children)
         self.n_obs, self.units = self.point[self.a].shape
         self.noise = rng.normal(size=(self.units, self.n_obs))
         self.normal = rng.normal(size=self.places.shape)
@@ -136,7 +146,8 @@ class Layer:
         nodes = random_nodes(rng, results[0], results[1:])
         noises = [node.outputs[1] for node in nodes]
         given = [noise.type() for noise in noises]
-        [value] = graph_replace(results[1:], dict(zip(noises, given, strict=True)), strict=False)
+        values = graph_replace(results[1:], dict(zip(noises, given, strict=True)), strict=False)
+        value = pt.concatenate([value.flatten() for value in values])
         names = list(model.value_vars)
         function = pytensor.function([*names, *given], value, mode=ONCE, on_unused_input="ignore")
         return lambda point: function(*(point[v.name] for v in names), self.noise, self.normal)
@@ -151,7 +162,9 @@ class Layer:
 
         def gradient(shift):
             at = start + shift
-            values = {self.v: at[: len(weights)], self.a: at[len(weights) :]}
+            names = [*self.vs, self.a]
+            ends = np.cumsum([self.point[name].size for name in names])
+            values = dict(zip(names, np.split(at, ends[:-1]), strict=True))
             new = {name: x.reshape(self.point[name].shape) for name, x in values.items()}
             return self._density(self.point | new)[1][chosen]
 
@@ -161,7 +174,8 @@ class Layer:
 
     def expected(self):
         """One unit after another: its activations, and then its weights."""
-        weights, n, units = self.point[self.v].ravel().copy(), self.n_obs, self.units
+        weights = np.concatenate([self.point[v].ravel() for v in self.vs])
+        n, units = self.n_obs, self.units
         place = len(weights) + np.arange(n)[:, None] * units + np.arange(units)
         for unit, own in enumerate(self.places):
             activations = np.zeros((n, units))

@@ -15,7 +15,6 @@ from pymc.exceptions import ImputationWarning
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.gaussian import common_noise
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -110,6 +109,45 @@ def children_of_two_means():
     pm.Normal("u", a @ pm.Normal("w", shape=UNITS), 0.7, observed=Y[:, 1])
 
 
+def two_responses_of_one_mean():
+    v, sigma, a = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma"), layer()
+    pm.Normal("y", a @ v, sigma, observed=Y[:, 0])
+    pm.Normal("u", a @ v, sigma, observed=Y[:, 1])
+
+
+def one_scale_of_two_responses():
+    sigma, a = pm.HalfNormal("sigma", 1.3), layer()
+    v = pm.Normal("v", shape=(UNITS, 2))
+    pm.Normal("y", a @ v[:, 0], sigma, observed=Y[:, 0])
+    pm.Normal("u", a @ v[:, 1], 1.7 * sigma, observed=Y[:, 1])
+
+
+def on_some_rows():
+    """One scale of three responses: of all rows, of some, and of two that miss some."""
+    sigma, a = pm.HalfNormal("sigma", 1.3), layer()
+    v, gaps = pm.Normal("v", shape=(UNITS, 4)), np.where(np.eye(N, 2) > 0, np.nan, Y)
+    pm.Normal("y", a @ v[:, 0], sigma, observed=Y[:, 0])
+    pm.Normal("u", (a @ v[:, 1])[1:4], sigma, observed=Y[1:4, 1])
+    pm.Normal("w", a @ v[:, 2:], sigma, observed=gaps)
+
+
+def of_two_of_three():
+    """And of the activations."""
+    sigma, w = pm.HalfNormal("sigma", 1.3), pm.Normal("W1", shape=(2, UNITS))
+    a = pm.Normal("X2", abs(pm.Normal("Z2", X @ w, 0.6)), 0.7 * sigma)
+    v = pm.Normal("v", shape=(UNITS, 3))
+    for i, scale in enumerate([sigma, 0.8, sigma]):
+        pm.Normal(f"y{i}", a @ v[:, i], scale, observed=X[:, 0] + Y[:, i % 2])
+
+
+def entry_of_scales():
+    """The second of three scales, and not those before and after it."""
+    sigma, a = pm.HalfNormal("sigma", [1.3, 0.7, 1.0], shape=3), layer()
+    v = pm.Normal("v", shape=(UNITS, 3))
+    for i in (1, 0, 2):
+        pm.Normal(f"y{i}", a @ v[:, i], sigma[i], observed=X[:, 0] + Y[:, i % 2])
+
+
 CASES = {
     "half-Normal": (half_normal, {}, "sigma"),
     "log-Normal": (log_normal, {}, "sigma"),
@@ -128,6 +166,11 @@ CASES = {
     "logistic": (logistic, {}, "eta"),
     "one of three children": (children_of_one_mean, {}, "sigma"),
     "one of two children": (children_of_two_means, {}, "sigma"),
+    "of one mean": (two_responses_of_one_mean, {}, "sigma"),
+    "of two children": (one_scale_of_two_responses, {}, "sigma"),
+    "on some rows": (on_some_rows, {}, "sigma"),
+    "of two of three": (of_two_of_three, {}, "sigma"),
+    "entry": (entry_of_scales, {}, "sigma"),
 }
 
 
@@ -167,7 +210,9 @@ def log_densities(model, scale, held, point):
     without = {**point, "X2": np.full_like(point["X2"], np.nan)}
     density = integrated_density(model, "X2", {c.child: omegas[o] for o, c in held.items()})
     stored = model.rvs_to_values[rv].name
-    there = [{**point, stored: point[stored] + shift} for shift in SHIFTS]
+    moved = np.zeros(np.shape(point[stored]))
+    moved[scale.entry or ...] = 1
+    there = [{**point, stored: point[stored] + shift * moved} for shift in SHIFTS]
     expected = np.array([density(point) for point in there])
     return function(*(without[v.name] for v in names)), expected
 
@@ -196,13 +241,7 @@ def repeated():
     pm.Normal("y", (layer() @ v)[:, None], sigma, observed=Y)
 
 
-def two_responses():
-    v, sigma, a = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma"), layer()
-    pm.Normal("y", a @ v, sigma, observed=Y[:, 0])
-    pm.Normal("u", a @ v, sigma, observed=Y[:, 1])
-
-
-@pytest.mark.parametrize("function", [seen_twice, repeated, two_responses])
+@pytest.mark.parametrize("function", [seen_twice, repeated])
 def test_scale_of_responses_that_share_what_they_see_is_left(function):
     """Their means are enough for the activations, and not for the scale."""
     assert scale_of(built(function)) == (None, {})
@@ -218,6 +257,16 @@ def eigenvectors_in_another_order(right, matrix):
     return found, vectors[:, ::-1]
 
 
+def common_noise_lost(right, *given):
+    weight, residual, spread, is_scaled = right(*given)
+    return weight, residual, pt.diag(pt.diagonal(spread)), is_scaled
+
+
+def another_output_scaled(right, *given):
+    *others, is_scaled = right(*given)
+    return *others, is_scaled[::-1]
+
+
 PLANTS = {
     "no Jacobian": (
         *("half-Normal", ResidualScale, "log_density"),
@@ -228,8 +277,18 @@ PLANTS = {
         missing_rows_counted,
     ),
     "other children lost": (
-        *("one of two children", common_noise, "_less"),
-        lambda right, said, *others: said,
+        *("one of two children", ResidualScale, "_by_output"),
+        common_noise_lost,
+    ),
+    "another output scaled": (
+        *("one of two children", ResidualScale, "_by_output"),
+        another_output_scaled,
+    ),
+    "rows of one pattern": (
+        *("on some rows", ResidualScale, "_by_output"),
+        lambda right, *given: [
+            each[:1] if i == 0 else each for i, each in enumerate(right(*given))
+        ],
     ),
     "further children lost": (
         *("of all noise", residual_scales, "said_by"),

@@ -94,6 +94,15 @@ def one_row_in_a_child():
     pm.Normal("u", mean[[1]], 1.7, observed=Y[:1])
 
 
+def two_responses():
+    """Coefficients of one of them and of both; one has an entry for some rows."""
+    beta, gamma, b = (pm.Normal(name, shape=n) for name, n in (("beta", 2), ("gamma", 2), ("b", 1)))
+    v, a = pm.Normal("v", shape=(UNITS, 2)), layer()
+    mean = X @ beta + b
+    pm.Normal("y", mean + a @ v[:, 0], SPREAD, observed=Y)
+    pm.Normal("u", (X @ gamma - 2 * mean + a @ v[:, 1])[[4, 1, 2]], 0.6, observed=Y[:3])
+
+
 def mediated():
     """What one child is observed to be is a part of the mean of another."""
     a, v = pm.Normal("a", shape=3), pm.Normal("v", shape=UNITS)
@@ -111,6 +120,7 @@ CASES = {
     picked_outputs: ("a",),
     drawn_with_the_weights: ("a", "beta"),
     one_row_in_a_child: ("a",),
+    two_responses: ("beta", "b", "gamma"),
     mediated: ("a",),
 }
 
@@ -165,7 +175,9 @@ PLANTS = {
     "factor lost": (responses, "_loadings", factor_lost),
     "noise lost": (
         *(responses, "CommonNoise"),
-        lambda right, outputs, loadings, variance: right(outputs, loadings, 0 * variance),
+        lambda right, outputs, loadings, variance, rows: right(
+            outputs, loadings, 0 * variance, rows
+        ),
     ),
     "noise not in common": (common_noise, "_less", lambda right, said, *others: said),
 }
