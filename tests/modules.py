@@ -89,7 +89,6 @@ TESTED_IN = {
     "random/test_piecewise_normal": ["random/pieces", "random/two_pieces"],
     "random/test_standard_normal": ["random/streams"],
     "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
-    "rejection/test_sampling": ["rejection/pilot"],
     "runs/test_sampling": [
         *("runs/chains", "runs/extras", "runs/run", "runs/store", "runs/tasks", "runs/writing"),
         "steps/assigned",

@@ -125,7 +125,7 @@ def thermalize(
     ----------
     starts : mapping from str to dict
         Points at which chains begin, by names: values of the model's transformed variables, such
-        as ``.starts`` of :func:`~pymc_nnsteps.teacher_student`.
+        as ``.starts`` of :func:`~pymc_nnsteps.lab.teacher_student`.
     functions : mapping from str to TensorVariable
         Test functions: expressions of the model's variables. Functions with several values are
         recorded but not compared.
@@ -197,8 +197,8 @@ def thermalize(
     >>> def build(X, y):
     ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> lab = nns.teacher_student(build, X, random_seed=1)
-    >>> run = nns.thermalize(
+    >>> lab = nns.lab.teacher_student(build, X, random_seed=1)
+    >>> run = nns.lab.thermalize(
     ...     lab.starts,
     ...     {"error": lab.test_error(X)},
     ...     sweeps=200,

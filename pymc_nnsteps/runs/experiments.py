@@ -69,7 +69,7 @@ def experiments(
     ...     return {"area": width * height}
     >>> settings = [{"width": width, "height": 2.5} for width in (1, 2)]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     print(nns.experiments(area, settings, store=folder, progressbar=False))
+    ...     print(nns.lab.experiments(area, settings, store=folder, progressbar=False))
        width  height  area
     0      1     2.5   2.5
     1      2     2.5   5.0
