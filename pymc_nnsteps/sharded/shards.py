@@ -113,7 +113,6 @@ class Shard:
         self.point: Point = {}
         self.number = 0
         self.seconds = 0.0
-        self._said: Sums = []
 
     def _compile(self, instructions: Instructions, load: Load) -> None:
         self._model, planned = pickle.loads(instructions.network)
@@ -154,12 +153,10 @@ class Shard:
                     f"{name} of a shard has values that are impossible in the model; give it "
                     "targets of the same kind as the model's."
                 )
-        self.number, self._said = number + 1, []
+        self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
         """Draw the latent variables of a round, and say the sums that are asked for after it.
-
-        Asked once more for the last message, it says the same.
 
         Parameters
         ----------
@@ -174,19 +171,17 @@ class Shard:
         ------
         OutOfStepError
         """
-        if self._said and number == self.number - 1:
-            return self._said
         if number != self.number:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
         start = perf_counter()
         self.point.update(shared)
         for name in self._rounds[which].superseded:
             self.point.pop(name, None)  # its memory is free before there is a new one
-        self.rng, values, self._said = self._rounds[which](self.rng, self.point)
+        self.rng, values, said = self._rounds[which](self.rng, self.point)
         self.point.update(values)
         self.number += 1
         self.seconds += perf_counter() - start
-        return self._said
+        return said
 
     def save(self, file: Path) -> None:
         """Write what has been drawn, and the generator."""
@@ -206,7 +201,7 @@ class Shard:
                 f"store {file.parent} holds a run with other rows in a shard; give the same, or "
                 "another folder."
             )
-        self.number, self.point, self.rng, self._said = number, point, rng, []
+        self.number, self.point, self.rng = number, point, rng
 
     @cached_property
     def _digest(self) -> bytes:
