@@ -258,9 +258,7 @@ def _opened(store: str | Path, model: pm.Model | None) -> Store:
     began = stored.fingerprint
     if model is not None:
         found = Fingerprint.of(model_or_context(model))
-        began.require_same(
-            stored.location, replace(began, model=found.model, densities=found.densities)
-        )
+        began.require_same(stored.location, replace(found, settings=began.settings))
     return stored
 
 
