@@ -78,14 +78,7 @@ class Envelope:
 
 
 def envelope(model: pm.Model) -> Envelope:
-    """Bound the likelihood of a model.
-
-    Raises
-    ------
-    NotConjugate
-        Naming the observed variable whose density has no known bound, or the free one whose
-        prior cannot take up what the scale of an observation leaves, and the reason.
-    """
+    """Bound the likelihood of a model."""
     if model.potentials:
         raise NotConjugate(f"the potential {describe(model.potentials[0])} may have any value")
     powers: dict[TensorVariable, NDArray[np.floating]] = {}
@@ -108,14 +101,7 @@ def envelope(model: pm.Model) -> Envelope:
 
 
 def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
-    """Log densities of all variables, of the observed ones at their data, given the others.
-
-    Raises
-    ------
-    ValueError
-        If the density of a free variable is not that of what is drawn, or if a vector is observed
-        in part, of which PyMC has one joint density.
-    """
+    """Log densities of all variables, of the observed ones at their data, given the others."""
     for rv in model.free_RVs:
         if has_foreign_density(rv):
             raise ValueError(

@@ -179,7 +179,6 @@ class _Run:
         As of :func:`rejection_sample`.
     kept : list of list of array
         Values of the draws, block by block.
-    accepted, tries : int
     start : float
         Time at which the first block was done, which may have waited for a compiler.
     """

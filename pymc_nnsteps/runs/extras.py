@@ -5,13 +5,7 @@ from typing import Any
 
 
 def needed(module: str) -> Any:
-    """Import an optional dependency.
-
-    Raises
-    ------
-    ImportError
-        If it is not installed, with what to do.
-    """
+    """Import an optional dependency."""
     try:
         return import_module(module)
     except ModuleNotFoundError:
@@ -21,12 +15,7 @@ def needed(module: str) -> Any:
 
 
 def require_client(client: object) -> None:
-    """Check that a client is one of Dask's, or None.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Check that a client is one of Dask's, or None."""
     if client is not None and not isinstance(client, needed("distributed").Client):
         raise ValueError(
             "client must be a distributed.Client of a Dask cluster, such as Client(cluster), or "

@@ -58,7 +58,6 @@ class Fingerprint:
 
     Attributes
     ----------
-    versions : mapping from str to str
     model : mapping from str to str
         Variables, data, constants and labels, in words and digests.
     graphs : mapping from str to str
@@ -99,12 +98,7 @@ class Fingerprint:
         return cls(**json.loads(text))
 
     def require_versions(self, place: str) -> None:
-        """Refuse to go on with other laws than the run was begun with, and warn of other rounding.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse to go on with other laws than those of the beginning; warn of other rounding."""
         here = versions()
         other = {
             name: f"{name} {then} (here {here[name]})"
@@ -124,13 +118,7 @@ class Fingerprint:
             )
 
     def require_same(self, place: str, other: "Fingerprint") -> None:
-        """Refuse to go on with another run than this one, which is kept in a place.
-
-        Raises
-        ------
-        ValueError
-            What follows from a difference is not named beside it.
-        """
+        """Refuse to go on with another run than this one, which is kept in a place."""
         self.require_versions(place)
         found = _differences(
             {**self.model, **self.settings}, {**other.model, **other.settings}
@@ -154,13 +142,7 @@ class RunFile:
         write(self.file, (self.fingerprint.dumps(), cloudpickle.dumps(state)))
 
     def read(self) -> Any:
-        """State that is stored; None before the first write.
-
-        Raises
-        ------
-        ValueError
-            If the file is of another run, or is damaged.
-        """
+        """State that is stored; None before the first write."""
         if not self.file.exists():
             return None
         fingerprint, state = read(self.file)

@@ -46,7 +46,6 @@ class ShardPool:
 
     Parameters
     ----------
-    instructions : Instructions
     shards : sequence of mapping or callable
     client : distributed.Client, optional
         None: in this process.
@@ -58,11 +57,6 @@ class ShardPool:
         Addresses of the shards' workers: neighbours are on different ones.
     number : int
         Number of the next message.
-
-    Raises
-    ------
-    OSError, RuntimeError
-        By each method, if a worker is lost.
     """
 
     def __init__(self, instructions: Instructions, shards: Sequence[Load], client: Any) -> None:

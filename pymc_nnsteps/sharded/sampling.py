@@ -51,7 +51,6 @@ class Run:
         The shared variables.
     changed : dict from name to array
         Shared variables whose new values have not been sent to the shards.
-    rng : numpy.random.Generator
     """
 
     entropy: Any
@@ -252,8 +251,6 @@ def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
 
     Parameters
     ----------
-    pool : ShardPool
-    shared : Shared
     changed : dict from name to array
         Shared variables that have been drawn since the shards were last told.
 

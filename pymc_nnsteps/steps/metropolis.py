@@ -46,7 +46,6 @@ class MetropolisHastings(Step):
 
     Parameters
     ----------
-    model : pm.Model
     rvs, coordinates, factors, proposal, compile_kwargs
         As for :class:`~pymc_nnsteps.steps.proposal.CompiledProposal`.
     size : float or None
@@ -55,8 +54,6 @@ class MetropolisHastings(Step):
         Acceptance probability that the adaptation aims at; None: the method's own.
     steps : int
         Proposals per draw.
-    rng : RandomGenerator
-    initial_point : dict or None
     """
 
     _state_class = MetropolisState

@@ -53,7 +53,6 @@ class Proposal:
     log_ratio : callable
         From the current and the proposed place and the step size to the log of the acceptance
         ratio.
-    uses_gradient : bool
     """
 
     move: Callable[
@@ -74,14 +73,12 @@ class CompiledProposal:
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         The free variables that are moved.
     coordinates : sequence of Coordinates
         Of the values of ``rvs``.
     factors : sequence of TensorVariable
         The random variables and potentials whose log densities make up the target.
-    proposal : Proposal
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
 
@@ -91,11 +88,6 @@ class CompiledProposal:
         Names of the value variables that are moved.
     others : list of str
         Names of the value variables that are only read.
-
-    Raises
-    ------
-    ValueError
-        If the gradient is needed and the log density has none, or if this is random itself.
     """
 
     def __init__(
