@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from pymc_nnsteps.runs import tasks
-from pymc_nnsteps.runs.extras import require_client
 
 
 def experiments(
@@ -74,7 +73,7 @@ def experiments(
     0      1     2.5   2.5
     1      2     2.5   5.0
     """
-    require_client(client)
+    tasks.require_client(client)
     settings = list(settings) if isinstance(settings, Iterable) else [settings]
     if not all(isinstance(setting, Mapping) for setting in settings):
         raise ValueError("settings must be a sequence of mappings from arguments to values.")

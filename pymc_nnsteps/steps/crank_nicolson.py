@@ -26,8 +26,13 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.steps.assignment import is_wide
 from pymc_nnsteps.steps.coordinates import Coordinates, whitened
-from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
-from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
+from pymc_nnsteps.steps.metropolis import (
+    MetropolisHastings,
+    Proposal,
+    SymbolicPlace,
+    dot,
+    statistics,
+)
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen
 
@@ -72,7 +77,7 @@ def _contraction(beta: TensorVariable) -> TensorVariable:
     return pt.sqrt((1 - beta) * (1 + beta))
 
 
-def _beta_at(coordinate: float) -> float:
+def _beta_at(coordinate: float, /) -> float:
     """``beta`` in (0, 1) as the logistic function of the coordinate that is adapted."""
     return 1 / (1 + math.exp(-coordinate))
 
@@ -148,7 +153,6 @@ class PCN(MetropolisHastings):
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_likelihood")
     _density = "log_likelihood"
     _default_target = 0.234
-    _first_coordinate = math.log(0.1)
     _size_at = staticmethod(_beta_at)
     _uses_gradient: ClassVar[bool] = False
 

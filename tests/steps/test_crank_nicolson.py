@@ -9,7 +9,7 @@ from scipy import linalg, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.crank_nicolson import log_ratio, move
-from pymc_nnsteps.steps.proposal import Place
+from pymc_nnsteps.steps.metropolis import Place
 from tests.steps.gaussian import COV, PRIORS, WithoutGradient, design, regression
 
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
