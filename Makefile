@@ -26,13 +26,12 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/distributions/test_bessel.py \
 	tests/gaussian \
 	tests/graphs \
-	tests/lab/test_merging.py \
+	tests/lab/test_envelope.py tests/lab/test_merging.py \
 	tests/moves/test_plan.py tests/moves/test_scan.py \
 	tests/kernels/test_compiling.py tests/kernels/test_error_functions.py \
 	tests/models/test_intermediate_noise.py tests/models/test_priors.py \
 	tests/network tests/prediction/test_forward.py \
 	tests/random/test_truncated_normal.py \
-	tests/rejection/test_envelope.py \
 	tests/steps/test_gibbs.py tests/steps/test_networks.py tests/steps/test_variables.py \
 	tests/variational/test_reading.py
 

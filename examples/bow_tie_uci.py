@@ -13,7 +13,8 @@ part, the target is left as it is.
 
 Each split is kept in ``bow_tie_uci`` beside this script (or ``--output``) as soon as it is done.
 What is there is not computed again, so that a run that was interrupted goes on
-(``nns.experiments``). ``--processes 4`` works on four splits at a time, on a local Dask cluster.
+(``nns.lab.experiments``). ``--processes 4`` works on four splits at a time, on a local Dask
+cluster.
 
 ``rmse`` of the posterior mean; ``nll``, the negative log density of the targets under a normal
 with the predictive mean and variance, averaged; ``coverage`` of the mean +- 1.96 standard
@@ -74,7 +75,7 @@ def main() -> None:
                 if method == "gibbs":
                     how |= {"chains": arguments.chains, "draws": arguments.draws}
                 settings = [common | how | {"split": split} for split in arguments.splits]
-                results[method] = nns.experiments(
+                results[method] = nns.lab.experiments(
                     fit, settings, store=arguments.output, client=client
                 )
             print(summary(name, results).to_string())

@@ -16,7 +16,7 @@ for fit and prediction, compilation included, on one thread.
 What is not installed is named and left out: ``pip install -e ".[benchmarks]"`` has all but
 ``sklearn-contrib-bde``, which needs an environment with an older blackjax. Each result is kept
 in ``tabular_benchmark`` beside this script (or ``--output``) as soon as it is there, and not
-computed again (``nns.experiments``): after a change of a method, give another ``--output``. The
+computed again (``nns.lab.experiments``): after a change of a method, give another ``--output``. The
 tables, their pictures and ``results.json`` are written there too. ``--processes 4`` works on four
 results at a time.
 """
@@ -93,7 +93,7 @@ def main() -> None:
         if table not in CLASSES or method_of(method).classes
     ]
     with cluster(arguments.processes) as client:
-        results = nns.experiments(
+        results = nns.lab.experiments(
             partial(fit, folder=arguments.data),
             settings,
             store=arguments.output,

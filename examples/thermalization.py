@@ -1,9 +1,10 @@
 """Has a chain arrived? Teachers, students, and the three figures of the thermalisation paper.
 
 The experiments of Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural
-Networks* (arXiv 2306.02729), by ``nns.teacher_student`` and ``nns.thermalize``: a teacher network
-is drawn from the prior, and with its weights and latent layers one draw from the posterior is
-known. A chain from there is in equilibrium; others have arrived when they cannot be told from it.
+Networks* (arXiv 2306.02729), by ``nns.lab.teacher_student`` and ``nns.lab.thermalize``: a teacher
+network is drawn from the prior, and with its weights and latent layers one draw from the posterior
+is known. A chain from there is in equilibrium; others have arrived when they cannot be told from
+it.
 
     python examples/thermalization.py            # reduced: three minutes of CPU time
     python examples/thermalization.py --full     # the paper's sizes: half a day
@@ -14,7 +15,7 @@ The last two take the paper's sizes, and a tenth or a hundredth of the sweeps.
 ``docs/reproduced.md`` shows what came of them.
 
 What is done is kept in the output folder: a run that was interrupted goes on from there
-(``nns.experiments``). Chains run beside each other on a local Dask cluster.
+(``nns.lab.experiments``). Chains run beside each other on a local Dask cluster.
 
 Written to the output folder (``thermalization``, or ``thermalization_full``, beside this script):
 
@@ -29,7 +30,7 @@ Written to the output folder (``thermalization``, or ``thermalization_full``, be
   a block is not much longer than the time over which draws are correlated.
 - ``records1.csv``, ``records2.csv``, ``rhat.csv``: the numbers in these figures.
 - ``merging.csv``: when each chain merged with the one from the teacher, by the rule of
-  ``nns.thermalize``. Runs of fewer than 64 sweeps are too short to tell.
+  ``nns.lab.thermalize``. Runs of fewer than 64 sweeps are too short to tell.
 
 Where the reduced figures differ from the paper's: networks are smaller (10-3-1 and 300 inputs for
 50-10-1 and 2084) and have more noise (variance 1e-2 for 1e-4), so that chains arrive after hundreds
@@ -122,7 +123,7 @@ def main() -> None:
     setting = shortened(FULL if arguments.full else REDUCED, arguments.share)
     jobs = [job for figure in arguments.figures for job in FIGURES[figure]]
     with Client(n_workers=arguments.processes, threads_per_worker=1) as client:
-        nns.experiments(
+        nns.lab.experiments(
             partial(work, setting, folder),
             [asdict(job) for job in jobs],
             store=folder / "jobs",
@@ -169,7 +170,7 @@ def laboratory(data: str, setting: Setting) -> tuple[Any, np.ndarray]:
     """Teacher and student of one kind of data, and test inputs."""
     rng = np.random.default_rng(SEED)
     X, X_test = rng.normal(size=(2, setting.n_obs, setting.n_features))
-    return nns.teacher_student(network(data, setting), X, n_prior=2, random_seed=SEED), X_test
+    return nns.lab.teacher_student(network(data, setting), X, n_prior=2, random_seed=SEED), X_test
 
 
 def network(posterior: str, setting: Setting) -> Callable[[Any, Any], pm.Model]:
@@ -215,7 +216,7 @@ def run(job: Job, setting: Setting, folder: Path) -> Any:
         functions |= {name: lab.model[name] for name in WEIGHTS}
         even = np.arange(setting.every, setting.sweeps + 1, setting.every)
         early = np.unique(np.geomspace(1, setting.sweeps, 200).astype(int))
-        return nns.thermalize(
+        return nns.lab.thermalize(
             starts,
             functions,
             sweeps=setting.sweeps,
@@ -226,7 +227,7 @@ def run(job: Job, setting: Setting, folder: Path) -> Any:
     starts = {name: starts[name] for name in ("informed", "zero")}
     calls = setting.budgets[job.sampler]
     tune = 0 if job.sampler == "Gibbs" else calls // 2
-    return nns.thermalize(
+    return nns.lab.thermalize(
         starts, functions, sweeps=calls, tune=tune, step=step(job.sampler, lab.model), **options
     )
 
@@ -256,7 +257,7 @@ def report_first(first: Any, setting: Setting, folder: Path) -> None:
     table = rhat["quantiles"].to_pandas().T.add_prefix("quantile ")
     table.assign(mean=rhat["mean"]).rename_axis("sweep").to_csv(folder / "rhat.csv")
     figure_1(first, rhat).savefig(folder / "figure1.png", dpi=150)
-    plot = nns.plot_rhat_over_time(rhat)
+    plot = nns.lab.plot_rhat_over_time(rhat)
     axes = plot.get_target("rhat", {})
     axes.set(xlabel="sweep", xscale="log")
     axes.axhline(1, color="black", lw=0.8)
@@ -275,7 +276,7 @@ def rhat_of(run: Any, setting: Setting) -> xr.Dataset:
     lab, X_test = laboratory(NOISY, setting)
     even = np.arange(setting.every, setting.sweeps + 1, setting.every)
     weights = run.records[WEIGHTS].sel(sweep=even).rename(sweep="draw")
-    return nns.rhat_over_time(weights, X_test, block=BLOCK, model=lab.model)
+    return nns.lab.rhat_over_time(weights, X_test, block=BLOCK, model=lab.model)
 
 
 def figure_1(run: Any, rhat: xr.Dataset) -> Figure:

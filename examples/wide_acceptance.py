@@ -13,8 +13,8 @@ each width.
 The first takes 10 to 12 minutes on two cores; ``--full`` adds width 8192 and step size 0.01 to
 chains 60 times as long, which takes about a day. PCN makes three times as many steps as the
 others, whose steps cost three times as much. Chains run beside each other on a local Dask cluster.
-What is finished is kept in the output folder (``nns.experiments``): a run that was interrupted goes
-on from there when it is started again.
+What is finished is kept in the output folder (``nns.lab.experiments``): a run that was interrupted
+goes on from there when it is started again.
 
 Written to the output folder (``wide_acceptance`` beside this script):
 
@@ -160,14 +160,14 @@ def rows_of(grid: Sequence[Configuration], folder: Path, processes: int) -> pd.D
     widths = sorted({configuration.width for configuration in grid}, reverse=True)
     settings = [asdict(c) for c in sorted(grid, key=lambda c: c.cost, reverse=True)]
     with Client(n_workers=processes, threads_per_worker=1) as client:
-        nns.experiments(
+        nns.lab.experiments(
             partial(make_warm_start, folder),
             [{"width": width} for width in widths],
             store=folder / "warm_starts",
             client=client,
         )
         chains = partial(run, folder)
-        rows = nns.experiments(chains, settings, store=folder / "chains", client=client)
+        rows = nns.lab.experiments(chains, settings, store=folder / "chains", client=client)
     return pd.DataFrame(map(asdict, grid)).merge(rows)
 
 

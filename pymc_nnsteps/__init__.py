@@ -3,8 +3,12 @@
 Importing the package adds its step methods to those that ``pm.sample`` chooses from.
 """
 
+import warnings
+from typing import Any
+
 from pymc.step_methods import STEP_METHODS
 
+from pymc_nnsteps import lab
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.diagnostics import (
     diagnose,
@@ -13,13 +17,10 @@ from pymc_nnsteps.diagnostics import (
     plot_network,
     plot_partial_dependence,
     plot_predictions,
-    plot_rhat_over_time,
     relevance,
-    rhat_over_time,
 )
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.lab import plot_thermalization, score_statistic, teacher_student, thermalize
 from pymc_nnsteps.models import (
     Conv2D,
     Model,
@@ -40,8 +41,6 @@ from pymc_nnsteps.prediction import (
     stacking_weights,
     without_latents,
 )
-from pymc_nnsteps.rejection import rejection_sample
-from pymc_nnsteps.runs.experiments import experiments
 from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
 from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
@@ -69,13 +68,13 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
-    "experiments",
     "explain",
     "extend",
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_cnn",
     "intermediate_noise_mlp",
+    "lab",
     "log_likelihood",
     "one_hot",
     "partial_dependence",
@@ -84,25 +83,31 @@ __all__ = [
     "plot_network",
     "plot_partial_dependence",
     "plot_predictions",
-    "plot_rhat_over_time",
-    "plot_thermalization",
     "predict",
-    "rejection_sample",
     "relevance",
     "resume",
-    "rhat_over_time",
     "sample_distributed",
     "sample_sharded",
-    "score_statistic",
     "set_auto_assign",
     "stacking_weights",
-    "teacher_student",
-    "thermalize",
     "trained_starts",
     "verify",
     "wide_mlp",
     "without_latents",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name that was here before it moved to :mod:`pymc_nnsteps.lab`."""
+    if name in lab.__all__:
+        warnings.warn(
+            f"nns.{name} is now nns.lab.{name}, and the old name will be removed.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return getattr(lab, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 for step in (HMC, PCNL, Gibbs):
     if step not in STEP_METHODS:

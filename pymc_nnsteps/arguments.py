@@ -1,38 +1,34 @@
-"""Checks of numbers and words that are given as arguments."""
+"""Checks of numbers and words that are given as arguments.
+
+Each raises a ``ValueError`` that names the argument and what it must be; ``advice`` is what to do.
+"""
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-def positive_integer(name: str, value: object) -> int:
-    """The value, if it is a positive integer.
+def _is_integer(value: object) -> TypeGuard[int | np.integer]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
-    Raises
-    ------
-    ValueError
-        Otherwise, with the argument's name.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+
+def _is_real(value: object) -> TypeGuard[int | float | np.integer | np.floating]:
+    return _is_integer(value) or isinstance(value, float | np.floating)
+
+
+def positive_integer(name: str, value: object) -> int:
+    """The value, if it is a positive integer."""
+    if not _is_integer(value) or value < 1:
         raise ValueError(f"{name} must be a positive integer; got {value!r}.")
     return int(value)
 
 
 def number_below(name: str, value: object, size: int) -> int:
-    """The value, if it is the number of one of so many entries.
-
-    Raises
-    ------
-    ValueError
-        Otherwise, with the argument's name.
-    """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | np.integer)
-        or value not in range(size)
-    ):
+    """The value, if it is the number of one of so many entries."""
+    if not _is_integer(value) or value not in range(size):
         raise ValueError(f"{name} must be a name or a number from 0 to {size - 1}; got {value!r}.")
     return int(value)
 
@@ -40,18 +36,8 @@ def number_below(name: str, value: object, size: int) -> int:
 def positive_number(
     name: str, value: object, *, below: float = math.inf, at_most: float = math.inf
 ) -> float:
-    """The value, if it is a positive number within the bound.
-
-    Raises
-    ------
-    ValueError
-        Otherwise, with the argument's name and its range.
-    """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not (0 < value < below and value <= at_most and value < math.inf)
-    ):
+    """The value, if it is a positive number within the bound."""
+    if not _is_real(value) or not (0 < value < below and value <= at_most):
         closed = at_most < math.inf
         upper = f" up to {at_most:g}" if closed else f" below {below:g}" if below < math.inf else ""
         raise ValueError(f"{name} must be a positive number{upper}; got {value!r}.")
@@ -59,18 +45,8 @@ def positive_number(
 
 
 def finite_number(name: str, value: object) -> float:
-    """The value, if it is a finite number.
-
-    Raises
-    ------
-    ValueError
-        Otherwise, with the argument's name.
-    """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not math.isfinite(value)
-    ):
+    """The value, if it is a finite number."""
+    if not _is_real(value) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number; got {value!r}.")
     return float(value)
 
@@ -78,21 +54,7 @@ def finite_number(name: str, value: object) -> float:
 def require_finite(
     name: str, values: NDArray[np.floating], advice: str = "remove or impute them"
 ) -> None:
-    """Check that all entries of an array are finite.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    values : ndarray
-    advice : str
-        What to do with the others, for the message.
-
-    Raises
-    ------
-    ValueError
-        With the number of those that are not, and the place of the first.
-    """
+    """Check that all entries of an array are finite."""
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = ", ".join(map(str, bad[0]))
@@ -102,22 +64,7 @@ def require_finite(
 
 
 def require_choice(name: str, value: object, choices: Sequence[str], advice: str = "") -> None:
-    """Check that an argument is one of the words it may be.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    value : object
-    choices : sequence of str
-    advice : str
-        What to do if none of them will do, for the message.
-
-    Raises
-    ------
-    ValueError
-        If it is not, with the list of choices.
-    """
+    """Check that an argument is one of the words it may be."""
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(f'"{choice}"' for choice in choices)
         end = f"; {advice}." if advice else "."
@@ -130,24 +77,12 @@ def is_word(value: object, word: str) -> bool:
 
 
 def require_bool(name: str, value: object) -> None:
-    """Check that an argument is True or False.
-
-    Raises
-    ------
-    ValueError
-        If it is not, with the argument's name.
-    """
+    """Check that an argument is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False; got {value!r}.")
 
 
 def require_bool_or_auto(name: str, value: object) -> None:
-    """Check that an argument is True, False or "auto".
-
-    Raises
-    ------
-    ValueError
-        If it is not, with the argument's name.
-    """
-    if not isinstance(value, bool) and not (isinstance(value, str) and value == "auto"):
+    """Check that an argument is True, False or "auto"."""
+    if not isinstance(value, bool) and not is_word(value, "auto"):
         raise ValueError(f'{name} must be True, False or "auto"; got {value!r}.')

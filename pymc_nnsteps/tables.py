@@ -14,8 +14,6 @@ import xarray as xr
 from numpy.typing import DTypeLike, NDArray
 from pytensor import config
 
-__all__ = ["Table", "as_text", "in_type", "numbers", "require_same_rows"]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -38,18 +36,7 @@ class Table:
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
         """Values with the columns of these names, in this order.
 
-        Parameters
-        ----------
-        name : str
-            The table's name, for messages.
-        columns : sequence or None
-            Where there are no names, or the table's own are but the numbers 0, 1, ..., columns
-            stay as they are.
-
-        Raises
-        ------
-        ValueError
-            If the names of the table's columns are others.
+        Columns stay as they are where there are no names, or the table's own are but 0, 1, ...
         """
         if columns is None or self.columns is None:
             return self.values
@@ -65,60 +52,35 @@ class Table:
 def numbers(
     name: str, data: object, dims: Sequence[str], advice: str = "convert it first"
 ) -> Table:
-    """Read a table of numbers.
+    """Read numbers of an array or a table, or say by ``name`` why they cannot be read.
 
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    data : array_like or table
-        Arrays, lists, Series and DataFrames of pandas or polars, Arrow tables, DataArrays and
-        Datasets of xarray.
-    dims : sequence of str
-        Names of the axes, rows first. An axis of a DataArray that has one of these names goes to
-        its place, the others take the places that are left.
-    advice : str
-        What to do with data that are no numbers, for the message.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    ValueError
-        If the data are not numeric, not rectangular or sparse, or if columns have no names of
-        their own.
+    An axis of a DataArray that is one of ``dims`` (rows first) goes to its place; the others take
+    the places that are left. ``advice`` says what to do with data that are no numbers.
     """
     data = _oriented(data, dims)
     if isinstance(data, xr.DataArray):
         labels = [data.indexes.get(dim) for dim in data.dims]
-        rows, names = (*labels, None, None)[:2]
-        columns = None if names is None else _names(name, names)
+        rows, found = (*labels, None, None)[:2]
+        columns = None if found is None else _names(name, found)
         return Table(_plain(name, data.to_numpy(), advice), columns, rows)
-    if isinstance(data, pd.DataFrame):
-        columns = _names(name, data.columns)
-        series = [data.iloc[:, position] for position in range(len(columns))]
-        return Table(_joined(name, columns, series, len(data)), columns, data.index)
-    if isinstance(data, pd.Series):
-        return Table(_plain(name, data, advice), None, data.index)
+    rows = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
     frame: Any = data
-    names = getattr(frame, "column_names", getattr(frame, "columns", None))
-    if names is not None:
-        columns = _names(name, pd.Index(list(names)))
-        return Table(_joined(name, columns, [frame[c] for c in columns], len(frame)), columns)
-    return Table(_plain(name, data, advice))
+    given = getattr(frame, "column_names", getattr(frame, "columns", None))
+    if given is None:
+        return Table(_plain(name, data, advice), None, rows)
+    columns = _names(name, pd.Index(list(given)))
+    arrays = [_array(name, frame[column]) for column in columns]
+    strange = [c for c, each in zip(columns, arrays, strict=True) if each.dtype.kind not in "biuf"]
+    if strange:
+        raise ValueError(f"{name} has non-numeric columns {strange}; encode them as numbers.")
+    values = np.stack(arrays, axis=1) if arrays else np.empty((len(frame), 0))
+    return Table(values, columns, rows)
 
 
 def in_type(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     """Numbers in a type, or in floatX where this is of integers or booleans and they are not.
 
     What is too large for a type is infinite.
-
-    Parameters
-    ----------
-    values : ndarray of bool, int or float
-    dtype : dtype_like
 
     Examples
     --------
@@ -137,18 +99,7 @@ def require_same_rows(X: object, y: object, *, names: tuple[str, str] = ("X", "y
     """Check that rows of inputs and targets with labels are in the same order.
 
     Rows without labels, and those whose labels are but the numbers 0, 1, ... while the labels of
-    the others are no numbers, are paired by their positions.
-
-    Parameters
-    ----------
-    X, y : array_like or table
-    names : (str, str)
-        What the caller calls them, for messages.
-
-    Raises
-    ------
-    ValueError
-        If both have labels, and other ones, or these in another order.
+    the others are no numbers, are paired by their positions. ``names`` are the caller's for both.
     """
     inputs, targets = _rows(X, ("obs", "feature")), _rows(y, ("obs", "output"))
     if inputs is None or targets is None or inputs.equals(targets):
@@ -197,46 +148,25 @@ def _names(name: str, columns: pd.Index) -> tuple[object, ...]:
     return tuple(columns.tolist())
 
 
-def _joined(
-    name: str, columns: Sequence[object], series: Sequence[Any], n_rows: int
-) -> NDArray[Any]:
-    arrays = [_array(name, each) for each in series]
-    strange = [c for c, array in zip(columns, arrays, strict=True) if not _is_numeric(array)]
-    if strange:
-        raise ValueError(f"{name} has non-numeric columns {strange}; encode them as numbers.")
-    return np.stack(arrays, axis=1) if arrays else np.empty((n_rows, 0))
-
-
 def _plain(name: str, data: object, advice: str) -> NDArray[Any]:
     array = _array(name, data)
-    if not _is_numeric(array):
+    if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numeric; got dtype {array.dtype}; {advice}.")
     return array
 
 
 def _array(name: str, data: object) -> NDArray[Any]:
-    types = pd.api.types
-    if isinstance(data, pd.Series) and types.is_bool_dtype(data.dtype) and not data.hasnans:
-        return data.to_numpy(dtype=bool)
-    if (
-        isinstance(data, pd.Series)
-        and types.is_numeric_dtype(data.dtype)
-        and not types.is_complex_dtype(data.dtype)
-    ):
+    if isinstance(data, pd.Series) and pd.api.types.is_any_real_numeric_dtype(data.dtype):
         return data.to_numpy(dtype="float64", na_value=np.nan)
+    if isinstance(data, pd.Series) and pd.api.types.is_bool_dtype(data.dtype):
+        return data.to_numpy(dtype="float64" if data.hasnans else bool, na_value=np.nan)
     if isinstance(data, np.ma.MaskedArray):
         return np.ma.filled(data.astype("float64"), np.nan)
     return as_array(name, data)
 
 
 def as_array(name: str, data: object) -> NDArray[Any]:
-    """Return what is rectangular and not sparse as an array.
-
-    Raises
-    ------
-    ValueError
-        Naming it, if it is neither.
-    """
+    """Return what is rectangular and not sparse as an array."""
     if hasattr(data, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray().")
     try:
@@ -245,18 +175,8 @@ def as_array(name: str, data: object) -> NDArray[Any]:
         raise ValueError(f"{name} must be rectangular, with rows of equal length.") from None
 
 
-def _is_numeric(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "biuf"
-
-
 def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows below a header, in columns that begin where the longest entry before leaves them.
-
-    Parameters
-    ----------
-    header : sequence of str
-    rows : sequence of sequence of str
-        As many entries each.
 
     Examples
     --------

@@ -77,7 +77,7 @@ def quantities(case, model, idata):
 def exact(case, draws=2_000):
     """Independent draws of the listed quantities, each of shape (1, draw)."""
     model = CASES[case]()
-    drawn = nns.rejection_sample(model, draws, random_seed=1, progressbar=False)
+    drawn = nns.lab.rejection_sample(model, draws, random_seed=1, progressbar=False)
     return quantities(case, model, drawn)
 
 

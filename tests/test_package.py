@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 from pymc.step_methods import STEP_METHODS
 
 import pymc_nnsteps as nns
@@ -29,13 +30,13 @@ NAMES = {
     "blocks",
     "bow_tie",
     "diagnose",
-    "experiments",
     "explain",
     "extend",
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_cnn",
     "intermediate_noise_mlp",
+    "lab",
     "log_likelihood",
     "one_hot",
     "partial_dependence",
@@ -44,21 +45,14 @@ NAMES = {
     "plot_network",
     "plot_partial_dependence",
     "plot_predictions",
-    "plot_rhat_over_time",
-    "plot_thermalization",
     "predict",
-    "rejection_sample",
     "relevance",
     "resume",
-    "rhat_over_time",
     "sample_distributed",
     "sample_sharded",
-    "score_statistic",
     "set_auto_assign",
     "stacking_weights",
     "verify",
-    "teacher_student",
-    "thermalize",
     "trained_starts",
     "wide_mlp",
     "without_latents",
@@ -81,6 +75,15 @@ def test_public_names_are_documented_where_they_stand():
         public = getattr(nns, name)
         where = public.__name__ if isinstance(public, ModuleType) else public.__module__
         assert where.startswith("pymc_nnsteps.")
+
+
+def test_names_that_moved():
+    """A script of the last release; a name that never was."""
+    for name in nns.lab.__all__:
+        with pytest.warns(FutureWarning, match=rf"nns\.{name} is now nns\.lab\.{name}, "):
+            assert getattr(nns, name) is getattr(nns.lab, name)
+    with pytest.raises(AttributeError, match="has no attribute 'rejections'"):
+        _ = nns.rejections
 
 
 def test_version_is_that_of_the_citation():
@@ -162,7 +165,7 @@ ROOMS = (
     ("gaussian",),
     ("laws",),
     ("variational",),
-    ("moves", "models", "prediction", "rejection"),
+    ("moves", "models", "prediction"),
     ("steps",),
     ("runs",),
     ("diagnostics", "sharded"),

@@ -77,7 +77,7 @@ def rhat_over_time(
     ...         100, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
     ...         compute_convergence_checks=False, var_names=["W1", "b1", "W2", "b2"],
     ...     )
-    >>> over_time = nns.rhat_over_time(idata, X[:5], block=25, model=model)
+    >>> over_time = nns.lab.rhat_over_time(idata, X[:5], block=25, model=model)
     >>> over_time["quantiles"].sizes
     Frozen({'quantile': 4, 'block': 4})
     >>> over_time["block"].values

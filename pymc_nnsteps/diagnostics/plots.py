@@ -111,7 +111,7 @@ def plot_rhat_over_time(
     Parameters
     ----------
     over_time : Dataset
-        Result of :func:`~pymc_nnsteps.rhat_over_time`.
+        Result of :func:`~pymc_nnsteps.lab.rhat_over_time`.
     backend : str
     **options
         Of ``arviz_plots.PlotCollection.wrap``.
@@ -134,8 +134,8 @@ def plot_rhat_over_time(
     ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
     ...         compute_convergence_checks=False,
     ...     )
-    >>> over_time = nns.rhat_over_time(idata, X, block=10, model=model)
-    >>> "band" in nns.plot_rhat_over_time(over_time, backend="none").viz.children
+    >>> over_time = nns.lab.rhat_over_time(idata, X, block=10, model=model)
+    >>> "band" in nns.lab.plot_rhat_over_time(over_time, backend="none").viz.children
     True
     """
     from arviz_plots import visuals

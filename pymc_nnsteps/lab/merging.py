@@ -76,15 +76,6 @@ def merging(sweeps: NDArray[np.integer], chain: Array, reference: Array) -> Merg
     chain, reference : ndarray, shape (n_records,)
         The test function at these sweeps.
 
-    Returns
-    -------
-    Merging
-
-    Raises
-    ------
-    ValueError
-        If there are too few records for a window.
-
     Examples
     --------
     >>> import numpy as np

@@ -21,7 +21,7 @@ def plot_thermalization(
     Parameters
     ----------
     run : Thermalization
-        Result of :func:`~pymc_nnsteps.thermalize`.
+        Result of :func:`~pymc_nnsteps.lab.thermalize`.
     against : {"sweep", "seconds"}
         Horizontal axis: sweeps, or CPU time.
     backend : str
@@ -43,12 +43,12 @@ def plot_thermalization(
     >>> def build(X, y):
     ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> lab = nns.teacher_student(build, X, random_seed=1)
+    >>> lab = nns.lab.teacher_student(build, X, random_seed=1)
     >>> functions, step = {"error": lab.test_error(X)}, nns.Gibbs(model=lab.model)
-    >>> run = nns.thermalize(
+    >>> run = nns.lab.thermalize(
     ...     lab.starts, functions, sweeps=50, step=step, model=lab.model, progressbar=False
     ... )
-    >>> nns.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
+    >>> nns.lab.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
     Frozen({'chain': 3})
     """
     from arviz_plots import visuals

@@ -111,7 +111,7 @@ def score_statistic(
     ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
     ...         compute_convergence_checks=False,
     ...     )
-    >>> score = nns.score_statistic(idata, "W1", model=model, scale=0.1)
+    >>> score = nns.lab.score_statistic(idata, "W1", model=model, scale=0.1)
     >>> score.draws["W1"].sizes
     Frozen({'chain': 2, 'draw': 50})
     >>> bool(abs(score.table.loc["W1", "z"]) < 4)

@@ -78,14 +78,14 @@ class TeacherStudent:
         -------
         TensorVariable, scalar
             In terms of the model's variables: a test function of
-            :func:`~pymc_nnsteps.thermalize`.
+            :func:`~pymc_nnsteps.lab.thermalize`.
         """
         output = function_expression("X", X, self.model, inputs)
         known = function_values("X", self.teacher, X, self.model, inputs).values[0, 0]
         return pt.mean(pt.sqr(output.reshape(known.shape) - known))
 
     def score(self, var: TensorVariable | str, *, scale: float = 1.0) -> TensorVariable:
-        """Mean gradient of the log density, as in :func:`~pymc_nnsteps.score_statistic`.
+        """Mean gradient of the log density, as in :func:`~pymc_nnsteps.lab.score_statistic`.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class TeacherStudent:
         Returns
         -------
         TensorVariable, scalar
-            A test function of :func:`~pymc_nnsteps.thermalize`.
+            A test function of :func:`~pymc_nnsteps.lab.thermalize`.
         """
         [mean] = score_means(self.model, var, scale).values()
         return mean
@@ -107,7 +107,7 @@ class TeacherStudent:
         Returns
         -------
         TensorVariable, scalar
-            A test function of :func:`~pymc_nnsteps.thermalize`.
+            A test function of :func:`~pymc_nnsteps.lab.thermalize`.
         """
         return log_density(self.model, self.model.observed_RVs)
 
@@ -143,7 +143,7 @@ def teacher_student(
     -------
     TeacherStudent
         With ``.model``, ``.targets``, ``.teacher`` and ``.starts``, and test functions for
-        :func:`~pymc_nnsteps.thermalize`: ``.test_error(X)``, ``.score(var)``,
+        :func:`~pymc_nnsteps.lab.thermalize`: ``.test_error(X)``, ``.score(var)``,
         ``.log_likelihood()``.
 
     Raises
@@ -170,7 +170,7 @@ def teacher_student(
     >>> rng = np.random.default_rng(0)
     >>> def build(X, y):
     ...     return nns.intermediate_noise_mlp(X, y, hidden=(3,), noise=0.1)
-    >>> lab = nns.teacher_student(build, rng.normal(size=(30, 2)), random_seed=1)
+    >>> lab = nns.lab.teacher_student(build, rng.normal(size=(30, 2)), random_seed=1)
     >>> list(lab.starts)
     ['informed', 'zero', 'prior']
     >>> lab.starts["informed"]["Z2"].shape

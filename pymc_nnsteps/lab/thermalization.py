@@ -35,7 +35,6 @@ from pymc_nnsteps.runs.fingerprint import (
     RunFile,
     constants_of,
     in_words,
-    numbers,
     steps_in_words,
 )
 from pymc_nnsteps.runs.writing import writing
@@ -125,7 +124,7 @@ def thermalize(
     ----------
     starts : mapping from str to dict
         Points at which chains begin, by names: values of the model's transformed variables, such
-        as ``.starts`` of :func:`~pymc_nnsteps.teacher_student`.
+        as ``.starts`` of :func:`~pymc_nnsteps.lab.teacher_student`.
     functions : mapping from str to TensorVariable
         Test functions: expressions of the model's variables. Functions with several values are
         recorded but not compared.
@@ -197,8 +196,8 @@ def thermalize(
     >>> def build(X, y):
     ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> lab = nns.teacher_student(build, X, random_seed=1)
-    >>> run = nns.thermalize(
+    >>> lab = nns.lab.teacher_student(build, X, random_seed=1)
+    >>> run = nns.lab.thermalize(
     ...     lab.starts,
     ...     {"error": lab.test_error(X)},
     ...     sweeps=200,
@@ -225,7 +224,7 @@ def thermalize(
     with nullcontext() if path is None else writing(path):
         record = None
         if path is not None:
-            record = _record(path, model, starts, functions, evaluate, settings)
+            record = _record(path, model, starts, functions, settings)
         run = (record and record.read()) or _Run([_Chain(point) for point in starts.values()])
         saved = time.monotonic()
         try:
@@ -415,12 +414,10 @@ def _record(
     model: pm.Model,
     starts: Mapping[str, PointType],
     functions: Mapping[str, TensorVariable],
-    evaluate: Callable[[PointType], list[NDArray[Any]]],
     settings: Mapping[str, Any],
 ) -> RunFile:
     """File that keeps the run, with its fingerprint."""
-    parts = [[expression] for expression in functions.values()]
-    labels = [f"test function {name}" for name in functions]
+    expressions = {f"test function {name}": each for name, each in functions.items()}
     points = {
         name: {v: np.asarray(array) for v, array in point.items()} for name, point in starts.items()
     }
@@ -429,9 +426,9 @@ def _record(
         "starts": in_words(list(starts)),
         "test functions": in_words(list(functions)),
         **{f"start {name}": in_words(point) for name, point in points.items()},
-        **constants_of(model, dict(zip(labels, parts, strict=True))),
+        **constants_of(model, {name: [each] for name, each in expressions.items()}),
     }
-    return RunFile(Path(path), Fingerprint.of(model, words, numbers(model, labels, evaluate)))
+    return RunFile(Path(path), Fingerprint.of(model, words, expressions))
 
 
 def _as_dataset(run: _Run, functions: list[str], starts: list[str], sweeps: int) -> xr.Dataset:

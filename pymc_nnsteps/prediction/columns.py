@@ -10,8 +10,6 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.tables import Table, numbers
 
-__all__ = ["Column", "evenly_spread", "find_column", "read_rows"]
-
 TAKEN = {"chain", "draw", "obs", "output"}
 """Dimension names that predictions already use."""
 
@@ -34,25 +32,9 @@ class Column:
 def read_rows(
     argument: str, model: pm.Model, container: TensorSharedVariable, given: object
 ) -> tuple[Table, NDArray[Any]]:
-    """Read rows for a data container, with named columns in the order of its labels.
+    """A table for a data container, and its values with named columns in the order of the labels.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls ``given``, for messages.
-    model : pm.Model
-    container : TensorSharedVariable
-    given : array_like or table
-
-    Returns
-    -------
-    table : Table
-    values : ndarray
-
-    Raises
-    ------
-    ValueError
-        If these are no numbers, or have other columns.
+    ``argument`` is what the caller calls what is ``given``, for messages.
     """
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     table = numbers(argument, given, dims)
@@ -63,25 +45,9 @@ def read_rows(
 def find_column(
     argument: str, model: pm.Model, container: TensorSharedVariable, wanted: object
 ) -> Column:
-    """The column of a name, or else of a position.
+    """The column of a name, or else of a position, in the data container of the inputs.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls ``wanted``, for messages.
-    model : pm.Model
-    container : TensorSharedVariable
-        The data container of the inputs, a table.
-    wanted : int or str
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    ValueError
-        If there is no such column.
+    ``argument`` is what the caller calls what is ``wanted``, for messages.
     """
     if container.ndim != 2:
         raise ValueError(

@@ -11,7 +11,6 @@ module           its subject
 ``tasks``        work in this process or on a Dask cluster, with one progress bar
 ``sampling``     runs begun, gone on with, extended
 ``experiments``  a function at each of many settings
-``extras``       optional dependencies
 ===============  ==================================================================
 
 Dask and Zarr are optional dependencies, ``pip install "pymc_nnsteps[distributed]"``, and imported

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from pymc_nnsteps.runs import tasks
-from pymc_nnsteps.runs.extras import require_client
 
 
 def experiments(
@@ -69,12 +68,12 @@ def experiments(
     ...     return {"area": width * height}
     >>> settings = [{"width": width, "height": 2.5} for width in (1, 2)]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     print(nns.experiments(area, settings, store=folder, progressbar=False))
+    ...     print(nns.lab.experiments(area, settings, store=folder, progressbar=False))
        width  height  area
     0      1     2.5   2.5
     1      2     2.5   5.0
     """
-    require_client(client)
+    tasks.require_client(client)
     settings = list(settings) if isinstance(settings, Iterable) else [settings]
     if not all(isinstance(setting, Mapping) for setting in settings):
         raise ValueError("settings must be a sequence of mappings from arguments to values.")

@@ -1,15 +1,16 @@
 """Fingerprint of a stored run: its data, model, steps and versions.
 
-Data and constants are known by digests. What is done with them is known by numbers that follow
-from it: the log density of each factor and the value of each expression, at three points on one
-line, so that a function and its absolute value differ.
+Data and constants are known by digests, and what is done with them by the graph of the log density
+of each factor and of each expression, as PyTensor prints it. What a function in Python does that
+PyTensor does not see into is known by its name only.
 """
 
 import inspect
 import json
 import platform
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from numbers import Number
@@ -20,15 +21,14 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
-from numpy.typing import NDArray
-from pymc.initial_point import PointType
 from pymc.step_methods.compound import flatten_steps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
+from pytensor.printing import debugprint
 from pytensor.tensor.random.type import RandomType
 
-from pymc_nnsteps.runs.tasks import COMPILING, QUICK
+from pymc_nnsteps.runs.tasks import COMPILING
 from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.steps.assigned import Step
 
@@ -58,32 +58,35 @@ class Fingerprint:
 
     Attributes
     ----------
-    versions : mapping from str to str
     model : mapping from str to str
         Variables, data, constants and labels, in words and digests.
-    densities : mapping from str to sequence of float
-        Log densities of factors and values of deterministic variables, at each of some points.
+    graphs : mapping from str to str
+        Digests of the graphs of log densities, of deterministic variables and of test functions.
     settings : mapping from str to str
         Steps and arguments.
-    functions : mapping from str to sequence of float
-        Values of test functions at the points.
     """
 
     versions: Mapping[str, str]
     model: Mapping[str, str]
-    densities: Mapping[str, Sequence[float]]
+    graphs: Mapping[str, str]
     settings: Mapping[str, str] = field(default_factory=dict)
-    functions: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         model: pm.Model,
         settings: Mapping[str, str] | None = None,
-        functions: Mapping[str, Sequence[float]] | None = None,
+        functions: Mapping[str, Variable] | None = None,
     ) -> Self:
         """Take the fingerprint of a model with the data that it has now."""
-        return cls(versions(), _words(model), _densities(model), settings or {}, functions or {})
+        expressions = {f"values of {each.name}": each for each in model.deterministics}
+        expressions |= functions or {}
+        return cls(
+            versions(),
+            _words(model),
+            _densities(model) | {name: _graph(each) for name, each in expressions.items()},
+            settings or {},
+        )
 
     def dumps(self) -> str:
         """Serialise as text."""
@@ -95,12 +98,7 @@ class Fingerprint:
         return cls(**json.loads(text))
 
     def require_versions(self, place: str) -> None:
-        """Refuse to go on with other laws than the run was begun with, and warn of other rounding.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse to go on with other laws than those of the beginning; warn of other rounding."""
         here = versions()
         other = {
             name: f"{name} {then} (here {here[name]})"
@@ -120,28 +118,11 @@ class Fingerprint:
             )
 
     def require_same(self, place: str, other: "Fingerprint") -> None:
-        """Refuse to go on with another run than this one, which is kept in a place.
-
-        Raises
-        ------
-        ValueError
-            What follows from a difference is not named beside it.
-        """
+        """Refuse to go on with another run than this one, which is kept in a place."""
         self.require_versions(place)
-        tolerance = 1e-6 if self.versions["floatX"] == "float64" else 1e-3
         found = _differences(
             {**self.model, **self.settings}, {**other.model, **other.settings}
-        ) or [
-            name
-            for mine, theirs in (
-                (self.densities, other.densities),
-                (self.functions, other.functions),
-            )
-            for name in _names(mine, theirs)
-            if not np.allclose(
-                mine.get(name, ()), theirs.get(name, ()), rtol=tolerance, atol=0, equal_nan=True
-            )
-        ]
+        ) or _differences(self.graphs, other.graphs)
         if found:
             raise ValueError(
                 f"{place} holds a run that differs in {', '.join(found)}; go on with what it was "
@@ -161,13 +142,7 @@ class RunFile:
         write(self.file, (self.fingerprint.dumps(), cloudpickle.dumps(state)))
 
     def read(self) -> Any:
-        """State that is stored; None before the first write.
-
-        Raises
-        ------
-        ValueError
-            If the file is of another run, or is damaged.
-        """
+        """State that is stored; None before the first write."""
         if not self.file.exists():
             return None
         fingerprint, state = read(self.file)
@@ -190,38 +165,6 @@ def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 # --- a model -------------------------------------------------------------------------------
-
-
-def points_of(model: pm.Model) -> list[PointType]:
-    """The initial point, and two on both sides of it."""
-    rng = np.random.default_rng(0)
-    initial = model.initial_point(random_seed=0)
-    away = {
-        name: (value.dtype.kind == "f") * rng.normal(size=value.shape)
-        for name, value in initial.items()
-    }
-    return [
-        {
-            name: np.asarray(value + side * away[name], value.dtype)
-            for name, value in initial.items()
-        }
-        for side in (0, 1, -1)
-    ]
-
-
-def _number(value: NDArray[Any]) -> float:
-    """One number for an array, which depends on the order of its entries."""
-    entries = np.asarray(value, dtype=float).ravel()
-    return float(np.random.default_rng(0).normal(size=entries.size) @ entries)
-
-
-def numbers(
-    model: pm.Model, names: Sequence[str], evaluate: Callable[[PointType], Sequence[NDArray[Any]]]
-) -> dict[str, list[float]]:
-    """One number for the value of each expression at each of the points."""
-    with np.errstate(all="ignore"):
-        rows = [[_number(value) for value in evaluate(point)] for point in points_of(model)]
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def constants_of(model: pm.Model, expressions: Mapping[str, Sequence[Variable]]) -> dict[str, str]:
@@ -271,25 +214,20 @@ def _leaf(leaf: Any) -> str:
     return in_words(leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True))
 
 
-def _densities(model: pm.Model) -> dict[str, list[float]]:
+def _densities(model: pm.Model) -> dict[str, str]:
     factors = [*model.basic_RVs, *model.potentials]
-    labels = [
-        *(f"log density of {factor.name}" for factor in factors),
-        *(f"values of {deterministic.name}" for deterministic in model.deterministics),
-    ]
-    outputs = [
-        *model.logp(factors, sum=False),
-        *model.replace_rvs_by_values(model.deterministics),
-    ]
     with COMPILING:
-        evaluate = model.compile_fn(
-            outputs,
-            inputs=model.value_vars,
-            mode=QUICK,
-            on_unused_input="ignore",
-            random_seed=0,
-        )
-    return numbers(model, labels, evaluate)
+        found = model.logp(factors, sum=False)
+    return {
+        f"log density of {factor.name}": _graph(density)
+        for factor, density in zip(factors, found, strict=True)
+    }
+
+
+def _graph(expression: Variable) -> str:
+    """Digest of a graph as it is printed, without the addresses of what has no text of its own."""
+    text = str(debugprint([expression], file="str", print_type=True))
+    return _digest([re.sub("0x[0-9a-f]+", "", text)])
 
 
 # --- steps, and anything in words ----------------------------------------------------------

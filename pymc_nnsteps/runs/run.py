@@ -57,12 +57,10 @@ class Run:
 
     Attributes
     ----------
-    model : pm.Model
     step : step
         Step for all variables. It takes over the state of the chain that it moves.
     var_names : tuple of str
         Variables that are stored.
-    tune : int
     draws_per_chunk : int
         Draws between two checkpoints.
     identity : str
@@ -123,11 +121,6 @@ def begin(
     run : Run
     starts : list of Checkpoint
         One for each chain.
-
-    Raises
-    ------
-    ValueError
-        If a name is not that of a variable, or the chains of a step depend on each other.
     """
     known = [rv.name for rv in model.unobserved_RVs]
     strange = sorted(set(var_names or ()).difference(known))

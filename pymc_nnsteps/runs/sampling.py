@@ -14,10 +14,10 @@ from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.runs import tasks
 from pymc_nnsteps.runs.chains import advance, remember, run_of
-from pymc_nnsteps.runs.extras import require_client
 from pymc_nnsteps.runs.fingerprint import Fingerprint
 from pymc_nnsteps.runs.run import begin
 from pymc_nnsteps.runs.store import Store
+from pymc_nnsteps.runs.tasks import require_client
 from pymc_nnsteps.runs.writing import location_of, writing
 from pymc_nnsteps.steps.assigned import Step
 
@@ -258,9 +258,7 @@ def _opened(store: str | Path, model: pm.Model | None) -> Store:
     began = stored.fingerprint
     if model is not None:
         found = Fingerprint.of(model_or_context(model))
-        began.require_same(
-            stored.location, replace(began, model=found.model, densities=found.densities)
-        )
+        began.require_same(stored.location, replace(found, settings=began.settings))
     return stored
 
 

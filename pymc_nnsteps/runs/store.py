@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.runs.extras import needed
 from pymc_nnsteps.runs.fingerprint import Fingerprint
 from pymc_nnsteps.runs.run import Checkpoint, Run
+from pymc_nnsteps.runs.tasks import needed
 from pymc_nnsteps.runs.writing import damaged, digest, sealed, unsealed
 
 CHECKPOINTS, RUN = "checkpoints", "run"
@@ -45,22 +45,14 @@ class Store:
     location : str
         A folder or a URL.
 
-    Raises
-    ------
-    ValueError
-        If there is no run, or what says so is damaged.
-
     Attributes
     ----------
-    location : str
     identity : str
         Of the run.
     fingerprint : Fingerprint
         Of the run.
-    chains : int
     draws : int
         Final number of draws of each chain, tuning included.
-    draws_per_chunk : int
     """
 
     def __init__(self, location: str) -> None:
@@ -84,13 +76,7 @@ class Store:
 
     @classmethod
     def create(cls, location: str, run: Run, draws: int, starts: Sequence[Checkpoint]) -> Self:
-        """Make room for a run, whose chains are before their first draws.
-
-        Raises
-        ------
-        ValueError
-            If something is there already.
-        """
+        """Make room for a run, whose chains are before their first draws."""
         zarr = needed("zarr")
         chains = len(starts)
         try:
@@ -139,24 +125,12 @@ class Store:
         self._group.attrs.update({"draws": self.draws})
 
     def run(self) -> Run:
-        """Model and step of the run.
-
-        Raises
-        ------
-        ValueError
-            If it was begun with other versions, or is damaged.
-        """
+        """Model and step of the run."""
         self.fingerprint.require_versions(self.location)
         return self._unpickled(RUN, 0)
 
     def checkpoint(self, chain: int) -> Checkpoint:
-        """State of a chain.
-
-        Raises
-        ------
-        ValueError
-            If it is damaged.
-        """
+        """State of a chain."""
         return self._unpickled(CHECKPOINTS, chain)
 
     def standing(self) -> list[int]:
@@ -179,13 +153,7 @@ class Store:
         return checkpoint
 
     def read(self, run: Run, chain: int) -> Trace:
-        """All draws of a chain.
-
-        Raises
-        ------
-        ValueError
-            If some are not as they were written.
-        """
+        """All draws of a chain."""
         checkpoint = self.checkpoint(chain)
         trace = run.trace(chain, checkpoint.done)
         for number, (path, values) in enumerate(_arrays(trace)):
@@ -234,13 +202,7 @@ class Store:
 
 
 def _require_one_object(chunk: Path) -> None:
-    """Look at how many objects a chunk on this disk says it has: Zarr makes room for all of them.
-
-    Raises
-    ------
-    ValueError
-        If it is not one.
-    """
+    """Refuse a chunk that says it has more than one object: Zarr makes room for all of them."""
     if chunk.is_file():
         with chunk.open("rb") as file:
             if int.from_bytes(file.read(4), "little") != 1:

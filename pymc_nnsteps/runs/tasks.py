@@ -1,16 +1,15 @@
-"""Work in this process or on a Dask cluster, with one progress bar."""
+"""Work in this process or on a Dask cluster, an optional dependency, with one progress bar."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from threading import RLock
 from typing import Any
 from uuid import uuid4
 
 from pymc.progress_bar import create_simple_progress
 from pytensor.compile.mode import Mode
-
-from pymc_nnsteps.runs.extras import needed
 
 _log = logging.getLogger("pymc.nnsteps")
 
@@ -24,6 +23,25 @@ QUICK = Mode(linker="py", optimizer="fast_compile")
 
 type Calls = Sequence[Mapping[str, Any]]
 """Arguments of a function by their names, for calls one after another."""
+
+
+def needed(module: str) -> Any:
+    """Import an optional dependency."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise ImportError(
+            f'{module} is not installed; install it with pip install "pymc_nnsteps[distributed]".'
+        ) from None
+
+
+def require_client(client: object) -> None:
+    """Check that a client is one of Dask's, or None."""
+    if client is not None and not isinstance(client, needed("distributed").Client):
+        raise ValueError(
+            "client must be a distributed.Client of a Dask cluster, such as Client(cluster), or "
+            f"None to work in this process; got {client!r}."
+        )
 
 
 def carried_out(

@@ -16,13 +16,7 @@ DIGEST_SIZE = 16
 
 
 def location_of(store: str | Path) -> str:
-    """A place that means the same in all processes: an absolute path, or a URL as it is.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """A place that means the same in all processes: an absolute path, or a URL as it is."""
     if not isinstance(store, str | Path):
         raise ValueError(f"store must be a folder or a URL; got {type(store).__name__}.")
     return str(store) if "://" in str(store) else str(Path(store).absolute())
@@ -34,11 +28,6 @@ def writing(place: str | Path) -> Iterator[None]:
 
     The operating system takes the lock back from a process that ends, however it does. Nothing is
     locked at a URL.
-
-    Raises
-    ------
-    RuntimeError
-        If another one writes there.
     """
     location = location_of(place)
     if "://" in location:
@@ -82,13 +71,7 @@ def sealed(value: Any) -> bytes:
 
 
 def unsealed(data: bytes, what: str) -> Any:
-    """Value of a sealed pickle.
-
-    Raises
-    ------
-    ValueError
-        If it is not whole.
-    """
+    """Value of a sealed pickle."""
     if digest(data[DIGEST_SIZE:]) != data[:DIGEST_SIZE]:
         raise damaged(what)
     return cloudpickle.loads(data[DIGEST_SIZE:])
@@ -102,13 +85,7 @@ def write(file: Path, value: Any) -> None:
 
 
 def read(file: Path) -> Any:
-    """Value that was written.
-
-    Raises
-    ------
-    ValueError
-        If the file is not whole, or not there.
-    """
+    """Value that was written."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:

@@ -77,15 +77,6 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
         With some rows, two or more.
     exchanged : collection of str
         Names of the data containers that hold rows, along their first axis.
-    scan : {"sequential", "parallel"}
-
-    Raises
-    ------
-    ValueError
-        If these are no data containers, or do not have as many rows as each other.
-    NotConjugate
-        If a variable has no conditional of a known form, if rows are not independent given the
-        shared variables, or if what they say of one of these is no sum.
     """
     n_rows = _number_of_rows(model, exchanged)
     of_rows = _variables_of_rows(model, {model[name] for name in exchanged}, n_rows)
@@ -126,13 +117,7 @@ def _number_of_rows(model: pm.Model, exchanged: Collection[str]) -> int:
 def _variables_of_rows(
     model: pm.Model, containers: Collection[TensorVariable], n_rows: int
 ) -> frozenset[TensorVariable]:
-    """Variables with one entry for each row, given those of the same row and shared ones.
-
-    Raises
-    ------
-    NotConjugate
-        If this is not established of a variable that depends on rows.
-    """
+    """Variables with one entry for each row, given those of the same row and shared ones."""
     found: set[TensorVariable] = set()
     known: dict[Variable, tuple[Variable, Place]] = {
         container: (container, Rows(0)) for container in containers
@@ -173,12 +158,7 @@ def _is_of_rows(
     size: TensorVariable | None,
     known: Mapping[Variable, tuple[Variable, Place]],
 ) -> bool:
-    """Whether parameters or the size of a variable have rows, which are its first axis then.
-
-    Raises
-    ------
-    MixesRows
-    """
+    """Whether parameters or the size of a variable have rows, which are its first axis then."""
     given = [(each, follow_rows(each, known)[1]) for each in parameters(rv)]
     length = None if size is None else follow_rows(size, known)[1]
     if length is None and not any(place for _, place in given):

@@ -1,6 +1,6 @@
 """Chains over rows in shards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +16,17 @@ from pymc.progress_bar import create_simple_progress
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.moves.scan import Scan
-from pymc_nnsteps.runs.extras import require_client
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words
-from pymc_nnsteps.runs.tasks import saying
+from pymc_nnsteps.runs.tasks import require_client, saying
 from pymc_nnsteps.runs.writing import writing
 from pymc_nnsteps.sharded.pool import ShardPool
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shared
 
 RUN = "run.pickle"
+
+ATTEMPTS = 5
+"""Maximal number of times that workers are lost between two checkpoints."""
 
 KEPT = "the same call goes on from its last checkpoint."
 NOT_KEPT = "with store= a run can go on."
@@ -48,7 +50,6 @@ class Run:
         The shared variables.
     changed : dict from name to array
         Shared variables whose new values have not been sent to the shards.
-    rng : numpy.random.Generator
     """
 
     entropy: Any
@@ -106,8 +107,8 @@ def sample_sharded(
     random_seed : int, optional
     store : path, optional
         A folder that all workers reach, for checkpoints. A run that is found there goes on, with
-        the draws that it would have had. With it, a shard whose worker dies is made again from its
-        checkpoint, and no draw changes.
+        the draws that it would have had. With it, shards go on from the last checkpoint where a
+        worker dies, and no draw changes.
     checkpoint_every : int
         Sweeps between checkpoints.
     progressbar : bool
@@ -168,36 +169,73 @@ def sample_sharded(
         "draws": draws, "tune": tune, "chains": chains, "scan": scan, "random_seed": random_seed,
         "rows": names, "number of shards": len(shards),
     }  # fmt: skip
+    instructions = Instructions.of(model, planned, names)
     with nullcontext() if store is None else writing(store):
         record = None if store is None else _record(Path(store), model, settings)
         run = (record and record.read()) or Run(np.random.SeedSequence(random_seed).entropy)
-        instructions = Instructions.of(model, planned, names)
-        pool = ShardPool(instructions, shards, client, recoverable=record is not None)
-        if record is not None and run.sweep >= 0:
-            pool.restore(record.file.parent, run.number)
-            shared.restore(run.point, run.rng)
-        seeds = np.random.SeedSequence(run.entropy).spawn(chains)
         progress = create_simple_progress(progressbar=progressbar)
         total = chains * (tune + draws)
         with progress, saying(lambda: NOT_KEPT if record is None else KEPT):
             task = progress.add_task("Sweeps over shards", completed=0, total=total)
+            begins = []
             while run.chain < chains:
-                if run.sweep < 0:
-                    own, *others = seeds[run.chain].spawn(1 + len(shards))
-                    shared.begin(own)
-                    pool.begin(others, shared.natural())
-                    run.kept.append([])
-                    run.sweep = 0
-                while run.sweep < tune + draws:
-                    run.changed = sweep(pool, shared, run.changed)
-                    if run.sweep >= tune:
-                        run.kept[-1].append(shared.natural())
-                    run.sweep += 1
-                    progress.update(task, completed=run.chain * (tune + draws) + run.sweep)
-                    if record and (run.sweep % every == 0 or run.sweep == tune + draws):
-                        _checkpoint(record, run, pool, shared)
-                run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
+                begins.append((run.chain, run.sweep))
+                try:
+                    pool = ShardPool(instructions, shards, client)
+                    for done in _sweeps(run, pool, shared, (tune, draws, chains), record, every):
+                        progress.update(task, completed=done)
+                except (OSError, RuntimeError) as lost:
+                    if client is None or begins.count(begins[-1]) == ATTEMPTS:
+                        raise
+                    run = _last(run, record, lost)
     return _as_tree(model, run.kept)
+
+
+def _last(run: Run, record: RunFile | None, lost: Exception) -> Run:
+    """The run at its last checkpoint, or before its beginning."""
+    if record is None:
+        raise RuntimeError(
+            "the worker of a shard was lost; with store= a run goes on from its last checkpoint."
+        ) from lost
+    return record.read() or Run(run.entropy)
+
+
+def _sweeps(
+    run: Run,
+    pool: ShardPool,
+    shared: Shared,
+    length: tuple[int, int, int],
+    record: RunFile | None,
+    every: int,
+) -> Iterator[int]:
+    """Bring a run of (tune, draws, chains) to its end from where it stands.
+
+    Yields
+    ------
+    int
+        Sweeps that are done.
+    """
+    tune, draws, chains = length
+    if record is not None and run.sweep >= 0:
+        pool.restore(record.file.parent, run.number)
+        shared.restore(run.point, run.rng)
+    seeds = np.random.SeedSequence(run.entropy).spawn(chains)
+    while run.chain < chains:
+        if run.sweep < 0:
+            own, *others = seeds[run.chain].spawn(1 + len(pool.members))
+            shared.begin(own)
+            pool.begin(others, shared.natural())
+            run.kept.append([])
+            run.sweep = 0
+        while run.sweep < tune + draws:
+            run.changed = sweep(pool, shared, run.changed)
+            if run.sweep >= tune:
+                run.kept[-1].append(shared.natural())
+            run.sweep += 1
+            if record and (run.sweep % every == 0 or run.sweep == tune + draws):
+                _checkpoint(record, run, pool, shared)
+            yield run.chain * (tune + draws) + run.sweep
+        run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
 
 
 def _require_shards(shards: Sequence[Load]) -> None:
@@ -212,8 +250,6 @@ def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
 
     Parameters
     ----------
-    pool : ShardPool
-    shared : Shared
     changed : dict from name to array
         Shared variables that have been drawn since the shards were last told.
 

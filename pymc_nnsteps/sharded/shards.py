@@ -86,18 +86,11 @@ class Shard:
 
     Parameters
     ----------
-    instructions : Instructions
     load : mapping from name to array, or callable that returns one
         The rows: what the model's data containers are exchanged for.
 
-    Raises
-    ------
-    ValueError
-        If the rows do not fit the model, or each other.
-
     Attributes
     ----------
-    rng : numpy.random.Generator
     point : dict from name to array
         Latent variables, and the shared variables as they were last told.
     number : int
@@ -113,7 +106,6 @@ class Shard:
         self.point: Point = {}
         self.number = 0
         self.seconds = 0.0
-        self._said: Sums = []
 
     def _compile(self, instructions: Instructions, load: Load) -> None:
         self._model, planned = pickle.loads(instructions.network)
@@ -138,13 +130,7 @@ class Shard:
             )
 
     def begin(self, number: int, seed: Any, shared: Mapping[str, NDArray[Any]]) -> None:
-        """Begin a chain at the shared variables' natural values.
-
-        Raises
-        ------
-        ValueError
-            If something is observed that is impossible there.
-        """
+        """Begin a chain at the shared variables' natural values."""
         self.rng = np.random.default_rng(seed)
         with COMPILING:
             self.point = _initial_point(self._model, int(self.rng.integers(2**31)), shared)
@@ -154,12 +140,10 @@ class Shard:
                     f"{name} of a shard has values that are impossible in the model; give it "
                     "targets of the same kind as the model's."
                 )
-        self.number, self._said = number + 1, []
+        self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
         """Draw the latent variables of a round, and say the sums that are asked for after it.
-
-        Asked once more for the last message, it says the same.
 
         Parameters
         ----------
@@ -169,44 +153,32 @@ class Shard:
             The round.
         shared : mapping from name to array
             Shared variables that have changed.
-
-        Raises
-        ------
-        OutOfStepError
         """
-        if self._said and number == self.number - 1:
-            return self._said
         if number != self.number:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
         start = perf_counter()
         self.point.update(shared)
         for name in self._rounds[which].superseded:
             self.point.pop(name, None)  # its memory is free before there is a new one
-        self.rng, values, self._said = self._rounds[which](self.rng, self.point)
+        self.rng, values, said = self._rounds[which](self.rng, self.point)
         self.point.update(values)
         self.number += 1
         self.seconds += perf_counter() - start
-        return self._said
+        return said
 
     def save(self, file: Path) -> None:
         """Write what has been drawn, and the generator."""
         write(file, (self.number, self.point, self.rng, self._digest))
 
     def restore(self, file: Path) -> None:
-        """Go on from what was written.
-
-        Raises
-        ------
-        ValueError
-            If it was written by a shard of other rows, or is damaged.
-        """
+        """Go on from what was written."""
         number, point, rng, rows = read(file)
         if rows != self._digest:
             raise ValueError(
                 f"store {file.parent} holds a run with other rows in a shard; give the same, or "
                 "another folder."
             )
-        self.number, self.point, self.rng, self._said = number, point, rng, []
+        self.number, self.point, self.rng = number, point, rng
 
     @cached_property
     def _digest(self) -> bytes:
@@ -229,12 +201,9 @@ class Shared:
     ----------
     model : pm.Model
         Of some rows.
-    planned : Rounds
 
     Attributes
     ----------
-    rng : numpy.random.Generator
-    point : dict from name to array
     names : list of str
         The variables.
     """
@@ -276,13 +245,7 @@ class Shared:
         self.point, self.rng = point, rng
 
     def draw(self, which: int, said: Sequence[Sums]) -> Point:
-        """Draw the shared variables of a round, given sums of shards.
-
-        Raises
-        ------
-        ValueError
-            If what is drawn is no number.
-        """
+        """Draw the shared variables of a round, given sums of shards."""
         self.rng, values, _ = self._rounds[which](self.rng, self.point, added(said))
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
@@ -408,12 +371,7 @@ class _FromSums(Conditional):
 
 
 def _exchange(model: pm.Model, data: Data) -> None:
-    """Give data containers the rows of a shard.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Give data containers the rows of a shard."""
     lengths = {name: len(values) for name, values in data.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         raise ValueError(

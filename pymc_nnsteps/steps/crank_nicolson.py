@@ -26,52 +26,46 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.steps.assignment import is_wide
 from pymc_nnsteps.steps.coordinates import Coordinates, whitened
-from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
-from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
+from pymc_nnsteps.steps.metropolis import (
+    MetropolisHastings,
+    Proposal,
+    SymbolicPlace,
+    dot,
+    statistics,
+)
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen
 
 
-def pcn_move(
+def move(
     xi: TensorVariable,
     gradient: TensorVariable | None,
     noise: TensorVariable,
     beta: TensorVariable,
 ) -> TensorVariable:
-    """``v = sqrt(1 - beta^2) u + beta w`` (Cotter et al., eq. 1.1)."""
-    return _contraction(beta) * xi + beta * noise
+    """``v = sqrt(1 - beta^2) u + beta w`` (Cotter et al., eq. 1.1), and with a gradient PCNL's.
 
-
-def pcn_log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> TensorVariable:
-    """``l(v) - l(u)``."""
-    return v.log_density - u.log_density
-
-
-def pcnl_move(
-    xi: TensorVariable,
-    gradient: TensorVariable | None,
-    noise: TensorVariable,
-    beta: TensorVariable,
-) -> TensorVariable:
-    """``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``.
-
-    With ``s = sqrt(1 - beta^2) = (2 - delta) / (2 + delta)`` this is
+    That is ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``. With
+    ``s = sqrt(1 - beta^2) = (2 - delta) / (2 + delta)`` it is
     ``v = s u + (1 - s) C grad l(u) + beta w``.
     """
     s = _contraction(beta)
-    return s * xi + pt.sqr(beta) / (1 + s) * gradient + beta * noise
+    proposed = s * xi + beta * noise
+    return proposed if gradient is None else proposed + pt.sqr(beta) / (1 + s) * gradient
 
 
-def pcnl_log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> TensorVariable:
+def log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> TensorVariable:
     """``rho(u, v) - rho(v, u)`` with ``rho`` of Pezzetti et al., eq. 9, its bracket put right.
 
     ``rho(u, v) = -l(u) - <v - u, g_u>/2 - delta/4 <u + v, g_u> + delta/4 <g_u, C g_u>``,
-    ``g_u`` the gradient of ``l`` at ``u``.
+    ``g_u`` the gradient of ``l`` at ``u``, or zero for PCN.
     """
     delta = 2 * pt.sqr(beta) / pt.sqr(1 + _contraction(beta))
 
     def rho(a: SymbolicPlace, b: SymbolicPlace) -> TensorVariable:
         g = a.gradient
+        if not g:
+            return -a.log_density
         at_a, at_b, squared = dot(a.coordinates, g), dot(b.coordinates, g), dot(g, g)
         return -a.log_density - (at_b - at_a) / 2 - delta / 4 * (at_a + at_b - squared)
 
@@ -83,7 +77,7 @@ def _contraction(beta: TensorVariable) -> TensorVariable:
     return pt.sqrt((1 - beta) * (1 + beta))
 
 
-def _beta_at(coordinate: float) -> float:
+def _beta_at(coordinate: float, /) -> float:
     """``beta`` in (0, 1) as the logistic function of the coordinate that is adapted."""
     return 1 / (1 + math.exp(-coordinate))
 
@@ -159,8 +153,8 @@ class PCN(MetropolisHastings):
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_likelihood")
     _density = "log_likelihood"
     _default_target = 0.234
-    _first_coordinate = math.log(0.1)
     _size_at = staticmethod(_beta_at)
+    _uses_gradient: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -178,7 +172,7 @@ class PCN(MetropolisHastings):
         size = None if beta is None else positive_number("beta", beta, at_most=1)
         super().__init__(
             *gaussian_block(modelcontext(model), vars),
-            Proposal(pcn_move, pcn_log_ratio, uses_gradient=False),
+            Proposal(move, log_ratio, self._uses_gradient),
             size=size,
             target_accept=target_accept,
             steps=steps,
@@ -188,7 +182,7 @@ class PCN(MetropolisHastings):
         )
 
 
-class PCNL(MetropolisHastings):
+class PCNL(PCN):
     """Preconditioned Crank-Nicolson Langevin: PCN that follows the likelihood's gradient.
 
     For the posterior ``exp(l(u)) N(u; m, C)``, with ``u`` and ``v`` taken about ``m``, propose
@@ -208,8 +202,9 @@ class PCNL(MetropolisHastings):
         neither is given the step size is adapted during tuning and kept after that.
     target_accept : float, optional
         Acceptance probability that the adaptation aims at, 0.574 if not given.
-    steps, model, rng, blocked, initial_point, compile_kwargs
-        As for :class:`PCN`.
+    **options
+        ``steps``, ``model``, ``rng``, ``blocked``, ``initial_point`` and ``compile_kwargs``, as for
+        :class:`PCN`.
 
     Raises
     ------
@@ -239,11 +234,8 @@ class PCNL(MetropolisHastings):
     """
 
     name = "pcnl"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_likelihood")
-    _density = "log_likelihood"
     _default_target = 0.574
-    _first_coordinate = math.log(0.1)
-    _size_at = staticmethod(_beta_at)
+    _uses_gradient = True
 
     def __init__(
         self,
@@ -251,33 +243,15 @@ class PCNL(MetropolisHastings):
         *,
         delta: float | None = None,
         beta: float | None = None,
-        target_accept: float | None = None,
-        steps: int = 1,
-        model: pm.Model | None = None,
-        rng: RandomGenerator = None,
-        blocked: bool = True,
-        initial_point: PointType | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
+        **options: Any,
     ) -> None:
-        if delta is not None and beta is not None:
-            raise ValueError(
-                "delta and beta are two names for one step size; give one of them, not both."
-            )
-        size = None
-        if beta is not None:
-            size = positive_number("beta", beta, at_most=1)
-        elif delta is not None:
-            size = _beta(positive_number("delta", delta, at_most=2))
-        super().__init__(
-            *gaussian_block(modelcontext(model), vars),
-            Proposal(pcnl_move, pcnl_log_ratio, uses_gradient=True),
-            size=size,
-            target_accept=target_accept,
-            steps=steps,
-            rng=rng,
-            initial_point=initial_point,
-            compile_kwargs=compile_kwargs,
-        )
+        if delta is not None:
+            if beta is not None:
+                raise ValueError(
+                    "delta and beta are two names for one step size; give one of them, not both."
+                )
+            beta = _beta(positive_number("delta", delta, at_most=2))
+        super().__init__(vars, beta=beta, **options)
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:

@@ -17,8 +17,13 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.steps.coordinates import scaled
-from pymc_nnsteps.steps.metropolis import MetropolisHastings, statistics
-from pymc_nnsteps.steps.proposal import Proposal, SymbolicPlace, dot
+from pymc_nnsteps.steps.metropolis import (
+    MetropolisHastings,
+    Proposal,
+    SymbolicPlace,
+    dot,
+    statistics,
+)
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
@@ -44,10 +49,6 @@ def mala_log_ratio(u: SymbolicPlace, v: SymbolicPlace, epsilon: TensorVariable) 
     )
     squares = dot(g_v, g_v) - dot(g_u, g_u)
     return v.log_density - u.log_density - along / 2 - pt.sqr(epsilon) / 8 * squares
-
-
-def _epsilon_at(coordinate: float) -> float:
-    return math.exp(coordinate)
 
 
 class MALA(MetropolisHastings):
@@ -108,8 +109,7 @@ class MALA(MetropolisHastings):
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_density")
     _density = "log_density"
     _default_target = 0.574
-    _first_coordinate = math.log(0.1)
-    _size_at = staticmethod(_epsilon_at)
+    _size_at = staticmethod(math.exp)
 
     def __init__(
         self,

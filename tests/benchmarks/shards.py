@@ -178,7 +178,7 @@ def begun(loads: Sequence[Load], client: Any) -> tuple[Shared, ShardPool]:
     model = network(1000)
     names = ("inputs", "targets")
     planned = rounds_of(model, names)
-    pool = ShardPool(Instructions.of(model, planned, names), loads, client, recoverable=False)
+    pool = ShardPool(Instructions.of(model, planned, names), loads, client)
     shared = Shared(model, planned)
     shared.begin(0)
     pool.begin(list(range(len(loads))), shared.natural())
@@ -219,9 +219,7 @@ def dask(n_workers: int, n_obs: int) -> tuple[float, float, float]:
 
 
 def _busy(pool: ShardPool) -> list[float]:
-    for member in pool.members:
-        member.send("time")
-    return [member.receive() for member in pool.members]
+    return [member.time().result() for member in pool.members]
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def test_verdict():
         (np.full((2, 20), np.inf), [[1.0]], "f is infinite or NaN at 40 draws of idata"),
     ],
 )
-@pytest.mark.parametrize("function", [nns.diagnose, nns.rhat_over_time])
+@pytest.mark.parametrize("function", [nns.diagnose, nns.lab.rhat_over_time])
 def test_bad_input(slopes, points, message, function):
     model, draws = line(slopes)
     options = {} if function is nns.diagnose else {"block": 4}

@@ -39,7 +39,7 @@ def test_function_values(fitted, output):
     shown = plot.viz["trace"]["f"].sel(obs=2, output=0, chain=1).item()
     np.testing.assert_allclose(shown.get_ydata(), expected[1, :, 2, 0])
     halves = expected.reshape((2, 2, 10, 9))
-    over_time = nns.rhat_over_time(draws, X, block=10, model=model, output=output)
+    over_time = nns.lab.rhat_over_time(draws, X, block=10, model=model, output=output)
     means, variances = halves.mean(axis=2), halves.var(axis=2, ddof=1)
     rhat = np.sqrt(0.9 + means.var(axis=0, ddof=1) / variances.mean(axis=0))
     np.testing.assert_allclose(over_time["rhat"].values[..., 0], rhat, rtol=1e-9)

@@ -40,8 +40,8 @@ def test_traces_of_function_values(backend):
 @pytest.mark.parametrize("backend", ["none", "matplotlib"])
 def test_rhat_over_time(backend):
     model = by_hand()
-    over_time = nns.rhat_over_time(prior(model, 2, 20), X_NEW, block=5, model=model)
-    plot = nns.plot_rhat_over_time(over_time, backend=backend)
+    over_time = nns.lab.rhat_over_time(prior(model, 2, 20), X_NEW, block=5, model=model)
+    plot = nns.lab.plot_rhat_over_time(over_time, backend=backend)
     if backend == "matplotlib":
         line = plot.viz["lines"]["rhat"].sel(quantile=0.95).item()
         np.testing.assert_array_equal(line.get_xdata(), over_time["block"])
@@ -50,7 +50,7 @@ def test_rhat_over_time(backend):
         [path] = plot.viz["band"]["rhat"].item().get_paths()
         assert set(path.vertices[:, 1]) == {*low, *high}
     with pytest.raises(ValueError, match="over_time must be the result of rhat_over_time"):
-        nns.plot_rhat_over_time(over_time.drop_vars("quantiles"))
+        nns.lab.plot_rhat_over_time(over_time.drop_vars("quantiles"))
 
 
 def test_without_matplotlib(monkeypatch):

@@ -68,7 +68,7 @@ def test_random_data(name):
             kind(["b"], model=model)
     for bound in ({}, {"log_bound": 0.0}):
         with pytest.raises(ValueError, match=message):
-            nns.rejection_sample(model, 1, progressbar=False, **bound)
+            nns.lab.rejection_sample(model, 1, progressbar=False, **bound)
 
 
 @pytest.mark.filterwarnings("ignore:Data in y contains missing values")

@@ -29,7 +29,7 @@ def a_run():
 @pytest.mark.parametrize("against", ["sweep", "seconds"])
 def test_informed_beside_uninformed_chains(against):
     run = a_run()
-    plot = nns.plot_thermalization(run, against=against)
+    plot = nns.lab.plot_thermalization(run, against=against)
     assert set(plot.viz["lines"].data_vars) == {"error", "score"}
     line = plot.viz["lines"]["error"].sel(chain="zero").item()
     x = run.records["sweep"] if against == "sweep" else run.records["seconds"].sel(chain="zero")
@@ -37,6 +37,8 @@ def test_informed_beside_uninformed_chains(against):
     np.testing.assert_array_equal(line.get_ydata(), run.records["error"].sel(chain="zero"))
     scales = {name: plot.get_target(name, {}).get_yscale() for name in ("error", "score")}
     assert scales == {"error": "log", "score": "linear"}
-    assert nns.plot_thermalization(run, backend="none").viz["lines"]["score"].sizes == {"chain": 2}
+    assert nns.lab.plot_thermalization(run, backend="none").viz["lines"]["score"].sizes == {
+        "chain": 2
+    }
     with pytest.raises(ValueError, match='against must be one of "sweep", "seconds"'):
-        nns.plot_thermalization(run, against="time")
+        nns.lab.plot_thermalization(run, against="time")

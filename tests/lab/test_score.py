@@ -33,7 +33,7 @@ def exact_draws(shift=0.0, shape=(2, 500)):
 
 def test_is_the_gradient_averaged_over_entries():
     draws = exact_draws(shape=(2, 20))
-    score = nns.score_statistic(draws, "w", model=regression(), scale=0.25)
+    score = nns.lab.score_statistic(draws, "w", model=regression(), scale=0.25)
     expected = -0.25 * ((draws["w"].values - MEAN) @ PRECISION).mean(-1)
     np.testing.assert_allclose(score.draws["w"], expected, rtol=1e-8, atol=1e-8)
     mean, error = expected.mean(), az.mcse(score.draws)["w"].item()
@@ -43,8 +43,8 @@ def test_is_the_gradient_averaged_over_entries():
 def test_tells_exact_draws_from_biased_ones():
     """A shift by a third of a standard deviation, in a thousand draws."""
     model = regression()
-    assert abs(nns.score_statistic(exact_draws(), model=model).table["z"].item()) < Z_LIMIT
-    biased = nns.score_statistic(exact_draws(shift=0.3), model=model)
+    assert abs(nns.lab.score_statistic(exact_draws(), model=model).table["z"].item()) < Z_LIMIT
+    biased = nns.lab.score_statistic(exact_draws(shift=0.3), model=model)
     assert abs(biased.table["z"].item()) > 2 * Z_LIMIT
 
 
@@ -65,7 +65,7 @@ def test_transformed_variables():
     model = bounded()
     draws = prior(model, 2, 150).drop_vars("ordered")
     names = [name for name in draws if name in model.named_vars]
-    score = nns.score_statistic(draws, names, model=model)
+    score = nns.lab.score_statistic(draws, names, model=model)
     assert (score.table["z"].abs() < Z_LIMIT).all()
     # p(v) = exp(v - exp(v)) for the logarithm v of an exponential variable
     np.testing.assert_allclose(score.draws["exponential"], 1 - draws["exponential"], atol=1e-10)
@@ -76,7 +76,7 @@ def test_networks(name):
     """All continuous variables, latent layers and scales included; gates have no score."""
     model = NETWORKS[name]()
     draws = prior(model, 1, 5)
-    table = nns.score_statistic(draws, model=model).table
+    table = nns.lab.score_statistic(draws, model=model).table
     discrete = {model.values_to_rvs[value] for value in model.discrete_value_vars}
     assert list(table.index) == [rv.name for rv in model.free_RVs if rv not in discrete]
     assert np.isfinite(table).all(axis=None)
@@ -90,7 +90,7 @@ def test_latent_layer_of_exact_draws():
         Z = pm.Normal("Z", RNG.normal(size=(4, 2)) @ W, 0.3)
         v = pm.Normal("v", shape=3)
         pm.Normal("y", pm.math.maximum(Z, 0) @ v, 0.3)
-    score = nns.score_statistic(prior(model, 2, 500), model=model)
+    score = nns.lab.score_statistic(prior(model, 2, 500), model=model)
     assert (score.table["z"].abs() < Z_LIMIT).all()
     assert list(score.table.index) == ["W", "Z", "v", "y"]
 
@@ -99,7 +99,7 @@ def test_named_dimensions():
     with pm.Model(coords={"unit": range(3)}) as model:
         s = pmd.HalfNormal("s")
         pmd.Normal("w", 0, s, dims="unit")
-    score = nns.score_statistic(prior(model, 2, 100), model=model)
+    score = nns.lab.score_statistic(prior(model, 2, 100), model=model)
     assert (score.table["z"].abs() < Z_LIMIT).all()
 
 
@@ -107,8 +107,8 @@ def test_variables_in_any_form_and_context():
     model = regression()
     draws = exact_draws(shape=(2, 20))
     with model:
-        by_variable = nns.score_statistic(draws, model["w"])
-        by_list = nns.score_statistic(xr.DataTree.from_dict({"posterior": draws}), ["w"])
+        by_variable = nns.lab.score_statistic(draws, model["w"])
+        by_list = nns.lab.score_statistic(xr.DataTree.from_dict({"posterior": draws}), ["w"])
     assert str(by_variable) == str(by_list) == repr(by_list)
     assert "<table" in by_list._repr_html_()
 
@@ -126,7 +126,7 @@ def test_bad_input():
         "k": "vars must be continuous; k is discrete and has no score",
     }.items():
         with pytest.raises(ValueError, match=message):
-            nns.score_statistic(draws, vars, model=model)
+            nns.lab.score_statistic(draws, vars, model=model)
     for given, message in {
         "idata lacks k; store what is needed": draws.drop_vars("k"),
         "idata must have at least 4 draws in each chain; it has 3": draws.isel(draw=slice(3)),
@@ -136,6 +136,6 @@ def test_bad_input():
         "idata has no posterior": xr.Dataset(),
     }.items():
         with pytest.raises(ValueError, match=given):
-            nns.score_statistic(message, "m", model=model)
+            nns.lab.score_statistic(message, "m", model=model)
     with pytest.raises(ValueError, match="scale must be a positive number"):
-        nns.score_statistic(draws, "m", model=model, scale=0)
+        nns.lab.score_statistic(draws, "m", model=model, scale=0)

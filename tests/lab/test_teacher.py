@@ -25,7 +25,7 @@ def regressions(x, y):
 
 def standardised():
     x = np.linspace(-1, 1, 6)
-    lab = nns.teacher_student(regressions, x, targets=np.zeros((1000, 6)), random_seed=1)
+    lab = nns.lab.teacher_student(regressions, x, targets=np.zeros((1000, 6)), random_seed=1)
     precision = 1 + x @ x
     w = lab.teacher["w"].values[0, 0, :, 0]
     return (w - lab.targets @ x / precision) * np.sqrt(precision)
@@ -83,7 +83,7 @@ CASES = {
 def test_networks(name):
     """Every start has a density, and the teacher computes what its informed start does."""
     build, targets = CASES[name]
-    lab = nns.teacher_student(build, X, targets=targets, n_prior=2, random_seed=1)
+    lab = nns.lab.teacher_student(build, X, targets=targets, n_prior=2, random_seed=1)
     assert list(lab.starts) == ["informed", "zero", "prior 1", "prior 2"]
     weights = "W_ih1" if name == "hierarchical" else "W1"
     functions = {
@@ -104,7 +104,7 @@ def test_networks(name):
 
 def test_starts():
     """Zero weights; latent layers that follow from the weights."""
-    lab = nns.teacher_student(
+    lab = nns.lab.teacher_student(
         lambda X, y: nns.intermediate_noise_mlp(X, y, hidden=(50,), noise=1e-4), X, random_seed=1
     )
     assert all((value == 0).all() for value in lab.starts["zero"].values())
@@ -127,7 +127,7 @@ def test_several_observed_variables_and_seeds():
         return model
 
     targets = {"a": np.zeros(3), "b": np.ones(4, int)}
-    labs = [nns.teacher_student(build, X, targets=targets, random_seed=s) for s in (1, 1, 2)]
+    labs = [nns.lab.teacher_student(build, X, targets=targets, random_seed=s) for s in (1, 1, 2)]
     assert {name: v.shape for name, v in labs[0].targets.items()} == {"a": (3,), "b": (4,)}
     assert np.log(labs[0].teacher["s"].item()) == pytest.approx(
         labs[0].starts["informed"]["s_log__"]
@@ -181,9 +181,9 @@ def two(X, y):
 )
 def test_models_that_have_no_teacher(build, message):
     with pytest.raises(ValueError, match=message):
-        nns.teacher_student(build, X, random_seed=1)
+        nns.lab.teacher_student(build, X, random_seed=1)
     with pytest.raises(ValueError, match="n_prior must be a positive integer"):
-        nns.teacher_student(build, X, n_prior=0)
+        nns.lab.teacher_student(build, X, n_prior=0)
 
 
 def test_a_start_without_density():
@@ -194,12 +194,12 @@ def test_a_start_without_density():
         return model
 
     with pytest.raises(ValueError, match="The support point of the model has no density"):
-        nns.teacher_student(build, X, targets=np.ones(20, int), random_seed=0)
+        nns.lab.teacher_student(build, X, targets=np.ones(20, int), random_seed=0)
 
 
 def test_a_model_in_the_place_of_what_builds_it():
     model = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,))
     with pytest.raises(ValueError, match=r"^build must be a function of inputs .*; got Model"):
-        nns.teacher_student(model, X)
+        nns.lab.teacher_student(model, X)
     with pytest.raises(ValueError, match=r"^build must be .*; it returned NoneType"):
-        nns.teacher_student(lambda X, y: None, X)
+        nns.lab.teacher_student(lambda X, y: None, X)

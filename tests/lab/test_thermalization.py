@@ -26,10 +26,10 @@ def no_information(X, y):
 @pytest.fixture(scope="module")
 def autoregression():
     """Informed, and from 30 standard deviations away: ``w_t = 0.9^t w_0 + noise``."""
-    lab = nns.teacher_student(no_information, np.zeros((2, N)), random_seed=1)
+    lab = nns.lab.teacher_student(no_information, np.zeros((2, N)), random_seed=1)
     starts = {"informed": lab.starts["informed"], "far": {"w": np.full(N, 30.0)}}
     w = lab.model["w"]
-    run = nns.thermalize(
+    run = nns.lab.thermalize(
         starts,
         {"first": w[0], "score": lab.score("w"), "w": w},
         sweeps=2048,
@@ -78,12 +78,12 @@ def test_rhat_is_that_of_theory(autoregression):
     lab, run = autoregression
     late = run.records[["w"]].isel(sweep=slice(1024, None)).rename(sweep="draw")
     n, t = 128, np.arange(1, 128)
-    rhat = nns.rhat_over_time(late, np.eye(N), block=n, model=lab.model)["rhat"].values
+    rhat = nns.lab.rhat_over_time(late, np.eye(N), block=n, model=lab.model)["rhat"].values
     v = (1 + 2 * np.sum((1 - t / n) * RHO**t)) / n
     expected = (n - 1) / n + v / (1 - v)
     assert abs(np.mean(rhat**2) / expected - 1) < 0.03
     early = run.records[["w"]].isel(sweep=slice(0, 64)).rename(sweep="draw")
-    away = nns.rhat_over_time(early, np.eye(N), block=16, model=lab.model)["mean"].values
+    away = nns.lab.rhat_over_time(early, np.eye(N), block=16, model=lab.model)["mean"].values
     assert (np.diff(away) < 0).all()
     assert away[0] > 1.5
 
@@ -99,7 +99,7 @@ def test_a_chain_in_another_mode_is_stuck():
     """What tells the modes apart stays apart; what does not has merged. Without a teacher."""
     model = two_modes()
     starts = {"informed": {"w": np.array(50.0)}, "other": {"w": np.array(-50.0)}}
-    run = nns.thermalize(
+    run = nns.lab.thermalize(
         starts,
         {"w": model["w"], "square": model["w"] ** 2},
         sweeps=1500,
@@ -129,7 +129,7 @@ def test_a_step_is_left_as_it_was(tmp_path):
     starts = {"informed": {"w": np.array(0.0)}, "other": {"w": np.array(1.0)}}
     given = {"step": step, "tune": 20, "model": model, "path": tmp_path / "run"}
     for sweeps in (40, 50):
-        run = nns.thermalize(starts, {"w": w}, sweeps=sweeps, progressbar=False, **given)
+        run = nns.lab.thermalize(starts, {"w": w}, sweeps=sweeps, progressbar=False, **given)
     assert run.records["sweep"][-1] == 50
     assert step.w == 1
 
@@ -138,7 +138,7 @@ def test_a_step_is_left_as_it_was(tmp_path):
 def mixed():
     """Gibbs and PyMC's NUTS together."""
     X = np.random.default_rng(0).normal(size=(20, 2))
-    lab = nns.teacher_student(regression, X, random_seed=1)
+    lab = nns.lab.teacher_student(regression, X, random_seed=1)
     with lab.model:
         step = [nns.Gibbs([lab.model["w"]]), pm.NUTS([lab.model["s"]])]
     functions = {"error": lab.test_error(X), "s": lab.model["s"], "w": lab.model["w"]}
@@ -148,7 +148,7 @@ def mixed():
 def run_of(mixed, sweeps=150, **options):
     lab, functions, step = mixed
     settings = {"tune": 40, "random_seed": 3, "model": lab.model, "progressbar": False}
-    return nns.thermalize(lab.starts, functions, sweeps=sweeps, step=step, **settings | options)
+    return nns.lab.thermalize(lab.starts, functions, sweeps=sweeps, step=step, **settings | options)
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_another_experiment_is_not_what_was_kept(tmp_path):
     def run(**options):
         given = {"starts": starts, "functions": {"f": w[0]}, "sweeps": 3, "step": first}
         given |= {"model": model, "progressbar": False}
-        return nns.thermalize(path=tmp_path / "run", **given | options)
+        return nns.lab.thermalize(path=tmp_path / "run", **given | options)
 
     run()
     changed = step(beta=0.5)
@@ -235,7 +235,7 @@ def test_networks_without_noise_by_nuts_and_mala():
     """Both samplers approach the level of the informed chain on the same data."""
     X = np.random.default_rng(0).normal(size=(40, 2))
     noise = {"pre": 0, "post": 0, "output": 0.05}
-    lab = nns.teacher_student(
+    lab = nns.lab.teacher_student(
         lambda X, y: nns.intermediate_noise_mlp(X, y, hidden=(2,), noise=noise),
         X,
         random_seed=3,
@@ -245,7 +245,7 @@ def test_networks_without_noise_by_nuts_and_mala():
     last = {}
     steps = {"NUTS": (pm.NUTS(model=lab.model), 300), "MALA": (nns.MALA(model=lab.model), 20_000)}
     for sampler, (step, sweeps) in steps.items():
-        run = nns.thermalize(
+        run = nns.lab.thermalize(
             starts, error, sweeps=sweeps, tune=sweeps // 3, step=step, model=lab.model,
             progressbar=False,
         )  # fmt: skip
@@ -258,7 +258,7 @@ def test_networks_without_noise_by_nuts_and_mala():
 def test_steps_are_chosen_as_by_pymc():
     with pm.Model() as model:
         w = pm.Normal("w")
-    run = nns.thermalize(
+    run = nns.lab.thermalize(
         {"informed": {"w": np.array(0.0)}, "far": {"w": np.array(50.0)}},
         {"w": w},
         sweeps=100,
@@ -290,7 +290,7 @@ def test_bad_input(options, message):
     zero = {"w": np.array(0.0)}
     given = {"starts": {"informed": zero, "zero": zero}, "functions": {"w": w}, "sweeps": 10}
     with pytest.raises(ValueError, match=message):
-        nns.thermalize(**given | {"model": model, "progressbar": False} | options)
+        nns.lab.thermalize(**given | {"model": model, "progressbar": False} | options)
 
 
 def test_infinite_functions():
@@ -298,7 +298,7 @@ def test_infinite_functions():
         w = pm.Normal("w")
     zero = {"w": np.array(0.0)}
     with pytest.raises(ValueError, match=r"functions\['f'\] is infinite or NaN at sweep 1 "):
-        nns.thermalize(
+        nns.lab.thermalize(
             {"informed": zero, "zero": zero},
             {"f": pm.math.log(-pm.math.sqr(w))},
             sweeps=10,

@@ -142,7 +142,7 @@ def test_density_given_the_precisions(function):
 def test_against_exact_draws():
     """Precisions that are not drawn afresh, or given the new value instead of the old."""
     model, _ = build(regression)
-    exact = nns.rejection_sample(model, 20_000, random_seed=0, progressbar=False)
+    exact = nns.lab.rejection_sample(model, 20_000, random_seed=0, progressbar=False)
     names = [rv.name for rv in model.free_RVs]
     independent = np.hstack([exact.posterior[name].values[0].reshape(20_000, -1) for name in names])
     step = nns.Gibbs(model=model)

@@ -81,7 +81,7 @@ def test_what_follows_from_the_model():
     drawn = ", ".join(variables for variables, _, _ in nns.verify(model).rows)
     assert set(drawn.split(", ")) == {"tau_ih1", "tau_bh1", "tau_h1o", "tau_noise", "W_h1o", "bo"}
     few = convolutional(3, priors=PRIORS | {"noise": 1.0})
-    exact = nns.rejection_sample(few, 5, random_seed=0)
+    exact = nns.lab.rejection_sample(few, 5, random_seed=0)
     new = RNG.normal(size=(3, 4))
     drawn = exact["posterior"].ds.isel(chain=0)
     predicted = nns.predict(exact, new, model=few)

@@ -137,8 +137,8 @@ READERS = {
     "plot_functions": lambda draws: nns.plot_functions(draws, X_SEEN, backend="none"),
     "plot_predictions": lambda draws: nns.plot_predictions(draws, backend="none"),
     "relevance": nns.relevance,
-    "rhat_over_time": lambda draws: nns.rhat_over_time(draws, X_SEEN),
-    "score_statistic": nns.score_statistic,
+    "rhat_over_time": lambda draws: nns.lab.rhat_over_time(draws, X_SEEN),
+    "score_statistic": nns.lab.score_statistic,
 }
 
 

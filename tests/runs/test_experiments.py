@@ -16,7 +16,7 @@ def raised(base, power):
 
 
 def run(function, settings, store, **options):
-    return nns.experiments(function, settings, store=store, progressbar=False, **options)
+    return nns.lab.experiments(function, settings, store=store, progressbar=False, **options)
 
 
 def test_goes_on_where_it_stopped(tmp_path):

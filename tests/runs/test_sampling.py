@@ -16,7 +16,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.runs import chains, extras
+from pymc_nnsteps.runs import chains, tasks
 from pymc_nnsteps.runs import writing as stores
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.steps import assigned
@@ -409,4 +409,4 @@ def test_bad_input(begun, model, tmp_path):
 
 def test_what_is_not_installed_is_named():
     with pytest.raises(ImportError, match=r"nobody is not installed.*pymc_nnsteps\[distributed\]"):
-        extras.needed("nobody")
+        tasks.needed("nobody")

@@ -8,8 +8,8 @@ from pymc.step_methods.compound import CompoundStep
 from scipy import linalg, stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps.crank_nicolson import pcn_log_ratio, pcn_move, pcnl_log_ratio, pcnl_move
-from pymc_nnsteps.steps.proposal import Place
+from pymc_nnsteps.steps.crank_nicolson import log_ratio, move
+from pymc_nnsteps.steps.metropolis import Place
 from tests.steps.gaussian import COV, PRIORS, WithoutGradient, design, regression
 
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
@@ -53,10 +53,10 @@ def test_pcnl_in_general_coordinates(delta):
             -proposal(u, g_u).logpdf(v),
         ]
     )
-    ratio = pcnl_log_ratio(place(u, g_u, l_u), place(v, g_v, l_v), beta).eval()
+    ratio = log_ratio(place(u, g_u, l_u), place(v, g_v, l_v), beta).eval()
     assert abs(ratio - terms.sum()) < 1e-10 * np.abs(terms).max()
     w = rng.normal(size=3)
-    moved = pcnl_move(*map(pt.constant, (np.linalg.solve(root, u), root.T @ g_u, w)), beta).eval()
+    moved = move(*map(pt.constant, (np.linalg.solve(root, u), root.T @ g_u, w)), beta).eval()
     expected = proposal(u, g_u).mean + np.sqrt(8 * delta) / (2 + delta) * root @ w
     np.testing.assert_allclose(root @ moved, expected, rtol=1e-10)
 
@@ -80,10 +80,10 @@ def test_pcn_in_general_coordinates(beta):
         ]
     )
     here, there = (Place(pt.constant(value), [], []) for value in (0.7, 0.3))
-    ratio = pcn_log_ratio(here, there, pt.constant(beta)).eval()
+    ratio = log_ratio(here, there, pt.constant(beta)).eval()
     assert abs(ratio - terms.sum()) < 1e-10 * np.abs(terms).max()
     xi, noise = pt.constant(np.linalg.solve(root, u)), pt.constant(w)
-    moved = root @ pcn_move(xi, None, noise, pt.constant(beta)).eval()
+    moved = root @ move(xi, None, noise, pt.constant(beta)).eval()
     np.testing.assert_allclose(moved, proposal(u).mean + beta * root @ w, rtol=1e-10)
 
 

@@ -8,7 +8,7 @@ from scipy import special, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.langevin import mala_log_ratio, mala_move
-from pymc_nnsteps.steps.proposal import Place
+from pymc_nnsteps.steps.metropolis import Place
 from tests.cases import quick, slow
 from tests.statistics import assert_chain_moments
 from tests.steps.balance import assert_balance

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps.proposal import flat
+from pymc_nnsteps.steps.metropolis import flat
 from tests.cases import slow
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps.cases import CASES, assert_same, run

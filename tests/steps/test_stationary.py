@@ -116,7 +116,7 @@ def printed_log_ratio(u, v, beta):
 
 def test_the_printed_ratio_does_not_leave_the_posterior_invariant(monkeypatch):
     """The paper's Algorithm 2 accepts with p(v | D) / p(u | D): its law is far from it."""
-    monkeypatch.setattr(crank_nicolson, "pcnl_log_ratio", printed_log_ratio)
+    monkeypatch.setattr(crank_nicolson, "log_ratio", printed_log_ratio)
     history, law, _ = run(nns.PCNL, {"delta": 0.5}, MANY["normal"], SHORT)
     z = chain_z_scores(history, *law)
     assert np.max(np.abs(z)) > 12

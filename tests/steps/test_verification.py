@@ -85,9 +85,7 @@ def always_accepted(patch):
 
 def without_correction(patch):
     """A proposal that follows the gradient is accepted as if it did not."""
-    patch.setattr(
-        crank_nicolson, "pcnl_log_ratio", lambda u, v, beta: v.log_density - u.log_density
-    )
+    patch.setattr(crank_nicolson, "log_ratio", lambda u, v, beta: v.log_density - u.log_density)
 
 
 def computed_once(patch):

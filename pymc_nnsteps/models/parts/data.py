@@ -15,19 +15,6 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.tables import Table, as_array, in_type, numbers
 
-__all__ = [
-    "Inputs",
-    "Observed",
-    "Targets",
-    "binary_targets",
-    "class_targets",
-    "images",
-    "inputs",
-    "one_hot",
-    "regression_targets",
-]
-
-
 Observed = TensorVariable | np.ma.MaskedArray
 """Targets as a distribution is given them: a data container, or an array with gaps."""
 
@@ -64,22 +51,7 @@ class Targets:
 
 
 def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
-    """Check the inputs of a network.
-
-    Parameters
-    ----------
-    X : array_like or DataFrame, shape (n_obs, n_features)
-
-    Returns
-    -------
-    Inputs
-        Values in ``floatX``; ``features`` are the columns of a DataFrame.
-
-    Raises
-    ------
-    ValueError
-        If ``X`` is not numeric, not 2-D, empty, or holds NaN or infinite values.
-    """
+    """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names."""
     table = numbers("X", X, ("obs", "feature"))
     values = _floating(table)
     if values.ndim != 2:
@@ -103,23 +75,7 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
 
 
 def images(X: ArrayLike) -> Inputs:
-    """Check images.
-
-    Parameters
-    ----------
-    X : array_like, shape (n_obs, height, width) or (n_obs, channels, height, width)
-
-    Returns
-    -------
-    Inputs
-        Values in ``floatX`` with the shape of ``X``.
-
-    Raises
-    ------
-    ValueError
-        If ``X`` is not numeric, has the wrong number of axes, is empty, or holds NaN or infinite
-        values.
-    """
+    """Images, of shape (n_obs, height, width) or (n_obs, channels, height, width)."""
     values = _floating(numbers("X", X, ("obs",)))
     if values.ndim not in (3, 4):
         raise ValueError(
@@ -137,26 +93,9 @@ def regression_targets(
     two_classes: str | None = None,
     classes: str | None = None,
 ) -> Targets:
-    """Check real-valued targets.
+    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing.
 
-    Parameters
-    ----------
-    y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
-    n_obs : int
-        Number of rows of the inputs.
-    two_classes, classes : str, optional
-        Names of the likelihoods for classes, if the network has them, for messages.
-
-    Returns
-    -------
-    Targets
-        Values in ``floatX`` with the shape of ``y``, NaN where they are missing.
-
-    Raises
-    ------
-    ValueError
-        If ``y`` is not numeric, boolean, has the wrong shape, holds infinite values, or nothing but
-        missing ones in a column.
+    ``two_classes`` and ``classes`` are the likelihoods for classes, if the network has them.
     """
     remedy = f'use likelihood="{classes}"' if classes else "pass nns.one_hot(y)"
     table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
@@ -193,28 +132,9 @@ def binary_targets(
     *,
     several: bool = False,
 ) -> Targets:
-    """Check targets that are 0 or 1.
+    """Targets 0 and 1, both present, of shape (n_obs,), or if ``several`` (n_obs, n_outputs).
 
-    Parameters
-    ----------
-    y : array_like or Series, shape (n_obs,), or with ``several`` (n_obs, n_outputs) too
-        Booleans or the numbers 0 and 1, both present.
-    n_obs : int
-        Number of rows of the inputs.
-    likelihood, class_likelihood : str
-        Names of this likelihood and of the one for classes, for messages.
-    several : bool
-        Whether there may be several outputs.
-
-    Returns
-    -------
-    Targets
-        Integer values and the number of outputs.
-
-    Raises
-    ------
-    ValueError
-        If ``y`` has the wrong shape, holds anything but 0 and 1, or only one of them.
+    ``likelihood`` and ``class_likelihood`` are the names of this one and of that for classes.
     """
     advice = (
         'for two classes compare with the label of one, such as y == "yes"; for several use '
@@ -241,28 +161,10 @@ def class_targets(
     n_obs: int,
     likelihood: str = "multinomial_probit",
 ) -> Targets:
-    """Check class labels and number them.
+    """Numbers of class labels, of shape (n_obs,), and the label of each number.
 
-    Parameters
-    ----------
-    y : array_like, Series or Categorical, shape (n_obs,)
-        Integers 0, ..., K-1, each present, or labels of any other kind (strings, categories).
-    n_obs : int
-        Number of rows of the inputs.
-    likelihood : str
-        Name of the likelihood, for messages.
-
-    Returns
-    -------
-    Targets
-        Integer codes; ``outputs`` holds the label of each code. Strings are sorted, categories
-        keep their order and may include categories that no row has.
-
-    Raises
-    ------
-    ValueError
-        If ``y`` has the wrong shape, missing labels, integers that are not 0, ..., K-1, or
-        one class only.
+    Labels are the integers 0, ..., K-1, each present, or of any other kind. Strings are sorted;
+    categories keep their order and may include categories that no row has.
     """
     labels = _labels("y", y)
     _require_rows(len(labels), n_obs)

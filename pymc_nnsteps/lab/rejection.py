@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
 from time import perf_counter
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -38,8 +38,7 @@ from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.rejection.envelope import Envelope, envelope, log_densities
-from pymc_nnsteps.rejection.pilot import Pilot, log_acceptance
+from pymc_nnsteps.lab.envelope import Envelope, envelope, log_densities
 
 BLOCK_ENTRIES = 2**22
 """Upper limit of the numbers held by a block of tries."""
@@ -47,8 +46,8 @@ BLOCK_ENTRIES = 2**22
 FEWEST = 100
 """Tries of a block: among so many there is a possible one, if these are not rare."""
 
-MOST_TOLD = 20_000
-"""Tries from which the acceptance of others is extrapolated."""
+PILOT_SECONDS, LONG_SECONDS = 2.0, 60.0
+"""Seconds of tries before a prediction; predicted seconds from which a run counts as long."""
 
 Tries = Callable[[int], list[NDArray[Any]]]
 
@@ -102,8 +101,7 @@ def rejection_sample(
         If no bound is found and ``log_bound`` is not given: with the variable and the reason.
     ValueError
         If an argument is unusable; if the log-likelihood of a try exceeds its bound; if the log
-        density is random itself; if vectors are observed in part, unless they are MvNormal or
-        discrete.
+        density is random itself; if vectors are observed in part.
     RuntimeError
         If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will, with the
         time that it would take; if a variable has no proper prior.
@@ -126,7 +124,7 @@ def rejection_sample(
     ...     slope = pm.Normal("slope")
     ...     precision = pm.Gamma("precision", 2, 1)
     ...     y = pm.Normal("y", slope * np.arange(3.0), tau=precision, observed=[0.1, 0.9, 2.1])
-    >>> exact = nns.rejection_sample(model, 500, random_seed=0, progressbar=False)
+    >>> exact = nns.lab.rejection_sample(model, 500, random_seed=0, progressbar=False)
     >>> exact.posterior["slope"].shape
     (1, 500)
     >>> bool(0.7 < exact.posterior["slope"].mean() < 1.1)
@@ -181,13 +179,8 @@ class _Run:
         As of :func:`rejection_sample`.
     kept : list of list of array
         Values of the draws, block by block.
-    accepted, tries : int
-    first : list of array
-        Log ratios of the first tries, which tell how many others will be accepted.
     start : float
         Time at which the first block was done, which may have waited for a compiler.
-    pilot : Pilot
-        What the tries so far say of those to come.
     """
 
     draws: int
@@ -197,17 +190,24 @@ class _Run:
     kept: list[list[NDArray[Any]]] = field(default_factory=list)
     accepted: int = 0
     tries: int = 0
-    first: list[NDArray[Any]] = field(default_factory=list)
-    log_rate: float = 0.0
     start: float = field(default_factory=perf_counter)
-    pilot: Pilot | None = None
     is_told: bool = False
-    is_hopeless: bool = False
 
     @property
     def goes_on(self) -> bool:
         """Whether more tries are wanted."""
-        return self.accepted < self.draws and self.tries < self.max_tries and not self.is_hopeless
+        return self.accepted < self.draws and self.tries < self.max_tries and not self._is_hopeless
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this.
+
+        By Chernoff's bound on the probability that a Poisson variable is so far below its mean.
+        """
+        mean = self.tries * self.draws / self.max_tries
+        below = mean - self.accepted
+        log_ratio = math.log(self.accepted / mean) if self.accepted else 0.0
+        return below > 0 and below + self.accepted * log_ratio > math.log(1e9)
 
     @property
     def rate(self) -> float:
@@ -229,23 +229,35 @@ class _Run:
         made = int(hits[-1]) + 1 if self.accepted + len(hits) == self.draws else n
         self.kept.append([value[hits] for value in values])
         self.accepted, self.tries = self.accepted + len(hits), self.tries + made
-        if self.tries <= MOST_TOLD:
-            self.first.append(log_ratio)
-            self.log_rate = log_acceptance(np.concatenate(self.first))
-        seconds = perf_counter() - self.start
-        pilot = Pilot(self.draws, self.accepted, self.tries, seconds, self.log_rate)
-        self.pilot, self.is_hopeless = pilot, pilot.is_hopeless(self.max_tries)
         if is_first:
             self.start = perf_counter()
-        elif not (self.is_told or self.is_hopeless) and pilot.is_long(self.max_tries):
-            warnings.warn(f"{pilot}; interrupt it to have those accepted.", stacklevel=3)
+            return
+        seconds = perf_counter() - self.start
+        left = min(self._needed, self.max_tries) - self.tries
+        is_long = seconds > PILOT_SECONDS and left * seconds / self.tries > LONG_SECONDS
+        if is_long and not self.is_told and not self._is_hopeless:
+            warnings.warn(f"{self}; interrupt it to have those accepted.", stacklevel=3)
             self.is_told = True
+
+    @property
+    def _needed(self) -> float:
+        """Tries that all draws take, at the least while none is accepted."""
+        return self.draws * self.tries / max(self.accepted, 1)
+
+    @override
+    def __str__(self) -> str:
+        about = "about" if self.accepted else "more than"
+        seconds = (perf_counter() - self.start) * self._needed / self.tries
+        return (
+            f"rejection_sample accepted {self.accepted} of {self.tries} tries: draws={self.draws} "
+            f"take {about} {self._needed:.3g} tries and {seconds:.2g} seconds"
+        )
 
     def require_enough(self) -> None:
         """Check that no draw is missing."""
         if self.accepted < self.draws:
             raise RuntimeError(
-                f"{self.pilot}, but max_tries={self.max_tries}; ask for fewer draws, allow more "
+                f"{self}, but max_tries={self.max_tries}; ask for fewer draws, allow more "
                 "tries, or use pm.sample."
             )
 

@@ -78,14 +78,7 @@ class Envelope:
 
 
 def envelope(model: pm.Model) -> Envelope:
-    """Bound the likelihood of a model.
-
-    Raises
-    ------
-    NotConjugate
-        Naming the observed variable whose density has no known bound, or the free one whose
-        prior cannot take up what the scale of an observation leaves, and the reason.
-    """
+    """Bound the likelihood of a model."""
     if model.potentials:
         raise NotConjugate(f"the potential {describe(model.potentials[0])} may have any value")
     powers: dict[TensorVariable, NDArray[np.floating]] = {}
@@ -96,11 +89,6 @@ def envelope(model: pm.Model) -> Envelope:
         log_density = densities[y]
         if y.dtype not in discrete_dtypes:
             if stated_in(y.owner.inputs, model.basic_RVs).isdisjoint(free):
-                continue
-            if is_partly_observed(model, y):
-                _require_fixed_covariance(model, y)
-                log_density -= _normal_given_siblings(model, y, at_mean=True)
-                ratios.append(log_density)
                 continue
             mode = _mode(model, y)
             log_density -= pm.logp(y, mode, warn_rvs=False)
@@ -113,16 +101,7 @@ def envelope(model: pm.Model) -> Envelope:
 
 
 def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
-    """Log densities of all variables, of the observed ones at their data, given the others.
-
-    Of a vector that is observed in part PyMC has one joint density. Here the entries that are
-    not observed have none, being drawn as they are, and the others theirs given these.
-
-    Raises
-    ------
-    ValueError
-        If that is not known, or the density of a free variable is not that of what is drawn.
-    """
+    """Log densities of all variables, of the observed ones at their data, given the others."""
     for rv in model.free_RVs:
         if has_foreign_density(rv):
             raise ValueError(
@@ -134,72 +113,16 @@ def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
             raise ValueError(
                 f"{describe(y)} is observed with a transform; transform its data instead."
             )
+        if has_prior(model, y, PartialObservedRV) and y.owner.op.ndim_supp > 0:
+            raise ValueError(
+                f"{describe(y)} is a part of vectors, but rejection_sample needs their law given "
+                "the other part; observe whole vectors, or use pm.sample."
+            )
     values = {rv: rv.type() for rv in model.free_RVs}
     values_and_data = {**values, **observed_values(model)}
     terms = conditional_logp(values_and_data, warn_rvs=False)
     given = {value: rv for rv, value in values.items()}
-    densities = {rv: substitute([terms[value]], given)[0] for rv, value in values_and_data.items()}
-    partly = [y for y in model.observed_RVs if is_partly_observed(model, y)]
-    return densities | {y: _given_siblings(model, y) for y in partly}
-
-
-def is_partly_observed(model: pm.Model, y: TensorVariable) -> bool:
-    """Whether a variable is the observed part of random vectors with unobserved entries."""
-    return has_prior(model, y, PartialObservedRV) and y.owner.op.ndim_supp > 0
-
-
-def _given_siblings(model: pm.Model, y: TensorVariable) -> TensorVariable:
-    """Log density of the observed part of vectors, given the part that is drawn with it.
-
-    A discrete one is estimated, without bias, by whether the draw has what was observed.
-    """
-    whole, mask = y.owner.inputs
-    if y.dtype in discrete_dtypes:
-        return pt.log(pt.all(pt.eq(whole[~mask], model.rvs_to_values[y])))
-    if has_prior(model, whole, MvNormalRV):
-        return _normal_given_siblings(model, y, at_mean=False)
-    raise ValueError(
-        f"{describe(y)} is a part of vectors with the distribution {distribution(whole)}: "
-        "rejection_sample needs its law given the other part, which it knows for MvNormal and "
-        "discrete vectors only; observe whole vectors, or use pm.sample."
-    )
-
-
-def _normal_given_siblings(model: pm.Model, y: TensorVariable, *, at_mean: bool) -> TensorVariable:
-    """Log density of observed entries of normal vectors, given the others, or its maximum.
-
-    It is ``log N(r; 0, K) - log N(r_u; 0, K_uu)`` for the deviations ``r`` from the mean, of which
-    ``r_u`` are those that are not observed.
-    """
-    whole, mask = y.owner.inputs
-    [sibling] = [rv for rv in y.owner.outputs if rv is not y]
-    mean, covariance = parameters(whole)
-    mean = pt.broadcast_to(mean, mask.shape)
-    zero = pt.zeros_like(mean)
-    unobserved = zero if at_mean else pt.set_subtensor(zero[mask], sibling - mean[mask])
-    observed = model.rvs_to_values[y] - mean[~mask]
-    deviations = unobserved if at_mean else pt.set_subtensor(unobserved[~mask], observed)
-    # Independent standard normals in the place of what is observed, which take no part.
-    pairs = mask[..., :, None] & mask[..., None, :]
-    marginal = pt.switch(pairs, covariance, pt.eye(mask.shape[-1], dtype=covariance.dtype))
-    return (
-        _log_normal(deviations, covariance).sum()
-        - _log_normal(unobserved, marginal).sum()
-        - pt.log(2 * np.pi) / 2 * (~mask).sum()
-    )
-
-
-def _log_normal(deviations: TensorVariable, covariance: TensorVariable) -> TensorVariable:
-    return pm.logp(pm.MvNormal.dist(pt.zeros_like(deviations), covariance), deviations)
-
-
-def _require_fixed_covariance(model: pm.Model, y: TensorVariable) -> None:
-    unknown = stated_in([parameters(y.owner.inputs[0])[1]], model.basic_RVs) & set(model.free_RVs)
-    if unknown:
-        raise NotConjugate(
-            f"the density of {describe(y)} has no known bound: its covariance depends on "
-            f"{describe(min(unknown, key=describe))}"
-        )
+    return {rv: substitute([terms[value]], given)[0] for rv, value in values_and_data.items()}
 
 
 def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:

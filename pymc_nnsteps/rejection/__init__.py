@@ -1,5 +1,0 @@
-"""Exact posterior draws by rejection: ``rejection_sample``."""
-
-from pymc_nnsteps.rejection.sampling import rejection_sample
-
-__all__ = ["rejection_sample"]
