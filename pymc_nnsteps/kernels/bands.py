@@ -237,7 +237,7 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
         for t in range(n_times):
             rest = diagonal[series, t] - left * left
             if not rest > 0.0:
-                raise ValueError(TOO_PRECISE)
+                raise np.linalg.LinAlgError(TOO_PRECISE)
             pivot[t] = math.sqrt(rest)
             half = (linear[series, t] - left * half) / pivot[t]
             out[series, t] = half + noise[series, t]

@@ -34,6 +34,7 @@ from pymc_nnsteps.arguments import is_word, positive_number, require_choice
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.hierarchical import (
     START,
+    USUAL,
     HierarchicalLayers,
     common_precision,
     precision_of_units,
@@ -244,7 +245,7 @@ def hierarchical_mlp(
                 _observe(f, outputs[1:], noise, observed, row_dims)
 
     real = scaffolding.targets.filled if likelihood in REAL else None
-    warn_of_scales(scaffolding.inputs, real, usual=(0.1, 10.0))
+    warn_of_scales(scaffolding.inputs, real, usual=USUAL)
     return scaffolding.add(build)
 
 

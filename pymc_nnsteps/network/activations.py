@@ -73,7 +73,13 @@ def read_decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Thre
         return _threshold(model, z, y)
     if not is_a(y, CategoricalRV):
         raise NotConjugate(f"child {describe(y)} is {distribution(y)}, not a decision")
-    if not _is_one_hot_argmax(parameters(y)[0], z, known_shape(model, z)):
+    [p] = parameters(y)
+    if not _is_one_hot_argmax(p, z, known_shape(model, z)):
+        if _operations(model, z, p).isdisjoint({Argmax, scalar.EQ, scalar.NEQ}):
+            raise NotConjugate(
+                f"child {describe(y)} is {distribution(y)} with probabilities such as those of a "
+                "softmax or an ordered law, not a decision by its largest entry"
+            )
         raise NotConjugate(
             f"the probabilities of child {describe(y)} are not the indicator of its largest "
             "entry, eq(argmax(z, axis=-1, keepdims=True), arange(n_classes))"
@@ -100,11 +106,7 @@ def _threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Thresho
 def _why_no_threshold(
     model: pm.Model, z: TensorVariable, y: TensorVariable, reason: NotConjugate
 ) -> str:
-    [p] = parameters(y)
-    functions = {
-        type(getattr(variable.owner.op, "scalar_op", None))
-        for variable in dependents(p, {z}, model.basic_RVs) - {z}
-    }
+    functions = _operations(model, z, parameters(y)[0])
     if functions & {Erf, Erfc}:
         return (
             f"child {describe(y)} has a probit probability; give it latent utilities, "
@@ -113,6 +115,12 @@ def _why_no_threshold(
     if functions & {Sigmoid, scalar.Exp}:
         return f"the probability of child {describe(y)} has no logit; state it by logit_p="
     return f"the probability of child {describe(y)} is not a threshold of it: {reason}"
+
+
+def _operations(model: pm.Model, z: TensorVariable, p: TensorVariable) -> set[type]:
+    """Classes of the operations that lead from ``z`` to ``p``, of each entry where these are."""
+    ops = [variable.owner.op for variable in dependents(p, {z}, model.basic_RVs) - {z}]
+    return {type(getattr(op, "scalar_op", op)) for op in ops}
 
 
 def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:

@@ -54,13 +54,13 @@ def predicted_probabilities(
     """
     labels = _labels(network)
     columns = network.columns
+    if n_draws * len(rows[0]) == 0:
+        return np.empty((n_draws, len(rows[0]), len(labels) * math.prod(columns)))
     targets = [np.full((len(rows[0]), *columns), label) for label in labels]
     integrators = [
         Integrator(network, rows, y, noise_draws, np.random.default_rng(seed), apart=True)
         for y in targets
     ]
-    if n_draws == 0:
-        return np.empty((0, len(rows[0]), len(labels) * math.prod(columns)))
     found = []
     for draw in tracked("Probabilities", n_draws, progressbar):
         weights = [values[draw] for values in draws]
@@ -88,8 +88,8 @@ def predicted_responses(
     -------
     ndarray, shape (n_draws, n_obs, n_outputs)
     """
-    if n_draws == 0:
-        return np.empty((0, len(rows[0]), math.prod(network.columns)), network.y.dtype)
+    if n_draws * len(rows[0]) == 0:
+        return np.empty((n_draws, len(rows[0]), math.prod(network.columns)), network.y.dtype)
     draw_response = responses(network, np.random.default_rng(seed))
     found = [
         draw_response(rows, [values[draw] for values in draws]).reshape(len(rows[0]), -1)

@@ -212,6 +212,7 @@ def _as_density(functions: Iterable[Any]) -> Density:
     return Density(first, of_sums, through_sums, float(bool(others)))
 
 
+@without_blas_notice()
 def _compiled(
     inputs: Sequence[TensorVariable],
     outputs: Sequence[TensorVariable],
@@ -229,8 +230,7 @@ def _compiled(
     if "mode" not in options and pytensor.config.cxx:
         with contextlib.suppress(UntranslatableError, CompilerError):
             return functions(mode=in_cpp(*called_by), **options)
-    with without_blas_notice():
-        return functions(**numba_by_default(options))
+    return functions(**numba_by_default(options))
 
 
 class _Reader:

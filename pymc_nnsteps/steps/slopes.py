@@ -14,7 +14,11 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
+from pymc_nnsteps.kernels.compiling import (
+    c_by_default,
+    without_blas_notice,
+    without_bookkeeping,
+)
 from pymc_nnsteps.steps.target import log_density
 
 OUTSIDE = (ParameterValueError, IndexError, LinAlgError)
@@ -48,6 +52,7 @@ class Target:
         except (NullTypeGradError, NotImplementedError):
             return None
 
+    @without_blas_notice()
     def _compiled(self, outputs: list[Any]) -> Any:
         return pymc_compile(self._inputs, outputs, on_unused_input="ignore", **c_by_default(None))
 

@@ -17,13 +17,18 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.moves.scan import check_scan
 from pymc_nnsteps.steps.compiled import Compiled
 
 Array = np.ndarray
+
+FAR = 4
+"""Powers of ten between one and a scale, beyond which an error names it."""
 
 
 class Sweep:
@@ -85,6 +90,13 @@ class Sweep:
         inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
         self.compiled = Compiled(inputs, results, compile_kwargs)
         self._dtypes = [value.dtype for value in read]
+        natural = natural_values(model)
+        self._values = values
+        self._bounded = {
+            describe(rv): natural[rv]
+            for rv in model.free_RVs
+            if model.rvs_to_transforms[rv] is not None and not rv.owner.op.ndim_supp
+        }
 
     def __call__(
         self,
@@ -116,7 +128,8 @@ class Sweep:
         Raises
         ------
         numpy.linalg.LinAlgError
-            If floating-point numbers do not hold the law of a block: it names the first variable.
+            If floating-point numbers do not hold the law of a block: it names the first variable,
+            and scales that are far from one.
         """
         self.compiled.refresh_if_data_changed()
         state = [
@@ -130,24 +143,41 @@ class Sweep:
         try:
             rng, *results = self.compiled(rng, *parameters, *state)
         except np.linalg.LinAlgError as error:
-            raise np.linalg.LinAlgError(f"{self._block_that_failed()}{error}") from error
+            block, new = self._block_that_failed()
+            far = self._far_from_one({**point, **{name: x for name, x in new.items() if x is not None}})
+            raise np.linalg.LinAlgError(f"{block} cannot be drawn{far}: {error}") from error
         n, m = len(self.outputs), len(self.outputs) + len(self._parts)
         values = dict(zip(self.outputs, results[:n], strict=True))
         acceptance = [mean for means in results[n:m] for mean in means.tolist()]
         return rng, values, acceptance, np.concatenate([learnt[:0], *results[m:]])
 
-    def _block_that_failed(self) -> str:
-        """First variable of the block whose draw raised an error, to begin a sentence with."""
-        function = self.compiled.function
+    def _block_that_failed(self) -> tuple[str, dict[str, Array]]:
+        """First variable of the block whose draw raised an error, and values drawn before it."""
+        function, new = self.compiled.function, {}
         position = getattr(function.vm, "position_of_error", -1)
-        if position < 0:
-            return ""
-        failed = set(function.vm.nodes[position].outputs)
-        drawn = function.maker.fgraph.outputs[1 : 1 + len(self.outputs)]
-        for name, value in zip(self.outputs, drawn, strict=True):
-            if failed & set(ancestors([value])):
-                return f"{name} cannot be drawn: "
-        return ""
+        if position >= 0:
+            failed = set(function.vm.nodes[position].outputs)
+            drawn = function.maker.fgraph.outputs[1 : 1 + len(self.outputs)]
+            for name, value in zip(self.outputs, drawn, strict=True):
+                if failed & set(ancestors([value])):
+                    return name, new
+                new[name] = function.vm.storage_map[value][0]
+        return "a block of variables", {}
+
+    def _far_from_one(self, point: Mapping[str, Array]) -> str:
+        """Clause that names scales of a point that are far from one, each with its farthest value."""
+        natural = pytensor.function(
+            self._values, list(self._bounded.values()), mode=ONCE, on_unused_input="ignore"
+        )
+        far = []
+        for name, scales in zip(self._bounded, natural(*(point[v.name] for v in self._values))):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                orders = np.abs(np.log10(scales))
+            if orders.size and (scales >= 0).all() and orders.max() > FAR:
+                place = np.unravel_index(orders.argmax(), orders.shape)
+                entry = f"[{', '.join(map(str, place))}]" if place else ""
+                far.append(f"{name}{entry} = {scales[place]:.3g}")
+        return f" at {', '.join(far)}" if far else ""
 
 
 def consecutive(numbers: Sequence[int]) -> list[slice]:

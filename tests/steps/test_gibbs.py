@@ -177,13 +177,27 @@ def test_nothing_suitable():
         nns.Gibbs(model=unsuitable())
 
 
-def test_a_block_that_numbers_do_not_hold_is_named():
-    """The first of the sweep's variables named, or none, where another is too precise."""
-    columns = 3e7 * np.column_stack([np.ones(9), np.full(9, 1.1)])
+TOO_PRECISE = {
+    "": lambda: 3e-8,
+    r" at lengths\[1\] = 1e-09": lambda: pm.Uniform("lengths", 0, 9, shape=2, initval=[1, 1e-9])[1],
+    r" at precision = 1e\+18": lambda: pm.Gamma("precision", 1, 1, initval=1e18) ** -0.5,
+    r" at drawn = \S+e-(19|20)": lambda: pm.InverseGamma("drawn", 1, 1e-18, initval=1) ** 0.5,
+}
+
+
+@pytest.mark.parametrize("scales", TOO_PRECISE)
+def test_a_block_that_numbers_do_not_hold_is_named(scales):
+    """The first of the sweep's variables named, or none, where another is too precise.
+
+    A scale that is far from one is named with its value, and no other.
+    """
+    columns = np.column_stack([np.ones(9), np.full(9, 1.1)])
     with pm.Model() as model:
         mean = pm.Normal("mean", 0, 1)
-        pm.Normal("other", mean, 1, observed=np.zeros(3))
+        pm.Normal("other", mean, pm.HalfNormal("usual"), observed=np.zeros(3))
+        noise = TOO_PRECISE[scales]()
         v = pm.MvNormal("v", np.zeros(2), np.eye(2), shape=(9, 2))
-        pm.Normal("y", (columns * v[np.arange(9)]).sum(-1), 1, observed=np.zeros(9))
-    with pytest.raises(np.linalg.LinAlgError, match=r"^v cannot be drawn: a precision matrix is"):
-        nns.Gibbs(model=model)
+        pm.Normal("y", (columns * v[np.arange(9)]).sum(-1), noise, observed=np.zeros(9))
+    drawn = [rv for rv in model.free_RVs if rv.name in ("mean", "v", "drawn")]
+    with pytest.raises(np.linalg.LinAlgError, match=f"^v cannot be drawn{scales}: a precision"):
+        nns.Gibbs(drawn, model=model)

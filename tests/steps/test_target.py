@@ -1,5 +1,7 @@
 """The log density that a step samples from, beside PyMC's."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pymc.dims as pmd
@@ -10,6 +12,8 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import Cholesky
 
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.steps.flat import FlatDensity
+from pymc_nnsteps.steps.slopes import Target
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 from tests.cases import slow
 
@@ -183,3 +187,27 @@ def test_factors_of_a_block_change_as_the_model_does(name):
         assert np.isfinite(changes).all()
         assert changes[0] != 0
         np.testing.assert_allclose(changes[number], changes[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "compiled", [Target, lambda model: FlatDensity(model, model.free_RVs, {})], ids=["c", "cpp"]
+)
+def test_compiling_says_nothing_of_blas(compiled, monkeypatch):
+    """PyTensor asks for a BLAS at ``z - a * X @ w``, once, and warns where it finds none."""
+    asked = []
+
+    def ask():
+        asked.append(warnings.warn("PyTensor could not link to a BLAS installation.", stacklevel=2))
+        return ""
+
+    parameter = type(pytensor.config).__dict__["blas__ldflags"]
+    monkeypatch.setattr(parameter, "_default", ask)
+    monkeypatch.delattr(parameter, "val", raising=False)
+    with pm.Model() as model:
+        w, a = pm.Normal("w", shape=3), pm.Normal("a")
+        pm.Normal("y", a * (X @ w), observed=X[:, 0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(model)
+    assert asked
+    assert not caught

@@ -52,6 +52,9 @@ chain that begins with small scales everywhere may stay for long where the netwo
 begins with large biases ends in a poor fit.
 """
 
+USUAL = (0.1, 10.0)
+"""Standard deviations of inputs that the default priors are made for."""
+
 VAGUE = 4.0
 """Largest alpha of a precision that does not begin at its mean."""
 
@@ -121,7 +124,7 @@ def hierarchical(
         likelihood=None,
         start=start,
     )
-    return within.add(lambda x, stack: network.add(x, stack)[0])
+    return within.add(lambda x, stack: network.add(x, stack)[0], USUAL)
 
 
 class HierarchicalLayers:

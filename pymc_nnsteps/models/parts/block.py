@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
+from pytensor.tensor.random.type import RandomType
 
 from pymc_nnsteps.arguments import positive_integer, require_finite
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
+from pymc_nnsteps.models.parts.data import Inputs
+from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import numbers
 
@@ -26,6 +32,7 @@ __all__ = ["Block", "Network", "block"]
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
 OTHER_NAME = 'give this block a name of its own, such as name="g"'
+
 
 Network = Callable[[TensorVariable, Stack], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
@@ -55,8 +62,14 @@ class Block:
     output_dims: tuple[str, ...] | None
     is_vector: bool
 
-    def add(self, network: Network) -> TensorVariable:
+    def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
+
+        Parameters
+        ----------
+        network : callable
+        usual : tuple of float
+            As for :func:`.warn_of_scales`, of inputs that depend on no random variable.
 
         Raises
         ------
@@ -69,6 +82,9 @@ class Block:
         names = [f"{self.name}::{name}" for name in alone.named_vars]
         check_names(model, [self.name, *names], self.dims, OTHER_NAME)
         check_dims(model, self.dims)
+        if all(map(_is_data, graph_inputs([self.inputs]))):
+            inputs = Inputs(self.inputs.eval(mode=ONCE), model.coords.get(self.stack.unit_dims[0]))
+            warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
             outputs = network(self.inputs, self.stack)
@@ -119,7 +135,7 @@ def block(
 
 
 def _inputs(x: Any) -> TensorVariable:
-    if isinstance(x, pd.DataFrame):
+    if hasattr(x, "columns"):
         x = numbers("x", x, ("obs", "feature")).values
     try:
         inputs: TensorVariable = pt.as_tensor_variable(x)
@@ -135,6 +151,10 @@ def _inputs(x: Any) -> TensorVariable:
     if inputs.dtype.startswith(("bool", "int", "uint")):
         return inputs.astype(pytensor.config.floatX)
     return inputs
+
+
+def _is_data(leaf: Variable) -> bool:
+    return isinstance(leaf, Constant | SharedVariable) and not isinstance(leaf.type, RandomType)
 
 
 def _n_features(inputs: TensorVariable) -> int:

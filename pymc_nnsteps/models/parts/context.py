@@ -85,15 +85,16 @@ def check_names(
     ValueError
         Naming every clash.
     """
-    taken = [
-        name
-        for name in variables
-        if model.named_vars.tree_contains(model.name_for(name))
-        or model.name_for(name) in model.coords
-    ]
-    taken += [name for name in dims if model.named_vars.tree_contains(name)]
+    known, variables = model.named_vars, list(variables)
+    of_dims = [name for name in variables if model.name_for(name) in model.coords]
+    of_variables = [name for name in dims if known.tree_contains(name)]
+    taken = [n for n in variables if n in of_dims or known.tree_contains(model.name_for(n))]
+    taken += of_variables
     if taken:
-        raise ValueError(f"The model already has the names {taken}; {advice}.")
+        kinds = [f"{name!r} is a dimension" for name in of_dims]
+        kinds += [f"{name!r} is a variable, not the dimension needed" for name in of_variables]
+        where = f", where {', '.join(kinds)}" if kinds else ""
+        raise ValueError(f"The model already has the names {taken}{where}; {advice}.")
 
 
 def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:

@@ -18,6 +18,8 @@ def warn_of_scales(
     *,
     usual: tuple[float, float] = (0.01, 100.0),
     usual_targets: tuple[float, float] | None = None,
+    name: str = "X",
+    stacklevel: int = 3,
 ) -> None:
     """Warn of constant data, and of columns whose scale is far from 1.
 
@@ -35,17 +37,21 @@ def warn_of_scales(
         Least standard deviation and largest root mean square of a column.
     usual_targets : tuple of float, optional
         The same of targets, if they are others.
+    name : str
+        What the caller calls the inputs.
+    stacklevel : int
+        That of the builder's caller, seen from here.
 
     Warns
     -----
     UserWarning
     """
-    found = [_problem("X", inputs.values, usual, inputs.features, all_constant=True)]
+    found = [_problem(name, inputs.values, usual, inputs.features, all_constant=True)]
     if targets is not None:
         columns = targets.reshape(len(targets), -1)
         found.append(_problem("y", columns, usual_targets or usual, None, all_constant=False))
     for problem in filter(None, found):
-        warnings.warn(problem, UserWarning, stacklevel=3)
+        warnings.warn(problem, UserWarning, stacklevel=stacklevel)
 
 
 def _problem(
