@@ -149,6 +149,7 @@ def _register() -> None:
 refuse_lost: Any = KernelOp(linear_algebra, "refuse_lost", (2,))
 sum_over_variances: Any = KernelOp(lattice, "sum_over_variances", (1,))
 choose_point: Any = KernelOp(lattice, "choose_point", (1,))
+choose_points: Any = KernelOp(lattice, "choose_points", (1,))
 redraw_labels: Any = KernelOp(reflections, "redraw_labels", (2,))
 draw_windows: Any = KernelOp(windows, "draw_windows", (2,))
 draw_banded: Any = KernelOp(bands, "draw_banded", (2, 2, 2))

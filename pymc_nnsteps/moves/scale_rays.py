@@ -43,7 +43,7 @@ def propose_rays(context: Context) -> Proposals:
 
 def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:
     """Scales that begin a ray, and whether all below goes along or only scales do."""
-    laws = _scales(context.blocks)
+    laws = scales_of(context.blocks)
     for rv, law in laws.items():
         smaller = [seen for seen in law.scaled if _size(context, rv) < _size(context, seen.child)]
         if smaller:
@@ -73,7 +73,7 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
     NotConjugate
         With the reason why there is none.
     """
-    laws = _scales(context.blocks)
+    laws = scales_of(context.blocks)
     means = {
         member.rv: member.mean
         for block in context.blocks
@@ -92,7 +92,7 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         degree = sum(degrees[rv] * seen.form.exponent for rv, seen in seen_by.items())
         if not seen_by or (child not in scales and math.isclose(degree, 0, abs_tol=1e-12)):
             continue
-        _require_moved_alike(child, scales, degrees, seen_by.values())
+        require_moved_alike(child, scales, degrees, seen_by.values())
         if child in laws or (deep and child in means):
             degrees[child] = degree
         else:
@@ -113,7 +113,7 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
     )
 
 
-def _require_moved_alike(
+def require_moved_alike(
     child: TensorVariable,
     scales: Degrees,
     degrees: Degrees,
@@ -155,7 +155,8 @@ def _linear(
     return tuple(found)
 
 
-def _scales(blocks: Sequence[Conditional]) -> dict[TensorVariable, ScaleLaw]:
+def scales_of(blocks: Sequence[Conditional]) -> dict[TensorVariable, ScaleLaw]:
+    """Laws of scales, by variable."""
     return {block.draws[0]: block for block in blocks if isinstance(block, ScaleLaw)}
 
 

@@ -98,7 +98,8 @@ class Gibbs(Step):
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
         random number: a scale with the effects or output weights below it, levels of scales against
         each other, global scales against local ones, a factor against the effects that it
-        multiplies (``sd * raw[group]``); and units of a layer against the weights that one output
+        multiplies (``sd * raw[group]``), the factors of a matrix (``U @ V.T``) against each other
+        with their scales; and units of a layer against the weights that one output
         sees them through, with the scale of this output. Means of effects are then drawn jointly
         with all else that is linear, and the effects are shifted along; so are levels of correlated
         effects and of series with the biases beside them; the level of effects that several
