@@ -23,9 +23,9 @@ of 2000, and has 1300 with the first ray (65 by NUTS); where V has a scale too, 
 (2 by NUTS). Rays of columns of U and V that are rotated at random before add nothing to that.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pymc as pm
 from pymc.distributions.multivariate import ZeroSumNormalRV
@@ -38,17 +38,15 @@ from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
-from pymc_nnsteps.graphs.values import scalar_constant
-from pymc_nnsteps.laws.conditional import normal_prior
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
+from pymc_nnsteps.laws.zero_sum import is_zero_sum
 from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
-from pymc_nnsteps.moves.rays import Apart, Ray
+from pymc_nnsteps.moves.rays import Ray
 from pymc_nnsteps.moves.replacement import Proposals
-from pymc_nnsteps.moves.scale_rays import Degrees, require_moved_alike, scales_of
+from pymc_nnsteps.moves.scale_rays import Degrees, find_ray, scales_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def propose_product_rays(context: Context) -> Proposals:
             try:
                 product = _product(context.model, up, seed, pool)
                 for scales in _scales_along(product, laws):
-                    ray = _ray(context.model, product, *scales, laws)
+                    ray = _ray(context, product, *scales, laws)
                     ways = [{(rv, s * e) for rv, e in ray.degrees.items()} for s in (1, -1)]
                     rays.setdefault(frozenset(map(frozenset, ways)), ray)
             except NotConjugate as reason:
@@ -211,11 +209,7 @@ def _scales_along(
 
 
 def _ray(
-    model: pm.Model,
-    product: Product,
-    up: Degrees,
-    down: Degrees,
-    laws: Mapping[TensorVariable, ScaleLaw],
+    context: Context, product: Product, up: Degrees, down: Degrees, laws: Mapping[Any, ScaleLaw]
 ) -> Ray:
     """The ray of a product and of scales that go along.
 
@@ -223,39 +217,13 @@ def _ray(
     ------
     NotConjugate
     """
-    scales = {**up, **down}
-    sides = {product.up: 1.0} | dict.fromkeys(product.down, -1.0)
-    degrees = {**up, **sides, **down}
-    of_scale: dict[TensorVariable, float] = {}
-    scaled = [(scale, seen) for scale in scales for seen in laws[scale].scaled]
-    for scale, seen in scaled:
-        require_moved_alike(seen.child, scales, degrees, [seen])
-        of_scale[seen.child] = of_scale.get(seen.child, 0.0) + scales[scale] * seen.form.exponent
-    stay = {seen.child: seen for _, seen in scaled if seen.child not in sides}
-    for child, seen in stay.items():
-        if seen.role.mixing is not None:
-            raise NotConjugate(f"{describe(child)} is given its own precision")
-    apart = {}
-    for rv, degree in sides.items():
-        if is_a(rv, NormalRV, ZeroSumNormalRV):
-            prior = zero_sum_prior if is_zero_sum(rv) else normal_prior
-            mean, precision = prior(model, rv)
-            own = of_scale.get(rv, 0.0)
-            if not math.isclose(own, degree) or scalar_constant(mean) != 0:
-                apart[rv] = Apart(mean, precision, own)
-        else:
-            scales[rv] = degree
-    return Ray(
-        tuple(degrees),
-        degrees,
-        tuple(scales),
-        {},
-        tuple((seen, of_scale[child]) for child, seen in stay.items()),
-        (),
-        apart,
-        (*product.down, *down),
-        _columns(product, scaled),
+    factors = {product.up: 1.0} | dict.fromkeys(product.down, -1.0)
+    free = (
+        {} if is_a(product.up, NormalRV, ZeroSumNormalRV) else {product.up: factors.pop(product.up)}
     )
+    ray = find_ray(context, {**free, **up, **down}, factors=factors)
+    scaled = [(scale, seen) for scale in (*up, *down) for seen in laws[scale].scaled]
+    return replace(ray, against=(*product.down, *down), columns=_columns(product, scaled))
 
 
 def _columns(

@@ -54,6 +54,10 @@ from pymc_nnsteps.random.lattice import POINTS, lattice_step
 MOST_OUTPUTS = 100
 """Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""
 
+FEW_UNITS = 4
+"""Number of outputs for each unit beyond which the activations take little of what residuals say:
+no more than a quarter of the numbers that the scale of the response is known from."""
+
 
 @dataclass(frozen=True)
 class ResidualScale(Conditional):
@@ -221,10 +225,16 @@ def find_residual_scales(
     """
     seen_by = [seen.child for seen in likelihood.fresh.observations]
     n_obs = shapes[likelihood.activations][likelihood.samples]
-    if sum(math.prod(shapes[child]) for child in seen_by) > MOST_OUTPUTS * n_obs:
+    n_seen = sum(math.prod(shapes[child]) for child in seen_by)
+    if n_seen > MOST_OUTPUTS * n_obs:
         return []
+    few_units = n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations])
     found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
-    scales = [scale for scale in found if scale is not None]
+    scales = [
+        scale
+        for scale in found
+        if scale is not None and not (few_units and scale.of_activations == 0)
+    ]
     of_all = [scale for scale in scales if scale.child is None]
     first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
     return first + [scale for scale in scales if scale.child is not None]

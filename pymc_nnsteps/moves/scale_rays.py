@@ -7,19 +7,23 @@ which it multiplies.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
+import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters
-from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.graphs.values import scalar_constant
+from pymc_nnsteps.laws.conditional import Conditional, normal_prior
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
+from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
 from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
-from pymc_nnsteps.moves.rays import Ray
+from pymc_nnsteps.moves.rays import Apart, Ray
 from pymc_nnsteps.moves.replacement import Proposals
 
 Degrees = Mapping[TensorVariable, float]
@@ -57,7 +61,13 @@ def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:
                     yield {rv: 1.0, other: -ours.form.exponent / theirs.form.exponent}, False
 
 
-def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
+def find_ray(
+    context: Context,
+    scales: Degrees,
+    *,
+    deep: bool = False,
+    factors: Degrees = MappingProxyType({}),
+) -> Ray:
     """The ray of some scales and of what goes along with them.
 
     Parameters
@@ -67,6 +77,8 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         Degrees of scales that no other takes along.
     deep : bool
         Whether effects and weights go along; if not, only scales do.
+    factors : mapping from random variable to float
+        Degrees of Gaussian factors of products that stay as they are.
 
     Raises
     ------
@@ -80,7 +92,8 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         if isinstance(block, Gaussian | Effects)
         for member in block.members
     }
-    degrees = dict(scales)
+    degrees = {**scales, **factors}
+    of_scales = dict.fromkeys(factors, 0.0)
     stay: list[tuple[Scaled, float]] = []
     for child in context.model.basic_RVs:
         seen_by = {
@@ -92,8 +105,10 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         degree = sum(degrees[rv] * seen.form.exponent for rv, seen in seen_by.items())
         if not seen_by or (child not in scales and math.isclose(degree, 0, abs_tol=1e-12)):
             continue
-        require_moved_alike(child, scales, degrees, seen_by.values())
-        if child in laws or (deep and child in means):
+        _require_moved_alike(child, scales, degrees, seen_by.values())
+        if child in factors:
+            of_scales[child] = degree
+        elif child in laws or (deep and child in means):
             degrees[child] = degree
         else:
             [seen, *_] = seen_by.values()
@@ -102,7 +117,7 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
             stay.append((seen, degree))
     if len(degrees) == 1:
         raise NotConjugate("nothing goes along with it")
-    moved = [rv for rv in degrees if rv in means]
+    moved = [rv for rv in degrees if rv in means and rv not in factors]
     return Ray(
         tuple(degrees),
         degrees,
@@ -110,10 +125,21 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         {rv: means[rv] for rv in moved},
         tuple(stay),
         _linear(context, degrees, moved, [seen.child for seen, _ in stay]),
+        _apart(context.model, factors, of_scales),
     )
 
 
-def require_moved_alike(
+def _apart(model: pm.Model, factors: Degrees, of_scales: Degrees) -> dict[TensorVariable, Apart]:
+    """Factors whose density changes on a ray."""
+    found = {}
+    for rv, degree in of_scales.items():
+        mean, precision = zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv)
+        if not math.isclose(degree, factors[rv]) or scalar_constant(mean) != 0:
+            found[rv] = Apart(mean, precision, degree)
+    return found
+
+
+def _require_moved_alike(
     child: TensorVariable,
     scales: Degrees,
     degrees: Degrees,

@@ -100,14 +100,14 @@ CASES = {
     "zero sum": (zero_sum, "sd raw"),
     "matrix": (matrix, "lam U V"),
     "the other scale": (matrix, "tau V U"),
-    "both scales": (matrix, "lam U V tau"),
+    "both scales": (matrix, "lam tau U V"),
     "columns": (ratings, "lam U V"),
     "no scale": (ratings, "V U"),
     "one scale": (one_scale, "lam U V"),
     "no centre": (not_centred, "lam U"),
     "no scale of products": (not_centred, "U V"),
     "two tables": (two_tables, "lam U V c W"),
-    "both scales of three": (two_tables, "lam U V c W tau"),
+    "both scales of three": (two_tables, "lam tau U V c W"),
 }
 
 
@@ -264,7 +264,7 @@ def test_they_come_last_and_can_be_left_out():
 
 def test_they_are_explained():
     rows = {row[0]: row[2] for row in nns.explain(built(matrix)).rows}
-    assert "along a ray with U against V; along a ray with U against V, tau" in rows["lam"]
+    assert "along a ray with U against V; along a ray with U against tau, V" in rows["lam"]
     assert "along a ray with lam against V; " in rows["U"]
 
 
