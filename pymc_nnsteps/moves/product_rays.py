@@ -75,19 +75,31 @@ def propose_product_rays(context: Context) -> Proposals:
     rays: dict[frozenset[frozenset[object]], Ray] = {}
     declined: dict[TensorVariable, str] = {}
     laws = scales_of(context.blocks)
-    for up, pool in _factors(context):
-        for seed in _multiplied(context.model, up, pool):
+    for product in products(context, declined):
+        for scales in _scales_along(product, laws):
             try:
-                product = _product(context.model, up, seed, pool)
-                for scales in _scales_along(product, laws):
-                    ray = _ray(context, product, *scales, laws)
-                    ways = [{(rv, s * e) for rv, e in ray.degrees.items()} for s in (1, -1)]
-                    rays.setdefault(frozenset(map(frozenset, ways)), ray)
+                ray = _ray(context, product, *scales, laws)
             except NotConjugate as reason:
-                declined.setdefault(up, f"on no ray against {describe(seed)}: {reason}")
+                declined.setdefault(product.up, f"not along a ray: {reason}")
+                continue
+            ways = [{(rv, s * e) for rv, e in ray.degrees.items()} for s in (1, -1)]
+            rays.setdefault(frozenset(map(frozenset, ways)), ray)
     moved = {rv for ray in rays.values() for rv in ray.draws}
     left = {rv: reason for rv, reason in declined.items() if rv not in moved}
     return Proposals(at_the_end(context, rays.values()).replacements, declined=left)
+
+
+def products(
+    context: Context, declined: dict[TensorVariable, str] | None = None
+) -> Iterator[Product]:
+    """Products of variables of a sweep; why factors are in none is added to ``declined``."""
+    for up, pool in _factors(context):
+        for seed in _multiplied(context.model, up, pool):
+            try:
+                yield _product(context.model, up, seed, pool)
+            except NotConjugate as reason:
+                if declined is not None:
+                    declined.setdefault(up, f"on no ray against {describe(seed)}: {reason}")
 
 
 def _factors(context: Context) -> Iterator[tuple[TensorVariable, list[TensorVariable]]]:

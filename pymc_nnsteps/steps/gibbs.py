@@ -82,8 +82,8 @@ class Gibbs(Step):
         so up to 1500 weights, unless they are moved row by row, which mixes as well at less cost
         (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its
         response (of less than four outputs for each unit), is drawn in this way too, in place of
-        its draw given the activations. Effects of groups beside the layer are drawn both in this way and given the activations. All choices
-        leave the posterior invariant.
+        its draw given the activations. Effects of groups beside the layer are drawn both in this
+        way and given the activations. All choices leave the posterior invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, with the layer's activations integrated out. Networks with little noise
