@@ -258,12 +258,12 @@ def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) ->
         return term
     term, other = term.whole(), terms[rv].whole()
     for axis in range(term.out_ndim):
-        if not _same_link(other.links[axis], term.links[axis]):
+        if not same_link(other.links[axis], term.links[axis]):
             term, other = (cut_link(t, axis, rv) for t in (term, other))
     return Term(term.links, other.coefficient + term.coefficient)
 
 
-def _same_link(first: Link | None, second: Link | None) -> bool:
+def same_link(first: Link | None, second: Link | None) -> bool:
     """Whether two axes carry the same entries along, as far as their graphs establish it."""
     if first is None or second is None or first.index is None or second.index is None:
         return first == second

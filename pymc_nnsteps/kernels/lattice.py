@@ -232,3 +232,22 @@ def choose_point(points: Array, log_density: Array, level: Array) -> Array:
     while chosen < len(points) - 1 and below[chosen] <= level[0] * total:
         chosen += 1
     return points[chosen : chosen + 1].copy()
+
+
+@jit
+def choose_points(points: Array, log_density: Array, level: Array) -> Array:
+    """One of several points of each line.
+
+    Parameters
+    ----------
+    points, log_density : array, shape (q, m)
+    level : array, shape (q,)
+
+    Returns
+    -------
+    array, shape (q,)
+    """
+    chosen = np.empty(len(points))
+    for i in range(len(points)):
+        chosen[i] = choose_point(points[i], log_density[i], level[i : i + 1])[0]
+    return chosen

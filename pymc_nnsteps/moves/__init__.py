@@ -25,7 +25,7 @@ module                   its subject
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale
 ``scale_rays``           which scales are, read off a model's graph
-``product_rays``         factors moved against the effects that they multiply
+``product_rays``         factors of products moved against each other
 ``scan``                 the order of a sweep, and when an order is valid
 ``plan``                 what a sweep draws, and explain
 =======================  ===============================================================

@@ -55,6 +55,10 @@ MOST_OUTPUTS = 100
 MOST_BY_SAMPLE = 6
 """The same, where the covariance is factorised for each sample, or for each pattern of noise."""
 
+FEW_UNITS = 4
+"""Number of outputs for each unit beyond which the activations take little of what residuals say:
+no more than a quarter of the numbers that the scale of the response is known from."""
+
 
 @dataclass(frozen=True)
 class ResidualScale(Conditional):
@@ -217,13 +221,22 @@ def find_residual_scales(
     """
     seen_by = [seen.child for seen in likelihood.fresh.observations]
     n_obs = shapes[likelihood.activations][likelihood.samples]
-    n_entries = sum(math.prod(shapes[child]) for child in seen_by)
-    if n_entries > MOST_OUTPUTS * n_obs:
+    n_seen = sum(math.prod(shapes[child]) for child in seen_by)
+    if n_seen > MOST_OUTPUTS * n_obs:
         return []
+    few, of_few_units = (
+        n_seen <= MOST_BY_SAMPLE * n_obs,
+        n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations]),
+    )
     laws = [c for c in conditionals if isinstance(c, ScaleLaw)]
     found = [residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale)]
-    few = n_entries <= MOST_BY_SAMPLE * n_obs
-    scales = [scale for scale in found if scale is not None and (few or scale.outputs is None)]
+    scales = [
+        scale
+        for scale in found
+        if scale is not None
+        and (few or scale.outputs is None)
+        and not (of_few_units and scale.of_activations == 0)
+    ]
     of_all = [scale for scale in scales if scale.is_of_all]
     first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
     return first + [scale for scale in scales if not scale.is_of_all]

@@ -7,19 +7,23 @@ which it multiplies.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
+import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters
-from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.graphs.values import scalar_constant
+from pymc_nnsteps.laws.conditional import Conditional, normal_prior
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
+from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
 from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
-from pymc_nnsteps.moves.rays import Ray
+from pymc_nnsteps.moves.rays import Apart, Ray
 from pymc_nnsteps.moves.replacement import Proposals
 
 Degrees = Mapping[TensorVariable, float]
@@ -43,7 +47,7 @@ def propose_rays(context: Context) -> Proposals:
 
 def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:
     """Scales that begin a ray, and whether all below goes along or only scales do."""
-    laws = _scales(context.blocks)
+    laws = scales_of(context.blocks)
     for rv, law in laws.items():
         smaller = [seen for seen in law.scaled if _size(context, rv) < _size(context, seen.child)]
         if smaller:
@@ -57,7 +61,13 @@ def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:
                     yield {rv: 1.0, other: -ours.form.exponent / theirs.form.exponent}, False
 
 
-def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
+def find_ray(
+    context: Context,
+    scales: Degrees,
+    *,
+    deep: bool = False,
+    factors: Degrees = MappingProxyType({}),
+) -> Ray:
     """The ray of some scales and of what goes along with them.
 
     Parameters
@@ -67,20 +77,23 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         Degrees of scales that no other takes along.
     deep : bool
         Whether effects and weights go along; if not, only scales do.
+    factors : mapping from random variable to float
+        Degrees of Gaussian factors of products that stay as they are.
 
     Raises
     ------
     NotConjugate
         With the reason why there is none.
     """
-    laws = _scales(context.blocks)
+    laws = scales_of(context.blocks)
     means = {
         member.rv: member.mean
         for block in context.blocks
         if isinstance(block, Gaussian | Effects)
         for member in block.members
     }
-    degrees = dict(scales)
+    degrees = {**scales, **factors}
+    of_scales = dict.fromkeys(factors, 0.0)
     stay: list[tuple[Scaled, float]] = []
     for child in context.model.basic_RVs:
         seen_by = {
@@ -93,7 +106,9 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         if not seen_by or (child not in scales and math.isclose(degree, 0, abs_tol=1e-12)):
             continue
         _require_moved_alike(child, scales, degrees, seen_by.values())
-        if child in laws or (deep and child in means):
+        if child in factors:
+            of_scales[child] = degree
+        elif child in laws or (deep and child in means):
             degrees[child] = degree
         else:
             [seen, *_] = seen_by.values()
@@ -102,7 +117,7 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
             stay.append((seen, degree))
     if len(degrees) == 1:
         raise NotConjugate("nothing goes along with it")
-    moved = [rv for rv in degrees if rv in means]
+    moved = [rv for rv in degrees if rv in means and rv not in factors]
     return Ray(
         tuple(degrees),
         degrees,
@@ -110,7 +125,18 @@ def find_ray(context: Context, scales: Degrees, *, deep: bool) -> Ray:
         {rv: means[rv] for rv in moved},
         tuple(stay),
         _linear(context, degrees, moved, [seen.child for seen, _ in stay]),
+        _apart(context.model, factors, of_scales),
     )
+
+
+def _apart(model: pm.Model, factors: Degrees, of_scales: Degrees) -> dict[TensorVariable, Apart]:
+    """Factors whose density changes on a ray."""
+    found = {}
+    for rv, degree in of_scales.items():
+        mean, precision = zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv)
+        if not math.isclose(degree, factors[rv]) or scalar_constant(mean) != 0:
+            found[rv] = Apart(mean, precision, degree)
+    return found
 
 
 def _require_moved_alike(
@@ -155,7 +181,8 @@ def _linear(
     return tuple(found)
 
 
-def _scales(blocks: Sequence[Conditional]) -> dict[TensorVariable, ScaleLaw]:
+def scales_of(blocks: Sequence[Conditional]) -> dict[TensorVariable, ScaleLaw]:
+    """Laws of scales, by variable."""
     return {block.draws[0]: block for block in blocks if isinstance(block, ScaleLaw)}
 
 

@@ -19,7 +19,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.ops import choose_point
+from pymc_nnsteps.kernels.ops import choose_point, choose_points
 from pymc_nnsteps.random.uniform import uniform
 
 POINTS = 128
@@ -30,22 +30,28 @@ def lattice_step(
     log_density: Callable[[TensorVariable], TensorVariable],
     widest: float | TensorVariable,
     n_points: int = POINTS,
+    size: TensorVariable | None = None,
 ) -> tuple[Variable, TensorVariable]:
-    """Move along a line that begins at zero, and say where to.
+    """Move along a line that begins at zero, or along several, and say where to.
 
     Parameters
     ----------
     rng : random generator variable
     log_density : callable
-        Log density at each entry of a vector of shifts, up to a constant; finite at zero.
+        Log density at each entry of a vector of shifts, up to a constant; finite at zero. Of
+        several lines: at each of an array of shape (n_points, size).
     widest : float or scalar variable
         The largest spacing, about the least standard deviation that the density is expected to
         have.
     n_points : int
+    size : scalar variable, optional
+        Number of lines; None: there is one, and the shift is a number.
     """
-    rng, levels = uniform(rng, (3,))
+    rng, levels = uniform(rng, (3,) if size is None else (3, size))
     levels = levels.astype("float64")
     points = lattice_of(levels[:2], widest, n_points)
+    if size is not None:
+        return rng, choose_points(points, log_density(points.T).T, levels[2])
     return rng, choose_point(points, log_density(points), levels[2:])[0]
 
 

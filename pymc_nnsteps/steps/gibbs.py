@@ -81,9 +81,9 @@ class Gibbs(Step):
         all units, at a cost that grows with the cube of the layer's number of weights. "auto" does
         so up to 1500 weights, unless they are moved row by row, which mixes as well at less cost
         (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its
-        response, is drawn in this way too, in place of its draw given the activations. Effects of
-        groups beside the layer are drawn both in this way and given the activations. All choices
-        leave the posterior invariant.
+        response (of less than four outputs for each unit), is drawn in this way too, in place of
+        its draw given the activations. Effects of groups beside the layer are drawn both in this
+        way and given the activations. All choices leave the posterior invariant.
     interweave : bool or "auto"
         Whether the weights of a layer with latent pre-activations are also moved together with
         these, row by row, with the layer's activations integrated out. Networks with little noise
@@ -98,7 +98,8 @@ class Gibbs(Step):
         Whether scales that have been drawn are then moved with what they scale, multiplied by one
         random number: a scale with the effects or output weights below it, levels of scales against
         each other, global scales against local ones, a factor against the effects that it
-        multiplies (``sd * raw[group]``); and units of a layer against the weights that one output
+        multiplies (``sd * raw[group]``), the factors of a matrix (``U @ V.T``) against each other
+        with their scales; and units of a layer against the weights that one output
         sees them through, with the scale of this output. Means of effects are then drawn jointly
         with all else that is linear, and the effects are shifted along; so are levels of correlated
         effects and of series with the biases beside them; the level of effects that several

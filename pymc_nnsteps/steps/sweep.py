@@ -144,7 +144,9 @@ class Sweep:
             rng, *results = self.compiled(rng, *parameters, *state)
         except np.linalg.LinAlgError as error:
             block, new = self._block_that_failed()
-            far = self._far_from_one({**point, **{name: x for name, x in new.items() if x is not None}})
+            far = self._far_from_one(
+                {**point, **{name: x for name, x in new.items() if x is not None}}
+            )
             raise np.linalg.LinAlgError(f"{block} cannot be drawn{far}: {error}") from error
         n, m = len(self.outputs), len(self.outputs) + len(self._parts)
         values = dict(zip(self.outputs, results[:n], strict=True))

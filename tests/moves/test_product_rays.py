@@ -7,12 +7,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.transforms import LogTransform
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.moves import product_rays
-from pymc_nnsteps.moves.product_rays import ProductRay
+from pymc_nnsteps.moves import rays
+from pymc_nnsteps.moves.rays import Ray
 from tests.laws.graphs import draw_graph, sweep_of
 from tests.moves.densities import built, density_of, random_point
 from tests.planting import plant
@@ -49,46 +50,99 @@ def zero_sum():
     pm.Normal("y", sd * raw[GROUPS, OTHERS] + pm.Normal("c"), 0.7, observed=Y)
 
 
+ITEMS, USERS = np.array([0, 1, 2, 3, 3, 1, 0, 2, 1]), GROUPS
+
+
+def matrix():
+    """With a scale each, rows and columns of their own level."""
+    lam, tau = pm.HalfNormal("lam", 0.7), pm.Gamma("tau", 3, 2)
+    U, V = pm.Normal("U", 0, lam, shape=(4, 2)), pm.Normal("V", 0, tau=tau, shape=(3, 2))
+    mean = pm.Normal("mu") + pm.Normal("b", shape=4)[:, None] + U @ V.T
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=RNG.normal(size=(4, 3)))
+
+
+def ratings():
+    """A variance and a prior mean for each column of the users, in long form."""
+    lam = pm.InverseGamma("lam", 3, [1.0, 2.0], shape=2)
+    U = pm.Normal("U", [0.4, -1.0], pt.sqrt(lam), shape=(3, 2))
+    V = pm.Normal("V", 0, [[1.0], [0.5], [2.0], [1.0]], shape=(4, 2))
+    pm.Normal("y", (U[USERS] * V[ITEMS]).sum(-1), 0.6, observed=Y)
+
+
+def one_scale():
+    """Of both factors and of effects, in logits of three products of columns."""
+    lam = pm.Exponential("lam", 1)
+    U, V = pm.Normal("U", 0, lam, shape=(3, 2)), pm.Normal("V", 0.3, lam, shape=(4, 2))
+    a = pm.Normal("a", 0, 2 * lam, shape=3)
+    logit = U[USERS, 0] * V[ITEMS, 0] + U[USERS, 1] * V[ITEMS, 1] + a[USERS]
+    pm.Bernoulli("y", logit_p=logit, observed=Y > 0)
+
+
+def not_centred():
+    """Three factors, of which two are matrices."""
+    lam = pm.HalfCauchy("lam", 1)
+    U, V = pm.Normal("U", shape=(4, 2)), pm.Normal("V", shape=(3, 2))
+    pm.Normal("y", lam * pt.dot(U, V.T), 0.5, observed=RNG.normal(size=(4, 3)))
+
+
+def two_tables():
+    """One factor of two tables, and effects that it multiplies as well."""
+    lam = pm.HalfNormal("lam")
+    U, V = pm.Normal("U", 0, lam, shape=(4, 2)), pm.Normal("V", shape=(3, 2))
+    W = pm.Normal("W", 0, pm.HalfNormal("tau", [1.0, 2.0], shape=2), shape=(2, 2))
+    pm.Normal("y", pt.tensordot(U, V + pm.Normal("c"), [[1], [1]]), 0.5, observed=np.ones((4, 3)))
+    pm.Normal("z", 2 * U @ W.T, 0.5, observed=np.ones((4, 2)))
+
+
 CASES = {
-    "intercepts": (intercepts, ("sd", "raw")),
-    "crossed": (crossed_with_slopes, ("sd", "raw", "d")),
-    "zero sum": (zero_sum, ("sd", "raw")),
+    "intercepts": (intercepts, "sd raw"),
+    "crossed": (crossed_with_slopes, "sd raw d"),
+    "zero sum": (zero_sum, "sd raw"),
+    "matrix": (matrix, "lam U V"),
+    "the other scale": (matrix, "tau V U"),
+    "both scales": (matrix, "lam tau U V"),
+    "columns": (ratings, "lam U V"),
+    "no scale": (ratings, "V U"),
+    "one scale": (one_scale, "lam U V"),
+    "no centre": (not_centred, "lam U"),
+    "no scale of products": (not_centred, "U V"),
+    "two tables": (two_tables, "lam U V c W"),
+    "both scales of three": (two_tables, "lam tau U V c W"),
 }
 
 
-def ray_of(model):
-    [ray] = [draw for draw in sweep_of(model) if isinstance(draw, product_rays.ProductRay)]
-    return ray
+def rays_of(model, **options):
+    found = [draw for draw in sweep_of(model, **options) if isinstance(draw, Ray)]
+    return {" ".join(rv.name for rv in ray.draws): ray for ray in found if ray.against}
 
 
 def log_densities(model, ray, point):
     """As the move has them, and as they should be."""
-    signs = [1, *[-1] * (len(ray.draws) - 1)]
-    moved = []
-    for rv, sign in zip(ray.draws, signs, strict=True):
-        transform = model.rvs_to_transforms[rv]
-        places = [rv * np.exp(sign * shift) for shift in SHIFTS]
-        stay = transform is None
-        moved.append([there if stay else transform.forward(there) for there in places])
-    graphs = [ray.log_density(pt.as_tensor(SHIFTS)), *(each for part in moved for each in part)]
+    n_columns = [point[rv.name].shape[axis] for rv, axis in ray.columns.items() if rv.ndim == 2]
+    shifts = SHIFTS if not n_columns else SHIFTS[:, None] * np.linspace(1, -0.4, n_columns[0])
+    moved = [ray._moved(rv, pt.as_tensor(shift)) for shift in shifts for rv in ray.draws]
+    graphs = substitute([ray.log_density([], pt.as_tensor(shifts)), *moved], natural_values(model))
     inputs = list(model.value_vars)
-    graphs = substitute(graphs, natural_values(model))
     function = pytensor.function(inputs, graphs, mode=ONCE, on_unused_input="ignore")
     found, *values = function(*(point[v.name] for v in inputs))
     density, expected = density_of(model, ray.draws, {}), []
-    names = [model.rvs_to_values[rv].name for rv in ray.draws]
-    for i, shift in enumerate(SHIFTS):
-        placed = dict(zip(names, values[i :: len(SHIFTS)], strict=True))
-        jacobian = -shift * sum(placed[name].size for name in names[1:])
-        expected.append(density({**point, **placed})[0] + jacobian)
-    return found, np.array(expected)
+    for i, shift in enumerate(shifts):
+        there, jacobian = dict(point), 0.0
+        for rv, value in zip(ray.draws, values[i * len(ray.draws) :], strict=False):
+            transform = model.rvs_to_transforms[rv]
+            free = value if transform is None else transform.forward(pt.as_tensor(value)).eval()
+            there[model.rvs_to_values[rv].name] = free
+            is_log = isinstance(transform, LogTransform)
+            each = shift if np.ndim(shift) == 0 else shift.mean()
+            jacobian += 0.0 if is_log else ray.degrees[rv] * each * free.size
+        expected.append(density(there)[0] + jacobian)
+    return found.reshape(len(shifts), -1).sum(1), np.array(expected)
 
 
 def differ(case):
     build, names = CASES[case]
     model = built(build)
-    ray = ray_of(model)
-    assert tuple(rv.name for rv in ray.draws) == names
+    ray = rays_of(model)[names]
     found, expected = log_densities(model, ray, random_point(model, 2))
     return not np.allclose(found - found[2], expected - expected[2], rtol=1e-8, atol=1e-8)
 
@@ -98,30 +152,36 @@ def test_log_density_is_the_models(case):
     assert not differ(case)
 
 
-def with_priors(change):
-    """A density with other means and precisions of what is multiplied."""
-    return lambda right, ray, shifts: right(
-        replace(ray, priors={rv: change(*prior) for rv, prior in ray.priors.items()}), shifts
+def with_prior(change):
+    """A density with other priors of what moves apart from its scale."""
+    return lambda right, ray, *args: right(
+        replace(ray, apart={rv: replace(each, **change(each)) for rv, each in ray.apart.items()}),
+        *args,
     )
 
 
-NO_JACOBIAN = ProductRay, "_size", property(lambda ray: pt.ones(()))
+OF_APART = Ray, "_of_apart"
+NO_JACOBIAN = Ray, "_free_entries", lambda right, ray, rv: pt.zeros(())
 PLANTS = {
-    "mean forgotten": (
-        *("crossed", ProductRay, "log_density"),
-        with_priors(lambda mean, precision: (0 * mean, precision)),
+    "no Jacobian": ("intercepts", *NO_JACOBIAN),
+    "no Jacobian of a matrix": ("matrix", *NO_JACOBIAN),
+    "no prior": ("matrix", *OF_APART, lambda right, ray, rv, shifts: 0 * shifts),
+    "mean forgotten": ("crossed", *OF_APART, with_prior(lambda each: {"mean": pt.zeros(())})),
+    "scale stays": ("one scale", *OF_APART, with_prior(lambda each: {"degree": 0.0})),
+    "twice as precise": (
+        *("columns", *OF_APART),
+        with_prior(lambda each: {"precision": 2 * each.precision}),
     ),
-    "not halved": (
-        *("intercepts", ProductRay, "log_density"),
-        with_priors(lambda mean, precision: (mean, 2 * precision)),
+    "columns mixed": (
+        *("columns", Ray, "_prior"),
+        lambda right, ray, rv, shifts: right(ray, rv, shifts[:, ::-1]),
     ),
-    "all entries": ("zero sum", product_rays, "_free_entries", lambda right, rv: rv.size),
+    "others of the scale lost": (
+        *("one scale", rays, "said_by"),
+        lambda right, *args: 0 * right(*args),
+    ),
+    "all entries": ("zero sum", rays, "is_zero_sum", lambda right, rv: False),
 }
-
-
-def test_a_lost_jacobian_is_found(monkeypatch):
-    monkeypatch.setattr(*NO_JACOBIAN)
-    assert differ("intercepts")
 
 
 @pytest.mark.parametrize("error", PLANTS)
@@ -153,21 +213,65 @@ def in_two_ways():
     pm.Normal("u", sd * d[GROUPS] + raw[GROUPS], 0.5, observed=Y)
 
 
-@pytest.mark.parametrize("function", [seen_apart, about_one, seen_elsewhere, in_two_ways])
-def test_what_is_not_of_this_form_is_left(function):
-    assert not [draw for draw in sweep_of(built(function)) if isinstance(draw, ProductRay)]
+def factors(mean, more=None):
+    U, V = pm.Normal("U", 0, pm.HalfNormal("lam"), shape=(4, 2)), pm.Normal("V", shape=(3, 2))
+    pm.Normal("y", mean(U, V), 0.5, observed=np.ones((4, 3)))
+    if more is not None:
+        more(U, V)
+
+
+DECLINED = {
+    "seen apart": (seen_apart, "sd", "raw: y sees raw beside the product"),
+    "about one": (about_one, "sd", "raw: y sees sd beside the product"),
+    "seen elsewhere": (seen_elsewhere, "sd", "raw: u sees raw alone"),
+    "in two ways": (in_two_ways, "sd", "y sees"),
+    "a factor beside": (
+        lambda: factors(lambda U, V: U @ V.T + U[:, :1]),
+        *("lam", "V: y sees U beside the product"),
+    ),
+    "a factor alone": (
+        lambda: factors(
+            lambda U, V: U @ V.T, lambda U, V: pm.Normal("z", V[0], 1, observed=[1.0, 2.0])
+        ),
+        *("lam", "V: z sees V alone"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DECLINED)
+def test_what_is_not_of_this_form_is_left_with_a_reason(case):
+    function, _, reason = DECLINED[case]
+    model = built(function)
+    assert not rays_of(model)
+    assert reason in str(nns.explain(model))
+
+
+def test_layers_are_no_factors():
+    """Their own rays know the means of activations."""
+
+    def network():
+        H = pm.Normal("H", X @ pm.Normal("W", shape=(2, 3)), 0.3)
+        pm.Normal("y", H @ pm.Normal("v", shape=3), 0.5, observed=Y)
+
+    assert not rays_of(built(network), collapse=False)
 
 
 def test_they_come_last_and_can_be_left_out():
     model = built(intercepts)
-    assert isinstance(sweep_of(model, scan="parallel")[-1], ProductRay)
-    assert not [draw for draw in sweep_of(model, rays=False) if isinstance(draw, ProductRay)]
+    assert sweep_of(model, scan="parallel")[-1].against
+    assert not rays_of(model, rays=False)
+
+
+def test_they_are_explained():
+    rows = {row[0]: row[2] for row in nns.explain(built(matrix)).rows}
+    assert "along a ray with U against V; along a ray with U against tau, V" in rows["lam"]
+    assert "along a ray with lam against V; " in rows["U"]
 
 
 def test_products_stay_as_they_are():
     """And all of it does where the effects are zero: the factor would go to zero."""
     model = built(crossed_with_slopes)
-    rng, next_rng, values = draw_graph(model, ray_of(model))
+    rng, next_rng, values = draw_graph(model, rays_of(model)["sd raw d"])
     point = random_point(model, 2)
     names = list(model.value_vars)
     draw = pytensor.function(
@@ -180,6 +284,18 @@ def test_products_stay_as_they_are():
         assert (abs(new / sd - 1) > 1e-9) == (size > 0)
         np.testing.assert_allclose(new * raw, sd * there["raw"])
         np.testing.assert_allclose(new * d, sd * there["d"])
+
+
+def test_each_column_moves_by_itself():
+    model = built(ratings)
+    rng, next_rng, values = draw_graph(model, rays_of(model)["lam U V"])
+    point, names = random_point(model, 2), list(model.value_vars)
+    draw = pytensor.function([rng, *names], [next_rng, *values], mode=ONCE)
+    _, lam, U, V = draw(np.random.default_rng(1), *(point[v.name] for v in names))
+    np.testing.assert_allclose(U[USERS] * V[ITEMS], point["U"][USERS] * point["V"][ITEMS])
+    by = np.sqrt(lam / np.exp(point["lam_log__"]))
+    np.testing.assert_allclose(U, point["U"] * by)
+    assert abs(np.log(by[0] / by[1])) > 1e-3
 
 
 TRANSITIONS = 10_000
@@ -197,7 +313,14 @@ def test_joint_distribution():
 
 @pytest.mark.slow
 def test_joint_distribution_test_sees_a_planted_error(monkeypatch):
-    monkeypatch.setattr(*NO_JACOBIAN)
+    plant(monkeypatch, *NO_JACOBIAN)
     model = joint_model()
     with pytest.raises(AssertionError, match="z-scores beyond"):
         assert_joint(nns.Gibbs(model=model), model, "targets", transitions=TRANSITIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [matrix, ratings, one_scale, two_tables])
+def test_sweeps_leave_the_posterior_invariant(build):
+    with built(build) as model:
+        nns.verify(model, sweeps=1000, step=[nns.Gibbs()], random_seed=3)

@@ -360,3 +360,14 @@ def test_it_is_explained():
     assert rows["noise_X2"] == (
         "X2 integrated out, given which it moves by small steps; children: X2"
     )
+
+
+@pytest.mark.parametrize(("n_outputs", "is_moved"), [(7, True), (8, False)])
+def test_many_outputs_of_few_units_tell_the_scale_themselves(n_outputs, is_moved):
+    def factors():
+        U, V = pm.Normal("U", shape=(n_outputs, 2)), pm.Normal("V", shape=(9, 2))
+        targets = np.ones((n_outputs, 9))
+        pm.Normal("y", U @ V.T, pm.HalfNormal("sigma"), observed=targets)
+
+    found = [draw for draw in sweep_of(built(factors)) if isinstance(draw, ResidualScale)]
+    assert bool(found) == is_moved
