@@ -170,11 +170,13 @@ def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:
     return not stated_in(expressions, random_in(expressions)).isdisjoint(rvs)
 
 
-def random_in(expressions: Iterable[Variable]) -> set[Variable]:
-    """Random variables that expressions are made of."""
+def random_in(
+    expressions: Iterable[Variable], barriers: Collection[Variable] = ()
+) -> set[Variable]:
+    """Random variables that expressions are made of, but for ``barriers`` and what is behind."""
     return {
         variable
-        for variable in ancestors(expressions)
+        for variable in set(ancestors(expressions, barriers)).difference(barriers)
         if variable.owner is not None
         and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
     }
