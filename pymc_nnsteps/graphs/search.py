@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pymc as pm
-from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
@@ -163,6 +163,12 @@ def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set
             if not isinstance(variable.owner.op, Shape | Shape_i):
                 pending.extend(variable.owner.inputs)
     return found
+
+
+def partly_observed(rv: TensorVariable) -> TensorVariable | None:
+    """The variable whose observed entries ``rv`` are, if PyMC makes these of a whole one."""
+    is_part = isinstance(rv.owner.op, PartialObservedRV)
+    return rv.owner.inputs[0] if is_part else None
 
 
 def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 
-from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.activations import Largest, Threshold
@@ -103,13 +102,12 @@ def predicted_responses(
 def _labels(network: NoisyPass) -> Sequence[int]:
     """Classes that get a probability each."""
     y, law = network.y, network.law
-    if isinstance(law, Threshold) or is_a(y, BernoulliRV):
+    kind = law.kind if isinstance(law, Other) else type(law)
+    if kind in (Threshold, BernoulliRV):
         return (1,)
-    if isinstance(law, Largest) or is_a(y, CategoricalRV):
-        of_classes = (
-            network.at_rows(parameters(y)[0]) if isinstance(law, Other) else network.parameters[0]
-        )
-        n_classes = of_classes.type.shape[-1]
+    if kind in (Largest, CategoricalRV):
+        stated = network.parameters if kind is Largest else parameters(y)
+        n_classes = network.at_rows(stated[0]).type.shape[-1]
         if n_classes is not None:
             return range(n_classes)
     raise ValueError(

@@ -11,6 +11,7 @@ the parameters of the first two, the log density of all others.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pymc as pm
@@ -27,7 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law
+from pymc_nnsteps.graphs.known import has_law, prior_kind
 from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
@@ -45,7 +46,7 @@ from pymc_nnsteps.prediction.forward import (
     targets_of,
     without_rows,
 )
-from pymc_nnsteps.prediction.gaps import with_gaps
+from pymc_nnsteps.prediction.gaps import SomeRows, some_rows, with_gaps
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 from pymc_nnsteps.prediction.units import Units, read_units
@@ -58,6 +59,7 @@ class Other:
     """Any other distribution, by the log density that PyMC computes at a value."""
 
     value: TensorVariable
+    kind: type
 
 
 ELSEWHERE = (
@@ -93,6 +95,8 @@ class NoisyPass:
         Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     units : Units or None
         The mean as a sum of independent hidden units, where there is one noisy layer.
+    part : SomeRows or None
+        The rows of the inputs that are observed, if these are not all.
     at_rows : callable
         From an expression of the model, random variables included, to the same of new rows.
     """
@@ -107,6 +111,7 @@ class NoisyPass:
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
     units: Units | None
+    part: SomeRows | None
     at_rows: Callable[[TensorVariable], TensorVariable]
 
     @property
@@ -147,33 +152,29 @@ def noisy_pass(
     network = network_of(model, container, named=named)
     y = network.response
     law, stated, utilities, value = _law(network)
-    for potential in model.potentials:
-        if depends_on(potential, {container}):
-            raise ValueError(
-                f"{describe(potential)} is a potential that depends on the inputs, so that the "
-                "law of latent variables is not that of the network; state it as a distribution."
-            )
-    # Latent layers as functions of the layers before and of noise.
+    part = some_rows(model, y)
+    _require_no_potential(model, container)
+    # Latent layers as functions of the layers before and of noise, and some rows as all of them.
     stand_ins = stand_ins_of(network, stated, lengths)
     latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     others = without_rows(model, stand_ins, stated)
-    values = [law.value] if isinstance(law, Other) else []
-    noises = [each for kinds in noise.values() for each in kinds.values()]
-    others |= {each: (each, Rows(0)) for each in (*noises, *values)}
-    made: dict[Any, TensorVariable] = {
-        rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
-    }
+    others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
+    others |= {law.value: (law.value, Rows(0))} if isinstance(law, Other) else {}
+    made: dict[Any, TensorVariable] = {} if part is None else dict(part.whole)
+    tables = list(made.values())
+    made |= {rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()}
     child = y if utilities is None else utilities
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
-    # Parameters of the law of y at new rows; each row is followed through the graph.
     def read(rows: Known) -> tuple[list[TensorVariable], Units | None]:
         known = others | rows
         followed = [follow_rows(parameter, known, made.get) for parameter in stated]
         for new, place in followed:
             require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
+        for table, place in (follow_rows(table, known, made.get) for table in tables):
+            require_aligned(table, place, table.ndim)
         units = read_units(model, child, stated, read_as, linear, known) if linear else None
         return [new for new, _ in followed], units
 
@@ -184,15 +185,6 @@ def noisy_pass(
             f"the law of {describe(y)} is not known row by row of {describe(container)}: {reason}; "
             f"{ELSEWHERE}."
         ) from None
-
-    def at_rows(expression: TensorVariable) -> TensorVariable:
-        known = others | {each: (new, Rows(0)) for each, new in rows.items()}
-        new, _ = follow_rows(
-            expression, known, lambda each: made.get(each, _drawn_inside(each)), lambda *_: Rows(0)
-        )
-        found: TensorVariable = new
-        return found
-
     entered = set(graph_inputs(computed))
     return NoisyPass(
         y,
@@ -205,7 +197,8 @@ def noisy_pass(
         tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
         tuple(noise[rv]["normal"] for rv in linear),
         units,
-        at_rows,
+        part,
+        partial(_at_rows, others | {each: (new, Rows(0)) for each, new in rows.items()}, made),
     )
 
 
@@ -227,9 +220,11 @@ def _law(network: Network) -> Reading:
         return Normal(*readout), readout, None, value.T
     with suppress(NotImplementedError):
         placeholder = y.type.clone(shape=(None, *y.type.shape[1:])[: y.ndim])("y")
-        return Other(placeholder), (_log_density(model, y, placeholder),), None, value
+        law = Other(placeholder, prior_kind(model, y))
+        return law, (_log_density(model, y, placeholder),), None, value
     raise ValueError(
-        f"{describe(y)} is {distribution(y)}, whose density PyMC does not tell; {ELSEWHERE}."
+        f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
+        f"{ELSEWHERE}."
     )
 
 
@@ -238,7 +233,8 @@ def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> T
 
     PyMC copies and rewrites what random variables are made of, which is put in afterwards.
     """
-    law = change_dist_size(y, tuple(value.shape)[: y.ndim - y.owner.op.ndim_supp])
+    n_batch = y.ndim - getattr(y.owner.op, "ndim_supp", 0)
+    law = change_dist_size(y, tuple(value.shape)[:n_batch])
     others: dict[Any, Any] = {}
     pending = [law]
     while pending:
@@ -252,12 +248,35 @@ def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> T
     return found[0]
 
 
+def _at_rows(
+    known: Known, made: Mapping[Any, TensorVariable], expression: TensorVariable
+) -> TensorVariable:
+    """An expression whose rows are known to stay apart, in terms of what stands for these."""
+
+    def instead(variable: Variable) -> Variable | None:
+        return made.get(variable, _drawn_inside(variable))
+
+    found: TensorVariable
+    found, _ = follow_rows(expression, known, instead, lambda *_: Rows(0))
+    return found
+
+
 def _drawn_inside(variable: Variable) -> Variable | None:
     """What a symbolic distribution draws, in the operations that it is made of."""
     node = variable.owner
     if node is None or not isinstance(node.op, SymbolicRandomVariable):
         return None
     return inline_ofg_node(node)[node.outputs.index(variable)]
+
+
+def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:
+    """Check that no potential changes the law of latent variables."""
+    for potential in model.potentials:
+        if depends_on(potential, {container}):
+            raise ValueError(
+                f"{describe(potential)} is a potential that depends on the inputs, so that the "
+                "law of latent variables is not that of the network; state it as a distribution."
+            )
 
 
 def _normal(network: Network, rv: TensorVariable) -> tuple[Normal, tuple[TensorVariable, ...]]:
