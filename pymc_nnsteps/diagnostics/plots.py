@@ -254,8 +254,8 @@ def plot_predictions(
     f = predict(posterior, grid, output=named, kind=kind, progressbar=False, **settings)
     number = number_below("output", number, f.sizes["output"])
     label, shown = column.name, str(named or (f.name if alone else y.name))
-    part = some_rows(whole, y) if y in whole.observed_RVs else None
-    X = X if part is None else X[part.numbers]
+    numbers, _ = some_rows(whole, y)
+    X = X if numbers is None else X[numbers]
     seen = np.zeros(len(X)) if alone else _targets(idata, whole, y, container)[:, number]
     known = ~np.isnan(seen)
     tree = xr.DataTree.from_dict(
@@ -295,12 +295,7 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
 
 
 def require_numbers(plot: str, model: pm.Model, y: TensorVariable) -> None:
-    """Check that what is observed are numbers and no classes.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Check that what is observed are numbers and no classes."""
     if has_law(model, y, BernoulliRV, CategoricalRV):
         raise ValueError(
             f"{plot} shows numbers; {y.name} is {distribution(y)}, of classes: see their "

@@ -139,7 +139,7 @@ def _(op: DimShuffle, node: Apply, places: Sequence[Place]) -> Place:
             return Lengths(0) if op.new_order else Count()
         case Lengths() if op.new_order in ((), (0,)):
             return places[0] if op.new_order else Count()
-    raise MixesRows("computes with the number of rows")
+    raise MixesRows("computes with what is of all rows")
 
 
 @place_of.register(CAReduce)
@@ -215,7 +215,7 @@ def _(op: Alloc, node: Apply, places: Sequence[Place]) -> Place:
 def _(op: ARange, node: Apply, places: Sequence[Place]) -> Place:
     start, _, step = map(scalar_constant, node.inputs)
     if places[1] != Count() or (start, step) != (0.0, 1.0):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     return Numbers(0)
 
 
@@ -349,10 +349,8 @@ def _(op: Op, node: Apply, places: Sequence[Place]) -> Place:
 
 
 def _axis(place: Place) -> int:
-    if place == ForAll():
-        raise MixesRows("computes with what holds for all rows")
     if not isinstance(place, Rows):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     return place.axis
 
 
@@ -394,14 +392,14 @@ def _lengths(entries: Sequence[Place]) -> Place:
     """A vector of these entries."""
     counts = [i for i, entry in enumerate(entries) if entry is not None]
     if any(entries[i] != Count() for i in counts) or len(counts) > 1:
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     return Lengths(counts[0]) if counts else None
 
 
 def _entries(place: Place, length: int | None) -> list[Place]:
     """Entries of a vector of lengths."""
     if length is None or isinstance(place, Rows | Count):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     position = place.position if isinstance(place, Lengths) else None
     return [Count() if i == position else None for i in range(length)]
 
@@ -411,7 +409,7 @@ def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any])
     [index] = indices
     parts = [index.start, index.stop, index.step] if isinstance(index, slice) else [index]
     if length is None or not all(part is None or isinstance(part, Constant) for part in parts):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     entries = _entries(place, length)
     if not isinstance(index, slice):
         return entries[int(index.data)]

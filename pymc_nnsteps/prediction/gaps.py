@@ -9,7 +9,6 @@ A variable that is observed of some rows, as of ``f[:40]``, has the law of ``f``
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.search import children, parameters, partly_observed
 from pymc_nnsteps.prediction.row_data import behind, own_rows
 
-__all__ = ["SomeRows", "some_rows", "with_gaps"]
+__all__ = ["some_rows", "with_gaps"]
 
 Mask = np.ndarray
 
@@ -137,32 +136,27 @@ def _replaced(
     return other
 
 
-@dataclass(frozen=True)
-class SomeRows:
-    """Rows that a variable is observed of.
-
-    Attributes
-    ----------
-    numbers : ndarray of int
-        Of them among all rows.
-    whole : dict of Variable to TensorVariable
-        From what the variable states of these rows to the same of all.
-    """
-
-    numbers: NDArray[np.intp]
-    whole: dict[Variable, TensorVariable]
-
-
-def some_rows(model: pm.Model, y: TensorVariable) -> SomeRows | None:
+def some_rows(
+    model: pm.Model, y: TensorVariable
+) -> tuple[NDArray[np.intp] | None, dict[Variable, TensorVariable]]:
     """The rows that a variable is observed of, if it picks them of others by constants.
 
     Parameters
     ----------
     model : pm.Model
     y : TensorVariable
-        An observed variable.
+        An observed variable, or a potential.
+
+    Returns
+    -------
+    numbers : ndarray of int, or None
+        Of these rows among all, if they are fewer.
+    whole : dict of Variable to TensorVariable
+        From what is picked to what it is picked of.
     """
-    found, random = None, model.basic_RVs
+    found: NDArray[np.intp] | None = None
+    whole: dict[Variable, TensorVariable] = {}
+    random = model.basic_RVs
     for part in set(ancestors(y.owner.inputs, random)).difference(random):
         if part.owner is None or not isinstance(part.owner.op, Subtensor | AdvancedSubtensor):
             continue
@@ -175,9 +169,8 @@ def some_rows(model: pm.Model, y: TensorVariable) -> SomeRows | None:
         if data and all(isinstance(leaf, Constant) for leaf in graph_inputs(given)):
             n_obs = len(own_rows(data[0]))
             numbers = pt.arange(n_obs)[index].eval(mode="FAST_COMPILE")
-            found = found or SomeRows(numbers, {})
-            is_some = len({*numbers}) == len(numbers) < n_obs
-            if not is_some or not np.array_equal(numbers, found.numbers):
-                return None
-            found.whole[part] = table
-    return found
+            is_same = found is None or np.array_equal(numbers, found)
+            if not is_same or not len({*numbers}) == len(numbers) < n_obs:
+                return None, {}
+            found, whole[part] = numbers, table
+    return found, whole

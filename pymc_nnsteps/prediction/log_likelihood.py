@@ -158,26 +158,24 @@ def _networks(
     """The law of each observed variable that depends on the inputs, or of those named."""
     whole = with_gaps(model)
     observed = responses_of(whole, container)
-    named = {var_names} if isinstance(var_names, str) else {*(var_names or ())}
     known = [str(rv.name) for rv in observed]
-    if var_names is None:
-        named = {*known}
-    elif not named or named.difference(known):
+    named = [var_names] if isinstance(var_names, str) else list(var_names or known)
+    if not known:
+        return [noisy_pass(model, container)]
+    if not set(named).issubset(known):
         raise ValueError(
             f"var_names must name observed variables that depend on {describe(container)}, of "
-            f"{', '.join(known) or 'none'}; got {var_names!r}."
+            f"{', '.join(known)}; got {var_names!r}."
         )
     for rv in whole.free_RVs:
         seen = [describe(y) for y in observed if depends_on(y, {rv})]
-        if len(seen) > 1 and not named.isdisjoint(seen) and depends_on(rv, {container}):
+        if len(seen) > 1 and not set(named).isdisjoint(seen) and depends_on(rv, {container}):
             raise ValueError(
                 f"the rows of {' and '.join(seen)} share the latent variable {describe(rv)}, so "
                 "that neither has a likelihood of its own given the weights; state what is "
                 "observed as one variable with a column for each."
             )
-    return [noisy_pass(model, container, named=name) for name in known if name in named] or [
-        noisy_pass(model, container)
-    ]
+    return [noisy_pass(model, container, named=name) for name in named]
 
 
 def _of_rows(
@@ -197,10 +195,10 @@ def _of_rows(
         log[draw], error[draw] = found.log, found.standard_error
     dim = (model.named_vars_to_dims.get(container.name) or (f"{network.y.name}_dim_0",))[0]
     coords: dict[Any, Any] = {each: posterior[each].values for each in SAMPLES}
-    numbers = np.arange(integrator.n_obs) if network.part is None else network.part.numbers
+    numbers = np.arange(integrator.n_obs) if network.numbers is None else network.numbers
     if model.coords.get(dim) is not None:
         coords[dim] = [model.coords[dim][number] for number in numbers]
-    elif network.part is not None or not integrator.observed.all():
+    elif network.numbers is not None or not integrator.observed.all():
         coords[dim] = numbers
     shape = posterior.sizes["chain"], posterior.sizes["draw"], integrator.n_obs
     values = {LOGS: log, ERRORS: error}
@@ -220,16 +218,15 @@ def _integrator(
     """The likelihood of the rows that the model holds."""
     [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
     name, X = str(container.name), container.get_value()
-    if network.part is None:
+    if network.numbers is None:
         rows = rows_of(name, network.rows, container, X, {})
     else:
-        of_all = {data: own_rows(data) for data in network.rows}
-        numbers = network.part.numbers
-        rows = [each[numbers] if len(each) == len(X) else each for each in of_all.values()]
+        held = map(own_rows, network.rows)
+        rows = [each[network.numbers] if len(each) == len(X) else each for each in held]
     require_entries(name, network.parameters, network.rows, rows)
     if len(rows[0]) != len(y):
         raise ValueError(
-            f"{name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
+            f"{name} has {len(rows[0])} rows, but {network.y.name} {len(y)}; set both with "
             "pm.set_data, or make the model anew where targets are missing."
         )
     return Integrator(network, rows, y, noise_draws, rng)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import change_dist_size
 from pytensor.compile.rewriting import inline_ofg_node
@@ -46,7 +47,7 @@ from pymc_nnsteps.prediction.forward import (
     targets_of,
     without_rows,
 )
-from pymc_nnsteps.prediction.gaps import SomeRows, some_rows, with_gaps
+from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 from pymc_nnsteps.prediction.units import Units, read_units
@@ -95,8 +96,8 @@ class NoisyPass:
         Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     units : Units or None
         The mean as a sum of independent hidden units, where there is one noisy layer.
-    part : SomeRows or None
-        The rows of the inputs that are observed, if these are not all.
+    numbers : ndarray of int, or None
+        Of the rows that are observed, if these are not all.
     at_rows : callable
         From an expression of the model, random variables included, to the same of new rows.
     """
@@ -111,7 +112,7 @@ class NoisyPass:
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
     units: Units | None
-    part: SomeRows | None
+    numbers: NDArray[np.intp] | None
     at_rows: Callable[[TensorVariable], TensorVariable]
 
     @property
@@ -152,7 +153,7 @@ def noisy_pass(
     network = network_of(model, container, named=named)
     y = network.response
     law, stated, utilities, value = _law(network)
-    part = some_rows(model, y)
+    numbers, whole = some_rows(model, y)
     _require_no_potential(model, container)
     # Latent layers as functions of the layers before and of noise, and some rows as all of them.
     stand_ins = stand_ins_of(network, stated, lengths)
@@ -162,9 +163,9 @@ def noisy_pass(
     others = without_rows(model, stand_ins, stated)
     others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
     others |= {law.value: (law.value, Rows(0))} if isinstance(law, Other) else {}
-    made: dict[Any, TensorVariable] = {} if part is None else dict(part.whole)
-    tables = list(made.values())
-    made |= {rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()}
+    made: dict[Any, TensorVariable] = whole | {
+        rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
+    }
     child = y if utilities is None else utilities
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
@@ -173,7 +174,7 @@ def noisy_pass(
         followed = [follow_rows(parameter, known, made.get) for parameter in stated]
         for new, place in followed:
             require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
-        for table, place in (follow_rows(table, known, made.get) for table in tables):
+        for table, place in (follow_rows(table, known, made.get) for table in whole.values()):
             require_aligned(table, place, table.ndim)
         units = read_units(model, child, stated, read_as, linear, known) if linear else None
         return [new for new, _ in followed], units
@@ -197,7 +198,7 @@ def noisy_pass(
         tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
         tuple(noise[rv]["normal"] for rv in linear),
         units,
-        part,
+        numbers,
         partial(_at_rows, others | {each: (new, Rows(0)) for each, new in rows.items()}, made),
     )
 

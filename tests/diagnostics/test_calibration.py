@@ -50,6 +50,25 @@ def test_honest_predictions():
     assert np.abs(difference).max() < 1.63 / np.sqrt(400) + 0.01  # Kolmogorov's 99 %
 
 
+def test_counts_are_between_their_neighbours():
+    """Randomised places are uniform, few as the values are, and those of another rate are not."""
+    with pm.Model() as model:
+        w = pm.Normal("w")
+        mu = pm.math.exp(pm.Data("inputs", X)[:, 0] * w)
+        pm.ZeroInflatedPoisson("y", 0.7, mu, observed=np.ones(len(X), dtype=int))
+    draws = xr.Dataset({"w": (("chain", "draw"), np.full((2, 250), 0.25))})
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(400, 2))
+    rate = np.exp(rows[:, 0] / 4)
+
+    def largest(rate):
+        counts = (rng.random(400) < 0.7) * rng.poisson(rate)
+        plot = nns.plot_calibration(draws, rows, counts, model=model, random_seed=1)
+        return np.abs(plot.viz["ecdf_lines"]["y"].item().get_ydata()).max()
+
+    assert largest(rate) < 1.63 / np.sqrt(400) + 0.01 < largest(2 * rate)
+
+
 def test_places_among_few_draws():
     """Targets beyond all draws, at 0 or 1, and those in the middle, of which ArviZ makes p = 0."""
     model, draws, rows, y = line(1.0)
