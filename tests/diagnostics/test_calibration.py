@@ -63,7 +63,9 @@ def test_counts_are_between_their_neighbours():
 
     def largest(rate):
         counts = (rng.random(400) < 0.7) * rng.poisson(rate)
-        plot = nns.plot_calibration(draws, rows, counts, model=model, random_seed=1)
+        plot = nns.plot_calibration(
+            draws, rows, counts, model=model, random_seed=1, num_samples=100
+        )
         return np.abs(plot.viz["ecdf_lines"]["y"].item().get_ydata()).max()
 
     assert largest(rate) < 1.63 / np.sqrt(400) + 0.01 < largest(2 * rate)
