@@ -1,6 +1,8 @@
 """Whether predictions have the spread that they claim: probability integral transforms of rows.
 
 Where the predictive distribution of a row is right, its target is at a uniform place in it.
+
+Czado, Gneiting and Held, *Predictive Model Assessment for Count Data*, Biometrics 65 (2009).
 """
 
 from typing import Any, Literal, get_args
@@ -12,8 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.diagnostics.plots import draw_large
-from pymc_nnsteps.graphs.names import distribution
+from pymc_nnsteps.diagnostics.plots import draw_large, require_numbers
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import response_of
@@ -55,10 +56,12 @@ def plot_calibration(
     r"""Plot whether predictive distributions of held-out targets are right.
 
     The quantile :math:`u_i = P(y_i^* \le y_i \mid x_i)` of a target in its predictive distribution
-    is uniform if this distribution is right. The line is the distribution function of :math:`u`
-    less that of uniform numbers, or, for coverage, the share of targets in central intervals less
-    the intervals' probability: intervals that are too short are below zero. If a test rejects
-    uniformity, the targets that contribute most are marked.
+    is uniform if this distribution is right. That of a count, or of any other value that has a
+    probability, is drawn uniformly from :math:`P(y_i^* < y_i)` to :math:`P(y_i^* \le y_i)`. The
+    line is the distribution function of :math:`u` less that of uniform numbers, or, for coverage,
+    the share of targets in central intervals less the intervals' probability: intervals that are
+    too short are below zero. If a test rejects uniformity, the targets that contribute most are
+    marked.
 
     All noise is drawn afresh.
 
@@ -69,7 +72,8 @@ def plot_calibration(
     X : array_like or table, shape (n_obs, n_features)
         Inputs that the network was not fitted to: training targets are nearer to their predictions.
     y : array_like or table, shape (n_obs,) or (n_obs, n_outputs)
-        Their real targets; those that are NaN are left out. Labels of rows must be those of ``X``.
+        Their targets, real numbers or counts; those that are NaN are left out. Labels of rows must
+        be those of ``X``.
     kind : {"pit", "coverage"}
         Places of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed
@@ -87,7 +91,7 @@ def plot_calibration(
     Raises
     ------
     ValueError
-        If ``kind`` is neither, if targets are not real, have another shape than predictions or
+        If ``kind`` is neither, if targets are classes, have another shape than predictions or
         other labels than ``X``, or as for :func:`~pymc_nnsteps.predict`.
 
     Examples
@@ -110,12 +114,9 @@ def plot_calibration(
     require_choice("kind", kind, get_args(Kind))
     model = model_or_context(model)
     container = input_container("X", model, inputs)
-    observed = response_of(with_gaps(model), container, named=output)
-    if not observed.dtype.startswith("float"):
-        raise ValueError(
-            f"plot_calibration shows real targets; {observed.name} is {distribution(observed)}: "
-            "see arviz_plots.plot_ppc_pava."
-        )
+    whole = with_gaps(model)
+    observed = response_of(whole, container, named=output)
+    require_numbers("plot_calibration", whole, observed)
     drawn = predict(
         posterior_with_draws(idata),
         X,
@@ -134,8 +135,9 @@ def plot_calibration(
     seen = ~np.isnan(targets.ravel())
     values = drawn.values.reshape((-1, targets.size))[:, seen]
     below = (values < targets.ravel()[seen]).sum(axis=0)
+    equal = (values == targets.ravel()[seen]).sum(axis=0)
     # Uniform among draws of the same law, and never 0 or 1, which a test of uniformity refuses.
-    places = (below + rng.random(below.shape)) / (len(values) + 1)
+    places = (below + rng.random(below.shape) * (equal + 1)) / (len(values) + 1)
     tree = xr.DataTree.from_dict({"places": xr.Dataset({str(observed.name): ("target", places)})})
     options["visuals"] = LABELS[kind] | options.get("visuals", {})
     draw_large(options, backend, 1)

@@ -12,15 +12,17 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import number_below, require_choice
+from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
-from pymc_nnsteps.prediction.gaps import with_gaps
+from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
 from pymc_nnsteps.prediction.posterior import (
     others_of,
@@ -193,7 +195,7 @@ def plot_predictions(
     output : int or str
         Column of the targets, or its label; or a name, as for :func:`~pymc_nnsteps.predict`: that
         of an observed variable, or with ``kind="function"`` that of a ``pm.Deterministic``, which
-        is shown without the data.
+        is shown without the data, as is the function behind counts.
     kind : {"response", "function"}
         Bands of new data, with all noise drawn afresh, or of the noise-free function.
     model, inputs
@@ -210,7 +212,7 @@ def plot_predictions(
     Raises
     ------
     ValueError
-        If there is no such column, if targets that are to be shown are not real, or as for
+        If there is no such column, if targets that are to be shown are classes, or as for
         :func:`~pymc_nnsteps.predict`.
 
     Examples
@@ -245,12 +247,15 @@ def plot_predictions(
     y = response_of(
         whole, container, any_response=alone, named=named if kind == "response" else None
     )
-    if not (alone or y.dtype.startswith("float")):
-        raise ValueError(f"plot_predictions shows real targets; {y.name} is {distribution(y)}.")
+    if not alone:
+        require_numbers("plot_predictions", whole, y)
+    alone |= kind == "function" and not y.dtype.startswith("float")
     settings = {"model": model, "inputs": container.name, "random_seed": random_seed}
     f = predict(posterior, grid, output=named, kind=kind, progressbar=False, **settings)
     number = number_below("output", number, f.sizes["output"])
-    label, shown = column.name, str(named or y.name)
+    label, shown = column.name, str(named or (f.name if alone else y.name))
+    numbers, _ = some_rows(whole, y)
+    X = X if numbers is None else X[numbers]
     seen = np.zeros(len(X)) if alone else _targets(idata, whole, y, container)[:, number]
     known = ~np.isnan(seen)
     tree = xr.DataTree.from_dict(
@@ -287,6 +292,15 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
     if backend == "matplotlib":
         figure = {"figsize": (width, height), "figsize_units": "inches", "layout": "constrained"}
     options["figure_kwargs"] = figure | options.get("figure_kwargs", {})
+
+
+def require_numbers(plot: str, model: pm.Model, y: TensorVariable) -> None:
+    """Check that what is observed are numbers and no classes."""
+    if has_law(model, y, BernoulliRV, CategoricalRV):
+        raise ValueError(
+            f"{plot} shows numbers; {y.name} is {distribution(y)}, of classes: see their "
+            'probabilities, predict(..., kind="probability"), or arviz_plots.plot_ppc_pava.'
+        )
 
 
 def _targets(

@@ -1,12 +1,12 @@
 """Names of variables and distributions as the user knows them."""
 
 import pymc as pm
-from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
+from pymc_nnsteps.graphs.search import partly_observed
 
 
 def describe(variable: Variable) -> str:
@@ -31,8 +31,8 @@ def describe_expression(variable: Variable) -> str:
 def distribution(rv: TensorVariable) -> str:
     """Name of the distribution of ``rv`` as PyMC prints it, with a note if it is not PyMC's."""
     op = rv.owner.op
-    if isinstance(op, PartialObservedRV):
-        return f"partly observed {distribution(rv.owner.inputs[0])}"
+    if (whole := partly_observed(rv)) is not None:
+        return f"partly observed {distribution(whole)}"
     of_class = type(op).__name__.removesuffix("RV")
     if has_foreign_density(rv):
         return f"{of_class} with a density that is not PyMC's"

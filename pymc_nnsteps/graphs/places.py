@@ -3,8 +3,10 @@
 A variable on the way from the inputs to the output is either *free* of their rows (``None``), or
 has :class:`Rows` along one axis such that its entries there are the same function of the inputs'
 row each, or it is the number of rows (:class:`Count`) or a vector of lengths with this number in
-one place (:class:`Lengths`), which serve to state shapes. An operation that is not known to keep
-rows apart raises :class:`MixesRows`.
+one place (:class:`Lengths`), which serve to state shapes, or these rows are counted
+(:class:`Numbers`), which serves to pick an entry of each, or it is whether something holds for all
+rows (:class:`ForAll`), which may be checked and enters no value. An operation that is not known to
+keep rows apart raises :class:`MixesRows`.
 """
 
 import math
@@ -15,16 +17,25 @@ from itertools import chain
 from typing import Any
 
 import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Cast, Identity
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import (
+    Alloc,
+    ARange,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.math import All, Argmax, Dot
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.sort import ArgSortOp, SortOp
@@ -37,8 +48,9 @@ from pytensor.tensor.subtensor import (
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.values import scalar_constant
 
-__all__ = ["Count", "Lengths", "MixesRows", "Place", "Rows", "place_of"]
+__all__ = ["Count", "ForAll", "Lengths", "MixesRows", "Place", "Rows", "place_of"]
 
 
 class MixesRows(ValueError):  # noqa: N818 (a finding more than an error)
@@ -74,7 +86,19 @@ class Lengths:
     position: int
 
 
-Place = Rows | Count | Lengths | None
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of the rows, from 0 on, along ``axis``."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class ForAll:
+    """Whether something holds for all rows."""
+
+
+Place = Rows | Count | Lengths | Numbers | ForAll | None
 
 
 @singledispatch
@@ -115,14 +139,18 @@ def _(op: DimShuffle, node: Apply, places: Sequence[Place]) -> Place:
             return Lengths(0) if op.new_order else Count()
         case Lengths() if op.new_order in ((), (0,)):
             return places[0] if op.new_order else Count()
-    raise MixesRows("computes with the number of rows")
+    raise MixesRows("computes with what is of all rows")
 
 
 @place_of.register(CAReduce)
 @place_of.register(Argmax)
 def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
-    axis, n_axes = _axis(places[0]), node.inputs[0].type.ndim
+    n_axes = node.inputs[0].type.ndim
     reduced = {other % n_axes for other in (range(n_axes) if op.axis is None else op.axis)}
+    is_for_all = isinstance(op, All) and len(reduced) == n_axes
+    if is_for_all and (places[0] == ForAll() or isinstance(places[0], Rows)):
+        return ForAll()
+    axis = _axis(places[0])
     _require_others(axis, reduced)
     return Rows(axis - sum(other < axis for other in reduced))
 
@@ -166,7 +194,7 @@ def _(op: Join, node: Apply, places: Sequence[Place]) -> Place:
 
 @place_of.register
 def _(op: MakeVector, node: Apply, places: Sequence[Place]) -> Place:
-    return _lengths(places)
+    return ForAll() if {*places} <= {ForAll(), None} else _lengths(places)
 
 
 @place_of.register
@@ -184,7 +212,18 @@ def _(op: Alloc, node: Apply, places: Sequence[Place]) -> Place:
 
 
 @place_of.register
+def _(op: ARange, node: Apply, places: Sequence[Place]) -> Place:
+    start, _, step = map(scalar_constant, node.inputs)
+    if places[1] != Count() or (start, step) != (0.0, 1.0):
+        raise MixesRows("computes with what is of all rows")
+    return Numbers(0)
+
+
+@place_of.register
 def _(op: Reshape, node: Apply, places: Sequence[Place]) -> Place:
+    long = [i for i, length in enumerate(node.outputs[0].type.shape) if length != 1]
+    if isinstance(places[0], Numbers) and len(long) == 1:
+        return Numbers(long[0])
     if not isinstance(places[0], Rows):
         raise MixesRows("makes rows of entries that are none of new rows")
     axis = places[0].axis
@@ -253,6 +292,10 @@ def _(op: AdvancedSubtensor, node: Apply, places: Sequence[Place]) -> Place:
     where = [i for i, _ in arrays]
     n_axes = max(index.type.ndim for _, index in arrays)
     together = where == list(range(where[0], where[-1] + 1))
+    own = dict(zip(node.inputs[1:], places[1:], strict=True))
+    match [(index, own[index]) for i, index in arrays if places[0] == Rows(i)]:
+        case [(number, Numbers(axis))] if [index for _, index in arrays].count(number) == 1:
+            places, own[number] = [None], Rows(axis)
     if places[0] is not None:
         if any(places[1:]):
             raise MixesRows("pairs rows with each other")
@@ -263,7 +306,6 @@ def _(op: AdvancedSubtensor, node: Apply, places: Sequence[Place]) -> Place:
         if together and axis < where[0]:
             return Rows(axis)
         return Rows(axis - before + n_axes)
-    own = dict(zip(node.inputs[1:], places[1:], strict=True))
     if any(place and not isinstance(place, Rows) for place in own.values()):
         raise MixesRows("counts entries by the number of rows")
     aligned = _paired(
@@ -300,9 +342,15 @@ def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
     return places[0]
 
 
+@place_of.register(RandomVariable)
+@place_of.register(SymbolicRandomVariable)
+def _(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+    raise MixesRows("is random, but no free variable of the model")
+
+
 def _axis(place: Place) -> int:
     if not isinstance(place, Rows):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     return place.axis
 
 
@@ -344,14 +392,14 @@ def _lengths(entries: Sequence[Place]) -> Place:
     """A vector of these entries."""
     counts = [i for i, entry in enumerate(entries) if entry is not None]
     if any(entries[i] != Count() for i in counts) or len(counts) > 1:
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     return Lengths(counts[0]) if counts else None
 
 
 def _entries(place: Place, length: int | None) -> list[Place]:
     """Entries of a vector of lengths."""
     if length is None or isinstance(place, Rows | Count):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     position = place.position if isinstance(place, Lengths) else None
     return [Count() if i == position else None for i in range(length)]
 
@@ -361,7 +409,7 @@ def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any])
     [index] = indices
     parts = [index.start, index.stop, index.step] if isinstance(index, slice) else [index]
     if length is None or not all(part is None or isinstance(part, Constant) for part in parts):
-        raise MixesRows("computes with the number of rows")
+        raise MixesRows("computes with what is of all rows")
     entries = _entries(place, length)
     if not isinstance(index, slice):
         return entries[int(index.data)]

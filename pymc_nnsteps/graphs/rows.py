@@ -128,10 +128,9 @@ def _applied(
     node = variable.owner
     if node is None:
         return {variable: (variable, None)}
-    if isinstance(node.op, RandomVariable | SymbolicRandomVariable):
-        raise MixesRows(f"{describe(variable)} is random, but no free variable of the model")
     places = [place for _, place in operands]
-    if all(place is None for place in places):
+    is_random = isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+    if not is_random and all(place is None for place in places):
         same = all(new is old for (new, _), old in zip(operands, node.inputs, strict=True))
         made = node if same else node.clone_with_new_inputs([new for new, _ in operands], False)
         place = None
@@ -142,14 +141,14 @@ def _applied(
             made = node.op.make_node(*_of_integers(node, [new for new, _ in operands]))
             place = place_of(node.op, made, places)
         except MixesRows as reason:
-            of = " and ".join(
+            operands_with_rows = [
                 describe(old) for old, place in zip(node.inputs, places, strict=True) if place
-            )
+            ]
+            of = f" of {' and '.join(operands_with_rows)}" if operands_with_rows else ""
             name = f"{variable.name}: " if variable.name else ""
             op = getattr(node.op, "core_op", node.op)
             operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
-            found = f"{name}{operation.__name__} of {of} {reason}"
-            raise MixesRows(found, reason.lacking) from None
+            raise MixesRows(f"{name}{operation.__name__}{of} {reason}", reason.lacking) from None
     return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pymc as pm
-from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
@@ -165,16 +165,24 @@ def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set
     return found
 
 
+def partly_observed(rv: TensorVariable) -> TensorVariable | None:
+    """The variable whose observed entries ``rv`` are, if PyMC makes these of a whole one."""
+    is_part = isinstance(rv.owner.op, PartialObservedRV)
+    return rv.owner.inputs[0] if is_part else None
+
+
 def given_any(expressions: Sequence[Variable], rvs: Iterable[Variable]) -> bool:
     """Whether values of any of ``rvs`` enter expressions other than through random variables."""
     return not stated_in(expressions, random_in(expressions)).isdisjoint(rvs)
 
 
-def random_in(expressions: Iterable[Variable]) -> set[Variable]:
-    """Random variables that expressions are made of."""
+def random_in(
+    expressions: Iterable[Variable], barriers: Collection[Variable] = ()
+) -> set[Variable]:
+    """Random variables that expressions are made of, but for ``barriers`` and what is behind."""
     return {
         variable
-        for variable in ancestors(expressions)
+        for variable in set(ancestors(expressions, barriers)).difference(barriers)
         if variable.owner is not None
         and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
     }

@@ -3,21 +3,33 @@
 PyMC makes two variables of one with missing entries: the observed entries and the others. A
 ``pm.Deterministic`` joins them. What a network says of a row is said by the law of all its entries.
 So the two are put together again here, and observed as NaN where entries are missing.
+
+A variable that is observed of some rows, as of ``f[:40]``, has the law of ``f`` in these
+(:func:`some_rows`).
 """
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from numpy.typing import NDArray
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.search import children, parameters, partly_observed
+from pymc_nnsteps.prediction.row_data import behind, own_rows
 
-__all__ = ["with_gaps"]
+__all__ = ["some_rows", "with_gaps"]
 
 Mask = np.ndarray
 
@@ -62,6 +74,9 @@ def _mask(joined: TensorVariable) -> Mask | None:
 def _whole(observed: TensorVariable, mask: Mask) -> TensorVariable | None:
     """Variable of all entries, given its observed entries at a mask."""
     op = observed.owner.op
+    if (inner := partly_observed(observed)) is not None:
+        whole: TensorVariable = inner.owner.clone().outputs[inner.index]
+        return whole if inner.owner.op.ndim_supp == 0 and whole.ndim == mask.ndim else None
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0:
         return None
     found = [
@@ -119,3 +134,43 @@ def _replaced(
     names = {name: variable for name, variable in model.named_vars.items() if variable not in gone}
     other.named_vars = {**names, whole.name: whole}
     return other
+
+
+def some_rows(
+    model: pm.Model, y: TensorVariable
+) -> tuple[NDArray[np.intp] | None, dict[Variable, TensorVariable]]:
+    """The rows that a variable is observed of, if it picks them of others by constants.
+
+    Parameters
+    ----------
+    model : pm.Model
+    y : TensorVariable
+        An observed variable, or a potential.
+
+    Returns
+    -------
+    numbers : ndarray of int, or None
+        Of these rows among all, if they are fewer.
+    whole : dict of Variable to TensorVariable
+        From what is picked to what it is picked of.
+    """
+    found: NDArray[np.intp] | None = None
+    whole: dict[Variable, TensorVariable] = {}
+    random = model.basic_RVs
+    for part in set(ancestors(y.owner.inputs, random)).difference(random):
+        if part.owner is None or not isinstance(part.owner.op, Subtensor | AdvancedSubtensor):
+            continue
+        table: Any
+        table, *given = part.owner.inputs
+        index, *others = indices_from_subtensor(given, part.owner.op.idx_list)
+        is_whole = index == slice(None) or any(other != slice(None) for other in others)
+        leaves = [] if is_whole or part.type.ndim < table.ndim else graph_inputs([table], random)
+        data = [*behind(table, 0, set(leaves).difference(random))]
+        if data and all(isinstance(leaf, Constant) for leaf in graph_inputs(given)):
+            n_obs = len(own_rows(data[0]))
+            numbers = pt.arange(n_obs)[index].eval(mode="FAST_COMPILE")
+            is_same = found is None or np.array_equal(numbers, found)
+            if not is_same or not len({*numbers}) == len(numbers) < n_obs:
+                return None, {}
+            found, whole[part] = numbers, table
+    return found, whole

@@ -39,12 +39,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import scipy
 from numpy.typing import NDArray
-from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
@@ -255,6 +253,8 @@ class Integrator:
         if not self._guided:
             noise = [self._normal(e, len(many_y)) for e in self._rest]
             log = self._log_density(repeated(data, n), many_y, noise, levels, weights)
+            if log.shape[1] < missing.shape[1]:
+                missing = missing.any(axis=1, keepdims=True)
             log = np.where(np.repeat(missing, n, axis=0), 0.0, log)
             is_density = isinstance(self._network.law, Other) and "float" in self._network.y.dtype
             most = np.where(missing, -np.inf, np.inf if is_density else 0.0)
@@ -367,9 +367,10 @@ class Integrator:
         """Log density of each number that is observed, given all noise."""
         law = self._network.law
         if isinstance(law, Other):
-            [log] = self._function(*data, y, *noise, *levels, *weights)
-            return np.asarray(log)
-        mean, sd = self._function(*data, y, *noise, *levels, *weights)
+            values = y.reshape(len(y), *self._network.columns).astype(law.value.dtype)
+            [log] = self._function(*data, values, *noise, *levels, *weights)
+            return np.reshape(log, (len(y), -1))
+        mean, sd = self._function(*data, *noise, *levels, *weights)
         if isinstance(law, Largest):
             return log_probability_of_largest(y.astype(np.intp)[:, 0], mean, sd)[:, None]
         assert isinstance(law, Threshold)
@@ -431,14 +432,9 @@ class Integrator:
         network = self._network
         inputs = [*self._rest, *self._linear, *network.uniform, *network.weights.values()]
         first = list(network.rows.values())
-        y = pt.tensor("y", dtype=self._y.dtype, shape=(None, self._y.shape[1]))
         if isinstance(network.law, Other):
-            first = [*first, y]
-            value = y if network.value.ndim == 2 else y[:, 0]
-            rng = pt.random.rng("unused")
-            rv = network.law.op.make_node(rng, NoneConst, *network.parameters).outputs[1]
-            log = pm.logp(rv, value.astype(network.y.dtype))
-            outputs = [pt.broadcast_to(log, value.shape).reshape((y.shape[0], -1))]
+            first = [*first, network.law.value]
+            outputs = [*network.parameters]
         else:
             mean, sd = network.parameters
             n_columns = None if isinstance(network.law, Largest) else self._y.shape[1]
@@ -447,8 +443,6 @@ class Integrator:
             outputs = [mean, sd]
             if self._guided:
                 outputs += [_slopes(mean, self._y.shape[1], e) for e in (self._rest, self._linear)]
-            else:
-                first = [*first, y]
         with without_blas_notice():
             return pytensor.function(
                 [*first, *inputs], outputs, on_unused_input="ignore", **c_by_default()

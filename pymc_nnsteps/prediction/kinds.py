@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 
 from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.prediction.integration import Integrator
 from pymc_nnsteps.prediction.noisy import NoisyPass, Other
@@ -101,11 +102,12 @@ def predicted_responses(
 def _labels(network: NoisyPass) -> Sequence[int]:
     """Classes that get a probability each."""
     y, law = network.y, network.law
-    is_binary = isinstance(law, Other) and law.kind is BernoulliRV
-    if isinstance(law, Threshold) or is_binary:
+    kind = law.kind if isinstance(law, Other) else type(law)
+    if kind in (Threshold, BernoulliRV):
         return (1,)
-    if isinstance(law, Largest) or (isinstance(law, Other) and law.kind is CategoricalRV):
-        n_classes = network.parameters[0].type.shape[-1]
+    if kind in (Largest, CategoricalRV):
+        stated = network.parameters if kind is Largest else parameters(y)
+        n_classes = network.at_rows(stated[0]).type.shape[-1]
         if n_classes is not None:
             return range(n_classes)
     raise ValueError(

@@ -1,5 +1,6 @@
 """The log likelihood of each row, for the comparison of models."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
 )
 from pymc_nnsteps.prediction.progress import tracked
-from pymc_nnsteps.prediction.row_data import rows_of
+from pymc_nnsteps.prediction.row_data import own_rows, rows_of
 
 LOGS = "log_likelihood"
 """Name of the group of log likelihoods."""
@@ -41,6 +42,7 @@ def log_likelihood(
     model: pm.Model | None = None,
     *,
     inputs: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     num_samples: int | None = None,
     noise_draws: int = 100,
     random_seed: Any = None,
@@ -68,6 +70,8 @@ def log_likelihood(
         data containers hold at present: after ``pm.set_data`` with held-out rows, these.
     inputs : str, optional
         As for :func:`~pymc_nnsteps.predict`.
+    var_names : str or sequence of str, optional
+        Observed variables, of those that depend on the inputs; all of them if not given.
     num_samples : int, optional
         Number of draws to use, of all chains together, evenly spaced in each; all if not given.
     noise_draws : int
@@ -88,15 +92,16 @@ def log_likelihood(
         small, and more ``noise_draws`` are needed. The columns of a row count together. Rows whose
         targets are all missing are left out, as ``az.loo`` refuses a likelihood that is the same in
         all draws. Each observed variable that depends on the inputs has a likelihood of its own
-        (``az.loo(..., var_name="y")``), and rows of its own if targets are missing.
+        (``az.loo(..., var_name="y")``), and rows of its own if targets are missing, or if it is
+        observed of some rows, as of ``f[:40]``.
 
     Raises
     ------
     ValueError
         If the model has latent variables that are neither Normal, Bernoulli nor mixtures of
-        normals, if it is not established that rows are independent given the weights, if several
-        observed variables share latent variables, or if the posterior lacks a variable that is
-        needed.
+        normals, if it is not established that the log density of each row depends on this row
+        alone, if several observed variables share latent variables, if there is none of a name, or
+        if the posterior lacks a variable that is needed.
 
     References
     ----------
@@ -123,7 +128,7 @@ def log_likelihood(
     container = input_container("idata", model, inputs)
     noise_draws = positive_integer("noise_draws", noise_draws)
     rng = np.random.default_rng(random_seed)
-    networks = _networks(model, container)
+    networks = _networks(model, container, var_names)
     integrators = [_integrator(model, each, container, noise_draws, rng) for each in networks]
     found = {
         str(network.y.name): _of_rows(network, integrator, posterior, model, container, progressbar)
@@ -147,21 +152,30 @@ def log_likelihood(
     return xr.DataTree.from_dict(groups)
 
 
-def _networks(model: pm.Model, container: TensorSharedVariable) -> list[NoisyPass]:
-    """The law of each observed variable that depends on the inputs."""
+def _networks(
+    model: pm.Model, container: TensorSharedVariable, var_names: str | Sequence[str] | None
+) -> list[NoisyPass]:
+    """The law of each observed variable that depends on the inputs, or of those named."""
     whole = with_gaps(model)
     observed = responses_of(whole, container)
-    if len(observed) < 2:
+    known = [str(rv.name) for rv in observed]
+    named = [var_names] if isinstance(var_names, str) else list(var_names or known)
+    if not known:
         return [noisy_pass(model, container)]
+    if not set(named).issubset(known):
+        raise ValueError(
+            f"var_names must name observed variables that depend on {describe(container)}, of "
+            f"{', '.join(known)}; got {var_names!r}."
+        )
     for rv in whole.free_RVs:
         seen = [describe(y) for y in observed if depends_on(y, {rv})]
-        if len(seen) > 1 and depends_on(rv, {container}):
+        if len(seen) > 1 and not set(named).isdisjoint(seen) and depends_on(rv, {container}):
             raise ValueError(
                 f"the rows of {' and '.join(seen)} share the latent variable {describe(rv)}, so "
                 "that neither has a likelihood of its own given the weights; state what is "
                 "observed as one variable with a column for each."
             )
-    return [noisy_pass(model, container, named=rv.name) for rv in observed]
+    return [noisy_pass(model, container, named=name) for name in named]
 
 
 def _of_rows(
@@ -181,10 +195,11 @@ def _of_rows(
         log[draw], error[draw] = found.log, found.standard_error
     dim = (model.named_vars_to_dims.get(container.name) or (f"{network.y.name}_dim_0",))[0]
     coords: dict[Any, Any] = {each: posterior[each].values for each in SAMPLES}
+    numbers = np.arange(integrator.n_obs) if network.numbers is None else network.numbers
     if model.coords.get(dim) is not None:
-        coords[dim] = list(model.coords[dim])
-    if not integrator.observed.all():
-        coords.setdefault(dim, np.arange(integrator.n_obs))
+        coords[dim] = [model.coords[dim][number] for number in numbers]
+    elif network.numbers is not None or not integrator.observed.all():
+        coords[dim] = numbers
     shape = posterior.sizes["chain"], posterior.sizes["draw"], integrator.n_obs
     values = {LOGS: log, ERRORS: error}
     every_row = xr.Dataset(
@@ -203,11 +218,15 @@ def _integrator(
     """The likelihood of the rows that the model holds."""
     [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
     name, X = str(container.name), container.get_value()
-    rows = rows_of(name, network.rows, container, X, {})
+    if network.numbers is None:
+        rows = rows_of(name, network.rows, container, X, {})
+    else:
+        held = map(own_rows, network.rows)
+        rows = [each[network.numbers] if len(each) == len(X) else each for each in held]
     require_entries(name, network.parameters, network.rows, rows)
-    if len(X) != len(y):
+    if len(rows[0]) != len(y):
         raise ValueError(
-            f"{name} has {len(X)} rows, but {network.y.name} {len(y)}; set both with "
+            f"{name} has {len(rows[0])} rows, but {network.y.name} {len(y)}; set both with "
             "pm.set_data, or make the model anew where targets are missing."
         )
     return Integrator(network, rows, y, noise_draws, rng)

@@ -84,7 +84,8 @@ def predict(
         output, or a decision (Bernoulli or Categorical) on latent utilities.
     inputs : str, optional
         Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
-        that the observed variable's parameters depend on, if not given.
+        (without one: the only array) that an observed variable's parameters or a potential depend
+        on, if not given.
     output : str, optional
         Needed where several observed variables depend on the inputs. With ``kind="function"`` the
         name of the ``pm.Deterministic`` to compute, such as that of one of several networks
@@ -297,16 +298,22 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
     if name is None:
-        means = [parameter for rv in model.observed_RVs for parameter in parameters(rv)]
-        tables = [
-            data.name
-            for data in model.data_vars
-            if data.ndim == 2 and any(depends_on(mean, {data}) for mean in means)
+        stated = [
+            *model.potentials,
+            *(each for rv in model.observed_RVs for each in parameters(rv)),
         ]
+        used = [
+            data
+            for data in model.data_vars
+            if data.ndim > 0 and any(depends_on(each, {data}) for each in stated)
+        ]
+        tables = [data.name for data in used if data.ndim == 2] or [data.name for data in used]
         name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
     if name not in containers:
         known = ", ".join(containers) or "none"
         advice = "put the network's inputs in pm.Data"
+        if containers:
+            advice = "give the network one of these itself, not the array in it"
         if tables:
             advice = f'name one of these, such as inputs="{tables[0]}"'
         raise ValueError(

@@ -4,20 +4,26 @@ Where :mod:`.forward` puts the means of latent layers, here are the layers thems
 as mean and standard normal noise, gates and mixtures as comparisons of a uniform level. What is
 observed is read as one of three laws of the row, given the noise: normal, a decision
 (:mod:`~pymc_nnsteps.network.activations`) by utilities of parameters mean and sd, which are
-integrated out, or :class:`Other`.
+integrated out, or :class:`Other`. That rows are independent is established from what is computed:
+the parameters of the first two, the log density of all others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.shape_utils import change_dist_size
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import NormalRV
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -28,7 +34,8 @@ from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
-from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.search import children, depends_on, random_in
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.probit import match_probit
 from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
 from pymc_nnsteps.network.layers import Gates, Layer, Normal
@@ -40,7 +47,7 @@ from pymc_nnsteps.prediction.forward import (
     targets_of,
     without_rows,
 )
-from pymc_nnsteps.prediction.gaps import with_gaps
+from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 from pymc_nnsteps.prediction.units import Units, read_units
@@ -50,11 +57,17 @@ __all__ = ["Law", "NoisyPass", "Other", "noisy_pass"]
 
 @dataclass(frozen=True)
 class Other:
-    """A distribution of PyMC, with its own parameters."""
+    """Any other distribution, by the log density that PyMC computes at a value."""
 
-    op: RandomVariable
+    value: TensorVariable
     kind: type
 
+
+ELSEWHERE = (
+    "draw responses by pm.sample_posterior_predictive, and have the likelihood by "
+    "pm.compute_log_likelihood if the network has no latent layers"
+)
+"""What is left where the law of rows is not known."""
 
 Law = Normal | Threshold | Largest | Other
 
@@ -71,7 +84,8 @@ class NoisyPass:
         What is observed of it; NaN where it is missing.
     law : Law
     parameters : tuple of TensorVariable
-        Those of the law, rows along their first axis if they have as many axes as the law.
+        Mean and standard deviation, rows along their first axis if they have as many axes as the
+        law; of any other law its log density alone.
     rows : dict of Variable to TensorVariable
         What stands for the container of the inputs, and for data that go with its rows.
     weights : dict of TensorVariable to TensorVariable
@@ -82,6 +96,10 @@ class NoisyPass:
         Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     units : Units or None
         The mean as a sum of independent hidden units, where there is one noisy layer.
+    numbers : ndarray of int, or None
+        Of the rows that are observed, if these are not all.
+    at_rows : callable
+        From an expression of the model, random variables included, to the same of new rows.
     """
 
     y: TensorVariable
@@ -94,6 +112,8 @@ class NoisyPass:
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
     units: Units | None
+    numbers: NDArray[np.intp] | None
+    at_rows: Callable[[TensorVariable], TensorVariable]
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -133,32 +153,29 @@ def noisy_pass(
     network = network_of(model, container, named=named)
     y = network.response
     law, stated, utilities, value = _law(network)
-    for potential in model.potentials:
-        if depends_on(potential, {container}):
-            raise ValueError(
-                f"{describe(potential)} is a potential that depends on the inputs, so that the "
-                "law of latent variables is not that of the network; state it as a distribution."
-            )
-    # Latent layers as functions of the layers before and of noise.
+    numbers, whole = some_rows(model, y)
+    _require_no_potential(model, container)
+    # Latent layers as functions of the layers before and of noise, and some rows as all of them.
     stand_ins = stand_ins_of(network, stated, lengths)
     latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     others = without_rows(model, stand_ins, stated)
     others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
-    made: dict[Any, TensorVariable] = {
+    others |= {law.value: (law.value, Rows(0))} if isinstance(law, Other) else {}
+    made: dict[Any, TensorVariable] = whole | {
         rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
     }
     child = y if utilities is None else utilities
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
-    # Parameters of the law of y at new rows; each row is followed through the graph.
     def read(rows: Known) -> tuple[list[TensorVariable], Units | None]:
         known = others | rows
         followed = [follow_rows(parameter, known, made.get) for parameter in stated]
-        supports = law.op.ndims_params if isinstance(law, Other) else (0, 0)
-        for (new, place), support in zip(followed, supports, strict=True):
-            require_aligned(new, place, child.ndim + support)
+        for new, place in followed:
+            require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
+        for table, place in (follow_rows(table, known, made.get) for table in whole.values()):
+            require_aligned(table, place, table.ndim)
         units = read_units(model, child, stated, read_as, linear, known) if linear else None
         return [new for new, _ in followed], units
 
@@ -166,7 +183,8 @@ def noisy_pass(
         (computed, units), rows = with_row_data(read, model, container, targets_of(model, y), dtype)
     except MixesRows as reason:
         raise ValueError(
-            f"the law of {describe(y)} is not known row by row of {describe(container)}: {reason}."
+            f"the law of {describe(y)} is not known row by row of {describe(container)}: {reason}; "
+            f"{ELSEWHERE}."
         ) from None
     entered = set(graph_inputs(computed))
     return NoisyPass(
@@ -180,6 +198,8 @@ def noisy_pass(
         tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
         tuple(noise[rv]["normal"] for rv in linear),
         units,
+        numbers,
+        partial(_at_rows, others | {each: (new, Rows(0)) for each, new in rows.items()}, made),
     )
 
 
@@ -199,17 +219,65 @@ def _law(network: Network) -> Reading:
     readout = read_readout(model, y, network.inputs)
     if readout is not None:
         return Normal(*readout), readout, None, value.T
-    if (
-        not isinstance(y.owner.op, RandomVariable)
-        or y.owner.op.ndim_supp > 0
-        or pm.logp(y, y.type()).ndim < y.ndim
-    ):
-        raise ValueError(
-            f"{describe(y)} is {distribution(y)}, which is not known to have independent rows; "
-            "draw responses by pm.sample_posterior_predictive, and have the likelihood by "
-            "pm.compute_log_likelihood if the network has no latent layers."
-        )
-    return Other(y.owner.op, prior_kind(model, y)), parameters(y), None, value
+    with suppress(NotImplementedError):
+        placeholder = y.type.clone(shape=(None, *y.type.shape[1:])[: y.ndim])("y")
+        law = Other(placeholder, prior_kind(model, y))
+        return law, (_log_density(model, y, placeholder),), None, value
+    raise ValueError(
+        f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
+        f"{ELSEWHERE}."
+    )
+
+
+def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> TensorVariable:
+    """Log density of a variable as PyMC computes it.
+
+    PyMC copies and rewrites what random variables are made of, which is put in afterwards.
+    """
+    n_batch = y.ndim - getattr(y.owner.op, "ndim_supp", 0)
+    law = change_dist_size(y, tuple(value.shape)[:n_batch])
+    others: dict[Any, Any] = {}
+    pending = [law]
+    while pending:
+        for part in pending.pop().owner.inputs:
+            if random_in([part], model.basic_RVs):
+                pending.append(part)
+            elif isinstance(part, TensorVariable) and part.ndim + (part.owner is not None) > 0:
+                others[part.type()] = part
+    [law] = substitute([law], {part: other for other, part in others.items()})
+    found: list[TensorVariable] = substitute([pm.logp(law, value)], others)
+    return found[0]
+
+
+def _at_rows(
+    known: Known, made: Mapping[Any, TensorVariable], expression: TensorVariable
+) -> TensorVariable:
+    """An expression whose rows are known to stay apart, in terms of what stands for these."""
+
+    def instead(variable: Variable) -> Variable | None:
+        return made.get(variable, _drawn_inside(variable))
+
+    found: TensorVariable
+    found, _ = follow_rows(expression, known, instead, lambda *_: Rows(0))
+    return found
+
+
+def _drawn_inside(variable: Variable) -> Variable | None:
+    """What a symbolic distribution draws, in the operations that it is made of."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, SymbolicRandomVariable):
+        return None
+    return inline_ofg_node(node)[node.outputs.index(variable)]
+
+
+def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:
+    """Check that no potential changes the law of latent variables."""
+    for potential in model.potentials:
+        if depends_on(potential, {container}):
+            raise ValueError(
+                f"{describe(potential)} is a potential that depends on the inputs, so that the "
+                "law of latent variables is not that of the network; state it as a distribution."
+            )
 
 
 def _normal(network: Network, rv: TensorVariable) -> tuple[Normal, tuple[TensorVariable, ...]]:

@@ -7,7 +7,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.shape_utils import change_dist_size
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
@@ -34,43 +38,42 @@ def responses(
         From the inputs, with data that go with their rows, and the values of the network's
         weights to a draw, of shape (n_obs,) or (n_obs, n_outputs).
     """
-    generator = pt.random.rng("rng")
+    response = _response(network)
+    stated = [each for each in graph_inputs([response]) if isinstance(each.type, RandomType)]
+    generators: dict[Variable, Variable] = {each: pt.random.rng() for each in stated}
+    [drawn] = clone_replace([response], generators)
     noise = [*network.normal, *network.uniform]
     inputs = [*network.rows.values(), *noise, *network.weights.values()]
-    arguments: list[Any] = [pytensor.In(generator, mutable=True), *inputs]
     with without_blas_notice():
         function = pytensor.function(
-            arguments,
-            [*_response(network, generator)],
-            on_unused_input="ignore",
-            **c_by_default(),
+            [*generators.values(), *inputs], drawn, on_unused_input="ignore", **c_by_default()
         )
 
     def draw(rows: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> NDArray[np.number]:
-        nonlocal rng
         n_obs = len(rows[0])
         normal = [rng.standard_normal((n_obs, *e.type.shape[1:])) for e in network.normal]
         uniform = [rng.random((n_obs, *e.type.shape[1:])) for e in network.uniform]
-        rng, drawn = function(rng, *rows, *normal, *uniform, *weights)
-        return np.asarray(drawn)
+        own = rng.spawn(len(generators))
+        return np.asarray(function(*own, *rows, *normal, *uniform, *weights))
 
     return draw
 
 
-def _response(network: NoisyPass, rng: Variable) -> tuple[Variable, TensorVariable]:
-    law = network.law
+def _response(network: NoisyPass) -> TensorVariable:
+    """A draw from the law of new rows."""
+    law, y = network.law, network.y
     if isinstance(law, Other):
-        [first, *_] = network.rows.values()
-        size = pt.stack([first.shape[0], *network.columns])
-        rng, drawn = law.op.make_node(rng, size, *network.parameters).outputs
-        return rng, drawn
-    rng, drawn = rng.normal(*network.parameters)  # type: ignore[attr-defined]
+        container: Any = next(iter(network.rows))
+        shape = container.shape[0], *network.columns
+        return network.at_rows(change_dist_size(y, shape[: y.ndim - y.owner.op.ndim_supp]))
+    rng: Any = pt.random.rng()
+    drawn: TensorVariable = rng.normal(*network.parameters)[1]
     match law:
         case Normal():
-            return rng, drawn
+            return drawn
         case Threshold(level, increasing):
             label = pt.gt(drawn, level) if increasing else pt.lt(drawn, level)
-            return rng, label.astype("int64")
+            return label.astype("int64")
         case Largest():
-            return rng, pt.argmax(drawn, axis=-1)
+            return pt.argmax(drawn, axis=-1)
     assert_never(law)

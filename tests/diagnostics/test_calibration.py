@@ -50,16 +50,37 @@ def test_honest_predictions():
     assert np.abs(difference).max() < 1.63 / np.sqrt(400) + 0.01  # Kolmogorov's 99 %
 
 
+def test_counts_are_between_their_neighbours():
+    """Randomised places are uniform, few as the values are, and those of another rate are not."""
+    with pm.Model() as model:
+        w = pm.Normal("w")
+        mu = pm.math.exp(pm.Data("inputs", X)[:, 0] * w)
+        pm.ZeroInflatedPoisson("y", 0.7, mu, observed=np.ones(len(X), dtype=int))
+    draws = xr.Dataset({"w": (("chain", "draw"), np.full((2, 250), 0.25))})
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(400, 2))
+    rate = np.exp(rows[:, 0] / 4)
+
+    def largest(rate):
+        counts = (rng.random(400) < 0.7) * rng.poisson(rate)
+        plot = nns.plot_calibration(
+            draws, rows, counts, model=model, random_seed=1, num_samples=100
+        )
+        return np.abs(plot.viz["ecdf_lines"]["y"].item().get_ydata()).max()
+
+    assert largest(rate) < 1.63 / np.sqrt(400) + 0.01 < largest(2 * rate)
+
+
 def test_places_among_few_draws():
     """Targets beyond all draws, at 0 or 1, and those in the middle, of which ArviZ makes p = 0."""
     model, draws, rows, y = line(1.0)
     few = draws.isel(draw=slice(5))
     for kind in ("pit", "coverage"):
-        plot = nns.plot_calibration(few, rows, y, kind=kind, model=model, random_seed=1)
+        plot = nns.plot_calibration(few, rows, y, kind=kind, model=model, random_seed=2)
         assert marked(plot) == 0
     model, draws, rows, y = line(2.0)
     few = draws.isel(draw=slice(5))
-    assert marked(nns.plot_calibration(few, rows, y, model=model, random_seed=1)) > 0
+    assert marked(nns.plot_calibration(few, rows, y, model=model, random_seed=2)) > 0
 
 
 def test_places_of_targets():
@@ -124,5 +145,5 @@ def test_what_cannot_be_shown():
     with pytest.raises(ValueError, match=r"y must have shape \(5, 1\); got \(4,\)"):
         nns.plot_calibration(draws, rows, y[:4], model=model)
     probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")
-    with pytest.raises(ValueError, match="shows real targets; y is Bern"):
+    with pytest.raises(ValueError, match="shows numbers; y is Bernoulli, of classes"):
         nns.plot_calibration(prior(probit, 2, 4), X, Y > 0.5, model=probit)

@@ -85,7 +85,7 @@ def test_bands_of_the_network_alone(fitted):
 
 
 def test_bands_of_the_rates_of_counts():
-    """Counts are not shown, but what is named has no need of them."""
+    """What is named is shown without the counts, which are shown with bands of new counts."""
     with pm.Model() as model:
         w = pm.Normal("w", shape=2)
         rate = pm.Deterministic("rate", pm.math.exp(pm.Data("inputs", X) @ w))
@@ -96,8 +96,9 @@ def test_bands_of_the_rates_of_counts():
     grid = np.linspace(X[:, 0].min(), X[:, 0].max(), 101)
     at = np.stack([grid, np.full(101, np.median(X[:, 1]))])
     np.testing.assert_allclose(line.get_ydata(), np.exp(DRAWS["w"] @ at).mean((0, 1)))
-    with pytest.raises(ValueError, match="shows real targets; y is Poisson"):
-        nns.plot_predictions(draws, model=model)
+    plot = nns.plot_predictions(draws, model=model, random_seed=1)
+    seen = plot.viz["observed_scatter"]["inputs[0]"].item().get_offsets()
+    np.testing.assert_array_equal(seen, np.stack([X[:, 0], np.arange(9)], axis=1))
 
 
 def test_relevance_of_one_network():

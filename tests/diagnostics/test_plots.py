@@ -186,5 +186,5 @@ def test_predictions_that_cannot_be_shown():
         with pytest.raises(ValueError, match=message):
             nns.plot_predictions(draws, model=model, **options)
     probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")
-    with pytest.raises(ValueError, match="shows real targets; y is Bern"):
+    with pytest.raises(ValueError, match="shows numbers; y is Bernoulli, of classes"):
         nns.plot_predictions(prior(probit, 2, 4), model=probit)
