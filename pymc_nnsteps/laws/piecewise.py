@@ -171,7 +171,7 @@ def _gathered(
 def entries_like(
     model: pm.Model, array: TensorVariable, source: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
-    """Move an array from the axes of ``source`` to those of ``target``, axes of length one aside."""
+    """Move an array from the axes of ``source`` to those of ``target``, except axes of length 1."""
     shapes = known_shape(model, source), known_shape(model, target)
     long_source, long_target = ([n for n in shape if n != 1] for shape in shapes)
     known = zip(long_source, long_target, strict=False)
