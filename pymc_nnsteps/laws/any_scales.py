@@ -151,12 +151,7 @@ def _is_at_least_zero(bound: TensorVariable) -> bool:
 
 
 def require_positive(model: pm.Model, rv: TensorVariable) -> None:
-    """Check that a variable may take all values of a prior of positive numbers.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Check that a variable may take all values of a prior of positive numbers."""
     support = own_support(rv)
     least = None if support is None or support[0] is None else pt.as_tensor(support[0])
     if support is None or least is None or not _is_at_least_zero(least):
@@ -172,12 +167,7 @@ def require_positive(model: pm.Model, rv: TensorVariable) -> None:
     when=is_scale,
 )
 def match_any_scale(model: pm.Model, rv: TensorVariable) -> AnyScale:
-    """Recognise a positive number that scales its children.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a positive number that scales its children."""
     require_free(model, rv)
     if not all(rv.type.broadcastable):
         raise NotConjugate(

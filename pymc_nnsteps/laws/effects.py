@@ -250,12 +250,7 @@ def _mean_of(
 
 
 def row_axis(child: TensorVariable) -> int:
-    """The only axis of a child, or the only one whose length is not one.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """The only axis of a child, or the only one whose length is not one."""
     if child.ndim == 1:
         return 0
     axes = [axis for axis in range(child.ndim) if not child.type.broadcastable[axis]]
@@ -315,12 +310,7 @@ def _contrasts(sums: Sequence[tuple[int, ...]], groups: int | None) -> tuple[int
 
 
 def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes) -> Effects:
-    """Recognise variables that enter children linearly, each of them all or, whole, some.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise variables that enter children linearly, each of them all or, whole, some."""
     priors = {
         rv: zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv) for rv in rvs
     }
@@ -390,12 +380,7 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     when=decides_nothing,
 )
 def match_zero_sum(model: pm.Model, rv: TensorVariable) -> Effects:
-    """Recognise the full conditional of effects that sum to zero along one or several axes.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise the full conditional of effects that sum to zero along one or several axes."""
     zero_sum_prior(model, rv)
     if not children(model, rv):
         raise NotConjugate("it has no children")

@@ -21,12 +21,7 @@ def carried(
     barriers: Collection[TensorVariable],
     target: TensorVariable,
 ) -> Monomial:
-    """Read an expression as a power of ``rv``, with the axes of a target to which it broadcasts.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Read an expression as a power of ``rv``, with the axes of a target to which it broadcasts."""
     form = monomial(expression, rv, barriers)
     term = broadcast(AffineMap(None, {rv: form.term}), expression, target).terms[rv]
     return replace(form, term=term)
@@ -38,12 +33,7 @@ def selected(
     barriers: Collection[TensorVariable],
     target: TensorVariable,
 ) -> Monomial:
-    """Read an expression that consists of entries of ``rv`` only.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Read an expression that consists of entries of ``rv`` only."""
     form = carried(expression, rv, barriers, target)
     if form.exponent != 1 or scalar_constant(form.term.coefficient) != 1 or form.where is not None:
         raise NotConjugate("it does not enter as it is")
@@ -61,7 +51,6 @@ def summed(
         Array that broadcasts to the target; entries that do not depend on ``rv`` are left out.
     form : Monomial
         How ``rv`` enters the target's entries.
-    rv, target : TensorVariable
     """
     array = array.astype(rv.dtype)
     if form.where is not None:

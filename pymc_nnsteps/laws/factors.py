@@ -106,12 +106,7 @@ def _multiplies(model: pm.Model, rv: TensorVariable) -> bool:
     when=_multiplies,
 )
 def match_factor(model: pm.Model, rv: TensorVariable) -> Factor:
-    """Recognise a positive number in which the means or logits of its children are linear.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a positive number in which the means or logits of its children are linear."""
     require_free(model, rv)
     if not all(rv.type.broadcastable):
         raise NotConjugate(

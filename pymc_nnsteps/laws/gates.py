@@ -102,12 +102,7 @@ def _decided_by(model: pm.Model, probability: TensorVariable) -> TensorVariable 
 
 @recognises(400, "Bernoulli", {BernoulliRV}, OBSERVED)
 def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
-    """Recognise a free Bernoulli variable that its children see entry by entry.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a free Bernoulli variable that its children see entry by entry."""
     require_free(model, rv)
     require_support(model, rv, LINE)
     if not is_a(rv, BernoulliRV):

@@ -162,13 +162,8 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         Variables with the same children and the same axes carried along by them.
-
-    Raises
-    ------
-    NotConjugate
     """
     direct = children(model, rvs[0])
     if any(children(model, rv) != direct for rv in rvs):
@@ -179,12 +174,7 @@ def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
 def gaussian_of(
     model: pm.Model, rvs: Sequence[TensorVariable], observations: Sequence[Child]
 ) -> Gaussian:
-    """The joint full conditional of variables, from what their children say of them.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """The joint full conditional of variables, from what their children say of them."""
     priors = {rv: normal_prior(model, rv) for rv in rvs}
     if len(rvs) == 1:
         [rv] = rvs
@@ -220,12 +210,7 @@ def decides_nothing(model: pm.Model, rv: TensorVariable) -> bool:
     when=decides_nothing,
 )
 def match_one(model: pm.Model, rv: TensorVariable) -> Gaussian:
-    """Recognise the full conditional of one variable as Gaussian.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise the full conditional of one variable as Gaussian."""
     return match_gaussian(model, [rv])
 
 
@@ -238,10 +223,6 @@ def observe(
     """Read how a child sees variables: by its mean, the mean of its logarithm, or its logit.
 
     Variables that deviate from means of them by numbers that are kept count with these.
-
-    Raises
-    ------
-    NotConjugate
     """
     logit, moved = logit_of(child), [*rvs, *deviations.means]
     if logit is not None:

@@ -205,12 +205,7 @@ def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
 
 @recognises(500, "multivariate Gaussian", GAUSSIAN, {*GAUSSIAN, *OBSERVED}, when=_has_a_covariance)
 def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | GaussianVectors:
-    """Recognise a Gaussian variable whose prior or child has a covariance matrix.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a Gaussian variable whose prior or child has a covariance matrix."""
     require_free(model, rv)
     require_support(model, rv, LINE)
     seen = _seen_by_label(model, rv)

@@ -106,12 +106,7 @@ def _has_one_child(model: pm.Model, z: TensorVariable) -> bool:
     when=_has_one_child,
 )
 def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
-    """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation."""
     normal_prior(model, z)
     [x] = children(model, z)
     if not is_a(x, NormalRV):
@@ -176,13 +171,7 @@ def _gathered(
 def entries_like(
     model: pm.Model, array: TensorVariable, source: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
-    """Move an array from the axes of ``source`` to those of ``target``; axes of length one differ.
-
-    Raises
-    ------
-    NotConjugate
-        If ``source`` has more entries than ``target``, as far as the graph tells.
-    """
+    """Move an array from the axes of ``source`` to those of ``target``, except axes of length 1."""
     shapes = known_shape(model, source), known_shape(model, target)
     long_source, long_target = ([n for n in shape if n != 1] for shape in shapes)
     known = zip(long_source, long_target, strict=False)

@@ -102,12 +102,7 @@ class LargestUtility(Conditional):
     when=lambda model, z: not decides_nothing(model, z),
 )
 def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
-    """Recognise ``z`` as utilities behind a hard decision.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise ``z`` as utilities behind a hard decision."""
     normal_prior(model, z)
     direct = children(model, z)
     if len(direct) != 1:

@@ -18,18 +18,8 @@ def match(model: pm.Model, rv: TensorVariable) -> Conditional:
 
     Parameters
     ----------
-    model : pm.Model
     rv : TensorVariable
         A free random variable of ``model``.
-
-    Returns
-    -------
-    Conditional
-
-    Raises
-    ------
-    NotConjugate
-        The message names the variable, the child that prevents a conditional, and the reason.
 
     Examples
     --------
@@ -83,11 +73,6 @@ def find_conditionals(model: pm.Model, rvs: Collection[TensorVariable]) -> list[
 
     Gaussian variables that share their children and the axes that these carry along (weights and
     biases of a layer, coefficients and intercept of a regression) are joined into one block.
-
-    Raises
-    ------
-    NotConjugate
-        If a variable has none; the message is that of the first.
     """
     conditionals: list[Conditional] = []
     for rv in (rv for rv in model.free_RVs if rv in rvs):

@@ -340,12 +340,7 @@ def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
 )
 @recognises(200, "generalised inverse Gaussian", PRIORS.keys(), CHILDREN.keys())
 def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
-    """Recognise a positive variable that scales its children.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a positive variable that scales its children."""
     require_free(model, rv)
     op = kind_of(rv)
     given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
@@ -408,12 +403,7 @@ def _root(rv: TensorVariable, scaled: Sequence[Scaled]) -> int:
 
 
 def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Scaled:
-    """Recognise how the scale of a child depends on a positive variable.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise how the scale of a child depends on a positive variable."""
     role = CHILDREN.get(kind_of(child))
     if role is None:
         raise NotConjugate(

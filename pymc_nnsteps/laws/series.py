@@ -126,12 +126,7 @@ class GaussianSeries(Conditional):
 
 @recognises(800, "Gaussian series, all times at once", {RandomWalkRV, AutoRegressiveRV}, OBSERVED)
 def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:
-    """Recognise a Gaussian random walk, or an autoregression of order one.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a Gaussian random walk, or an autoregression of order one."""
     require_free(model, rv)
     require_support(model, rv, LINE)
     walk = is_a(rv, RandomWalkRV)

@@ -76,12 +76,7 @@ class Shares(Conditional):
 
 @recognises(900, "Dirichlet", {DirichletRV}, {CategoricalRV, MultinomialRV})
 def match_shares(model: pm.Model, rv: TensorVariable) -> Shares:
-    """Recognise a Dirichlet variable whose children are classes or counts of them.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a Dirichlet variable whose children are classes or counts of them."""
     require_free(model, rv)
     require_support(model, rv, SimplexTransform)
     return Shares((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))

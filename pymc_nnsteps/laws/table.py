@@ -58,12 +58,7 @@ class Law:
         return not kinds or not kinds.isdisjoint(self.children)
 
     def recognise(self, model: pm.Model, rv: TensorVariable) -> Conditional:
-        """Conditional of a variable all of whose children the law knows.
-
-        Raises
-        ------
-        NotConjugate
-        """
+        """Conditional of a variable all of whose children the law knows."""
         found = _answer(model, self, rv)
         if isinstance(found, str):
             raise NotConjugate(found)
@@ -104,11 +99,6 @@ def recognises[R: Recogniser](
     name, priors, children, when
         Attributes of :class:`Law`. A collection may grow later, as the keys of a dictionary do: it
         is read when the table is asked.
-
-    Raises
-    ------
-    ValueError
-        If another law has this priority.
 
     Examples
     --------

@@ -98,12 +98,7 @@ class Probability(Conditional):
 
 @recognises(1000, "Beta", {BetaRV}, TRIALS.keys())
 def match_probability(model: pm.Model, rv: TensorVariable) -> Probability:
-    """Recognise a Beta variable that is the probability of its children.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a Beta variable that is the probability of its children."""
     require_free(model, rv)
     require_support(model, rv, UNIT)
     return Probability((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))

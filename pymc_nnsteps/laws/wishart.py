@@ -83,12 +83,7 @@ def _inverse(factor: TensorVariable) -> TensorVariable:
 
 @recognises(1100, "Wishart", {WishartRV}, {MvNormalRV})
 def match_wishart(model: pm.Model, rv: TensorVariable) -> PrecisionMatrix:
-    """Recognise a Wishart variable that is the precision matrix of its children.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Recognise a Wishart variable that is the precision matrix of its children."""
     require_free(model, rv)
     require_support(model, rv, CholeskyCovTransform)
     if rv.ndim != 2:

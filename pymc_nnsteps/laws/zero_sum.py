@@ -28,13 +28,7 @@ def zero_sum_axes(rv: TensorVariable) -> tuple[int, ...]:
 
 
 def zero_sum_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Mean and precision of the entries of ``pm.ZeroSumNormal`` before their sums are given.
-
-    Raises
-    ------
-    NotConjugate
-        If the variable has another transform, or a potential depends on it.
-    """
+    """Mean and precision of the entries of ``pm.ZeroSumNormal`` before their sums are given."""
     require_free(model, rv)
     require_support(model, rv, ZeroSumTransform)
     sigma, _ = parameters(rv)

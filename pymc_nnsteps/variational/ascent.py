@@ -92,17 +92,8 @@ def ascend(
 
     Parameters
     ----------
-    network : NetworkPrior
     x : ndarray, shape (n_obs, n_features)
     y : ndarray, shape (n_obs, n_outputs)
-    start : {"laplace", "spike_slab"}
-    schedule : Schedule
-    rng : numpy.random.Generator
-    report : callable
-
-    Returns
-    -------
-    Fitted
     """
     layers = start_layers(network, x, y, start, rng)
     gates = forward_gates(network, layers, x)
@@ -136,24 +127,10 @@ def ascend_by_batches(
 
     Parameters
     ----------
-    network : NetworkPrior
     batches : iterable of (ndarray, ndarray)
         Inputs and targets, shape (n_rows, n_features) and (n_rows, n_outputs).
     n_obs : int
         Rows that there are in all.
-    start : {"laplace", "spike_slab"}
-    schedule : Schedule
-    rng : numpy.random.Generator
-    report : callable
-
-    Returns
-    -------
-    Fitted
-
-    Raises
-    ------
-    ValueError
-        If there are no batches.
     """
     layers: list[LayerFactors] = []
     history: list[float] = []
@@ -215,12 +192,6 @@ def random_batches(
     Parameters
     ----------
     x, y : ndarray, of the same number of rows
-    batch_size : int
-    rng : numpy.random.Generator
-
-    Yields
-    ------
-    (ndarray, ndarray)
     """
     while True:
         order = rng.permutation(len(x))

@@ -29,18 +29,7 @@ N_POINTS = 3
 
 
 def require_density(model: pm.Model, reading: Reading) -> None:
-    """Check what was read.
-
-    Parameters
-    ----------
-    model : pm.Model
-    reading : Reading
-
-    Raises
-    ------
-    NotConjugate
-        If it is not what the model's log density says.
-    """
+    """Check what was read."""
     values = [model.rvs_to_values[rv] for rv in model.free_RVs]
     natural = natural_values(model)
     evaluate = pytensor.function(

@@ -36,18 +36,7 @@ class LayerDraws:
 
 
 def draw_layer(layer: LayerFactors, draws: int, rng: np.random.Generator) -> LayerDraws:
-    """Draw from the approximation of one layer.
-
-    Parameters
-    ----------
-    layer : LayerFactors
-    draws : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    LayerDraws
-    """
+    """Draw from the approximation of one layer."""
     units, width = layer.mean.shape
     scale = np.sqrt(np.einsum("dii->di", layer.cov))
     safe = np.where(scale > 0, scale, 1)
@@ -77,10 +66,8 @@ def draw_forward(
 
     Parameters
     ----------
-    temperature : float
     layers : sequence of LayerDraws
     x : ndarray, shape (n_obs, n_features)
-    rng : numpy.random.Generator
 
     Returns
     -------

@@ -23,14 +23,9 @@ def elbo(network: NetworkPrior, layers: Sequence[LayerFactors], sums: Statistics
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
     sums : Statistics
         Sums over rows, from the present laws of activations and gates.
-
-    Returns
-    -------
-    float
     """
     rows = sum(
         _of_rows(layer, seen, sums.n_obs, network.temperature)

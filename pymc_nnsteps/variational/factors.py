@@ -107,7 +107,6 @@ class LayerFactors:
         Log determinants of the covariances.
     alpha, beta : ndarray, shape (units,)
         Of the noise variances.
-    tau, psi : GIG or None
     """
 
     precision: Numbers
@@ -149,11 +148,6 @@ def gaussian_rows(precision: Numbers, shift: Numbers) -> tuple[Numbers, Numbers,
     mean : ndarray, shape (n, k)
     cov : ndarray, shape (n, k, k)
     log_det : ndarray, shape (n,)
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If a precision is not positive definite.
     """
     cov, log_det = inverse(precision)
     return (cov @ shift[:, :, None])[:, :, 0], cov, log_det

@@ -197,10 +197,6 @@ def fit(
 def draws_to_start_from(model: pm.Model) -> list[LayerDraws]:
     """A few draws from each of several short fits, to begin the chains of a sampler with.
 
-    Parameters
-    ----------
-    model : pm.Model
-
     Returns
     -------
     list of LayerDraws, one for each layer

@@ -101,10 +101,6 @@ def relative_entropy(q: GIG, p: GIG) -> float:
     ----------
     q, p : GIG
         ``p`` is one law, or one for each of ``q``.
-
-    Returns
-    -------
-    float
     """
     value = p.log_constant - q.log_constant
     if not np.array_equal(q.delta2, np.broadcast_to(p.delta2, np.shape(q.delta2))):
@@ -119,13 +115,8 @@ def log_bessel(order: float, x: Numbers) -> Numbers:
 
     Parameters
     ----------
-    order : float
     x : ndarray
         Positive.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------

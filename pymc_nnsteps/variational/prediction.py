@@ -57,15 +57,8 @@ def by_monte_carlo(
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
-    draws : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Prediction
     """
     drawn = [draw_layer(layer, draws, rng) for layer in layers]
     means = np.concatenate(
@@ -92,15 +85,10 @@ def by_iteration(
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
     iterations : int
         Most iterations.
-
-    Returns
-    -------
-    Prediction
     """
     size = rows_at_once(network)
     parts = [_iterate(network, layers, x[rows], iterations) for rows in _chunks(len(x), size)]

@@ -54,7 +54,6 @@ class Reading:
 
     Attributes
     ----------
-    network : NetworkPrior
     names : tuple of LayerNames
     inputs : ndarray, shape (n_obs, n_features)
     targets : ndarray, shape (n_obs, n_outputs)
@@ -77,21 +76,7 @@ class Reading:
 
 
 def read_model(model: pm.Model) -> Reading:
-    """Read a bow-tie network.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    Reading
-
-    Raises
-    ------
-    NotConjugate
-        If the model is no bow-tie network whose gates are variables, or has other parts.
-    """
+    """Read a bow-tie network."""
     if len(model.observed_RVs) != 1 or model.potentials:
         raise NotConjugate(
             "fit needs a model with one observed variable and without potentials; it has "

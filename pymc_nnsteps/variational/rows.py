@@ -201,7 +201,6 @@ def forward_gates(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numb
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
 
@@ -233,7 +232,6 @@ def activations(
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
         Hidden layers and the output layer.
     x : ndarray, shape (n_obs, n_features)
@@ -301,7 +299,6 @@ def update_gates(
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
     chain : sequence of Activations
         Of the inputs and the hidden layers.
@@ -339,15 +336,10 @@ def statistics(
 
     Parameters
     ----------
-    network : NetworkPrior
     chain : sequence of Activations
         Of the inputs and the hidden layers.
     gates : sequence of Gates, one for each hidden layer
     y : ndarray, shape (n_obs, n_outputs)
-
-    Returns
-    -------
-    Statistics
     """
     n_obs = len(y)
     layers, entropy = [], 0.0
@@ -391,7 +383,6 @@ def sweep_rows(
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
     x : ndarray, shape (n_obs, n_features)
     y : ndarray, shape (n_obs, n_outputs)

@@ -47,13 +47,7 @@ def select(network: NetworkPrior, layers: Sequence[LayerFactors], level: float) 
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
-    level : float
-
-    Returns
-    -------
-    Selection
     """
     kept = _discoveries(layers, level)
     folded = list(layers)

@@ -45,12 +45,9 @@ def start_layers(
 
     Parameters
     ----------
-    network : NetworkPrior
     x : ndarray, shape (n_rows, n_features)
         Rows to begin with.
     y : ndarray, shape (n_rows, n_outputs)
-    start : {"laplace", "spike_slab"}
-    rng : numpy.random.Generator
     n_obs : int, optional
         Rows that there are, if more.
 

@@ -47,16 +47,8 @@ def update_weights(
 
     Parameters
     ----------
-    prior : LayerPrior
-    layer : LayerFactors
-    sums : LayerStatistics
-    temperature : float
     step : float
         Share of the new natural parameters in the result; the rest are the old ones.
-
-    Returns
-    -------
-    LayerFactors
     """
     e = layer.noise_precision
     precision = e[:, None, None] * sums.seen + sums.doubt / temperature**2
@@ -90,16 +82,9 @@ def update_noise(
 
     Parameters
     ----------
-    prior : LayerPrior
-    layer : LayerFactors
-    sums : LayerStatistics
     step : float
         Share of the new ``beta`` in the result. (The paper averages its inverse, which is not the
         natural parameter.)
-
-    Returns
-    -------
-    LayerFactors
     """
     beta = prior.beta + 0.5 * squared_error(layer, sums)
     return replace(layer, beta=(1 - step) * layer.beta + step * beta)
@@ -111,15 +96,6 @@ def update_scales(prior: LayerPrior, layer: LayerFactors) -> LayerFactors:
     :math:`\hat\delta^2_\tau = \delta^2 + \sum E[\psi^{-1}] E[W^2]` and
     :math:`\hat\delta^2_\psi = \delta^2 + E[\tau^{-1}] E[W^2]`; their orders are those of the prior
     less half the number of weights, and 1/2.
-
-    Parameters
-    ----------
-    prior : LayerPrior
-    layer : LayerFactors
-
-    Returns
-    -------
-    LayerFactors
     """
     if prior.tau is None or prior.psi is None or layer.psi is None:
         return layer
@@ -157,17 +133,7 @@ def em_step(network: NetworkPrior, layers: Sequence[LayerFactors]) -> NetworkPri
 
     Parameters
     ----------
-    network : NetworkPrior
     layers : sequence of LayerFactors
-
-    Returns
-    -------
-    NetworkPrior
-
-    Raises
-    ------
-    NotConjugate
-        If the scales have no common law with a known maximum.
     """
     prior = shared_law(network)
     laws = [layer.tau for layer in layers if layer.tau is not None]
@@ -184,12 +150,7 @@ def em_step(network: NetworkPrior, layers: Sequence[LayerFactors]) -> NetworkPri
 
 
 def shared_law(network: NetworkPrior) -> GIG:
-    """The law of all global scales, if an EM step can change it.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """The law of all global scales, if an EM step can change it."""
     laws = [layer.tau for layer in network.layers if layer.tau is not None]
     if len(laws) < len(network.layers):
         raise NotConjugate(
