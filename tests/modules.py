@@ -32,7 +32,7 @@ TESTED_IN = {
         *("kernels/bands", "kernels/chain", "kernels/collapse", "kernels/labels"),
         *("kernels/lattice", "kernels/linear_algebra", "kernels/ops"),
     ],
-    "kernels/test_graph_translation": ["kernels/graph_linker"],
+    "kernels/test_graph_translation": ["kernels/graph_linker", "kernels/graph_statements"],
     "kernels/test_compiling": ["kernels/native", "kernels/when_numba"],
     "kernels/test_translation": ["kernels/expressions", "kernels/jit"],
     "random/test_backends": [

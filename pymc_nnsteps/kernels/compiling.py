@@ -25,7 +25,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.vm import VMLinker
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import Exp, ScalarMaximum, ScalarOp, Tanh
+from pytensor.scalar.basic import Exp, Neg, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
 from pytensor.tensor.basic import (
     Alloc,
@@ -38,6 +38,7 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.blas import BatchedDot, Dot22
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import (
@@ -55,7 +56,7 @@ from pymc_nnsteps.kernels.ops import UnlessLost
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 from pymc_nnsteps.kernels.when_numba import when_numba
 
-BEFORE_FUSION, LAST = 48, 200
+FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200
 """Positions among PyTensor's rewrites."""
 
 SPECIAL_MATRICES = (
@@ -104,6 +105,7 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     mode = CVM.excluding("gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion")
     mode = mode.excluding(*SPECIAL_MATRICES)
     mode = mode.register(
+        (MultiplyUnsigned(), FIRST),
         (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
         (KeepAside(), BEFORE_FUSION),
         (SkipViewsOfDraws(), BEFORE_FUSION),
@@ -134,7 +136,8 @@ def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, 
     """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
     options = {} if compile_kwargs is None else compile_kwargs
     mode = Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)
-    return {"mode": mode.register((UseFunctionsOfMatrices(IN_NUMBA), BEFORE_FUSION))} | options
+    own = (MultiplyUnsigned(), FIRST), (UseFunctionsOfMatrices(IN_NUMBA), BEFORE_FUSION)
+    return {"mode": mode.register(*own)} | options
 
 
 def drawing(options: dict[str, Any]) -> dict[str, Any]:
@@ -353,6 +356,19 @@ def _register() -> None:
 
         dtype = node.outputs[0].type.dtype
         return tanh if dtype == "float64" else tanh_single, f"{op.scalar_op}-{dtype}-{version()}"
+
+
+class MultiplyUnsigned(GraphRewriter):
+    """Take ``-x`` of an unsigned integer for a product: PyTensor's own rewrite of it fails."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Neg):
+                [x] = node.inputs
+                if x.type.dtype.startswith("uint"):
+                    minus_one = np.array(-1).astype(x.type.dtype)
+                    fgraph.replace_validate(node.outputs[0], mul(minus_one, x))
 
 
 class UseFunctionsOfMatrices(GraphRewriter):

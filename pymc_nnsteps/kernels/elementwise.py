@@ -6,6 +6,7 @@ PyTensor's, stands in a loop of a few lines; ``loops.cpp`` says how the loop is 
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, override
@@ -83,7 +84,7 @@ def code_of(node: Apply, *, in_graph: bool = False) -> str | None:
     except (MethodNotDefined, NotImplementedError):
         return None
     checked = body.replace("PyErr_SetString(PyExc_ZeroDivisionError", "") if in_graph else body
-    if "Py" in checked or (FAILS in body and not in_graph):
+    if re.search(r"\bPy", checked) or (FAILS in body and not in_graph):
         return None
     return _loops(node, body)
 
@@ -235,12 +236,17 @@ class UseLoops(GraphRewriter):
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
-        units: dict[str, native.Unit] = {}
-        for node in fgraph.toposort():
-            if type(node.op) is Elemwise and (code := code_of(node)) is not None:
-                op = Loop(node.op, code)
-                outputs = Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs
-                fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
-                units[op.name] = op.unit()
+        nodes = fgraph.toposort()
+        codes = {node: code_of(node) for node in nodes if type(node.op) is Elemwise}
+        loops = {node: Loop(node.op, code) for node, code in codes.items() if code is not None}
+        units = {op.name: op.unit() for op in loops.values()}
+        for node in nodes:
             units |= jit.units_of(node)
-        native.build(units)
+        try:
+            native.build(units)
+        except native.CompilerError as error:
+            native.tell(f"PyTensor compiles functions of numbers one by one: {error}")
+            return
+        for node, op in loops.items():
+            outputs = Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs
+            fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))

@@ -10,9 +10,15 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import JITLinker
 
 from pymc_nnsteps.kernels import elementwise, jit, native
-from pymc_nnsteps.kernels.compiling import SPECIAL_MATRICES
+from pymc_nnsteps.kernels.compiling import (
+    BEFORE_FUSION,
+    FIRST,
+    SPECIAL_MATRICES,
+    MultiplyUnsigned,
+)
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_translation import Translation
+from pymc_nnsteps.kernels.special_functions import UseSpecialFunctions
 
 HEADERS = (elementwise.PREAMBLE, jit.HEADER, Path(__file__).with_name("graphs.hpp"))
 
@@ -23,6 +29,7 @@ EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion", *SPECIAL_MATRICES)
 def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:
     """The mode of functions that are one unit of C++, built together with kernels."""
     mode = resolve_backend_compile_kwargs("c", None)["mode"].excluding(*EXCLUDED)
+    mode = mode.register((MultiplyUnsigned(), FIRST), (UseSpecialFunctions(), BEFORE_FUSION))
     return Mode(CppLinker(*together), mode.provided_optimizer)
 
 

@@ -119,11 +119,12 @@ template <class T, class U, int N> void add_into(const Array<T, N> &to, const Ar
         for (Int i = 0; i < n; i++) *(T *)(p[1] + i * s[1]) += T(*(U *)(p[0] + i * s[0]));
     });
 }
-template <class T, int N> Array<T, N> copied(const Array<T, N> &x) {
+template <class T, class U, int N> Array<T, N> as_type(const Array<U, N> &x) {
     Array<T, N> y = empty(shape_of(x), Type<T>{});
     copy_into(y, x);
     return y;
 }
+template <class T, int N> Array<T, N> copied(const Array<T, N> &x) { return as_type<T>(x); }
 template <class T, int N> Array<T, N> whole(const Array<T, N> &x) {
     return x.is_whole() ? x : copied(x);
 }
@@ -416,12 +417,15 @@ put(bool adds, const Array<T, N> &x, const Array<U, L> &given, const Array<I, M>
     Array<U, L> from = spread(given, unfolded<M, left>(n, folded.n).n);
     return put(adds, x, reshaped<left>(from, folded), flat(index, n)...);
 }
-// Where truths hold.
-static inline Array<Int, 1> places(const Array<unsigned char, 1> &holds) {
-    Array<Int, 1> x = empty(shape(holds.n[0]), Type<Int>{});
-    Int count = 0;
-    for (Int i = 0; i < holds.n[0]; i++)
-        if (holds.p[i * holds.s[0]]) x.p[count++] = i;
+// Where truths hold, along one of their axes, which has length n in what they index.
+template <int M> Array<Int, 1> places(const Array<unsigned char, M> &given, int axis, Int n) {
+    if (given.n[axis] != n) throw Error{"IndexError", "truths of another length than what they index"};
+    Array<unsigned char, M> holds = whole(given);
+    Array<Int, 1> x = empty(shape(holds.size()), Type<Int>{});
+    Int step = 1, count = 0;
+    for (int a = axis + 1; a < M; a++) step *= holds.n[a];
+    for (Int i = 0; i < holds.size(); i++)
+        if (holds.p[i]) x.p[count++] = i / step % n;
     x.n[0] = count;
     return x;
 }
@@ -495,6 +499,39 @@ Array<double, N> solve_triangular(const Array<double, 2> &given, const Array<dou
                      &columns, m.p, &m.step, x.p, &n, &failed);
     if (failed) std::fill(x.p, x.p + x.size(), double(NAN));
     return x;
+}
+
+// ---- Functions of numbers
+
+// The quotient rounded down, as NumPy's: 3 // 0.3 is 9, although 3 / 0.3 rounds to 10.
+static double floor_of_quotient(double x, double y) {
+    if (y == 0) return x / y;
+    double rest = std::fmod(x, y), quotient = (x - rest) / y;
+    if (rest != 0 && (rest < 0) != (y < 0)) quotient -= 1;
+    double below = std::floor(quotient);
+    return quotient - below > 0.5 ? below + 1 : below;
+}
+// Derivatives of the digamma function, of order n > 0: (-1)^(n+1) n! times a sum of (x + k)^-(n+1),
+// whose rest beyond k = 9 is Euler and Maclaurin's, as in SciPy
+
+static double polygamma(double n, double x) {
+    const double terms[] = {12., -720., 30240., -1209600., 47900160., -1892437580.3183791606, 7.47242496e10,
+                            -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15,
+                            1.8152105401943546773e17, -7.1661652561756670113e18};
+    const double s = n + 1, scale = (std::fmod(n, 2) ? 1 : -1) * std::tgamma(s);
+    if (x != x || n < 0) return NAN;
+    if (x <= 0 && x == std::floor(x)) return scale * INFINITY;
+    if (x > 1e8) return scale * (1 / n + 1 / (2 * x)) * std::pow(x, -n);
+    double total = std::pow(x, -s), last = total;
+    for (int i = 0; i < 9 || x <= 9; i++) last = std::pow(++x, -s), total += last;
+    total += last * x / n - 0.5 * last;
+    double rising = 1;
+    for (int i = 0, k = 0; i < 12; i++) {
+        rising *= s + k++, last /= x;
+        total += rising * last / terms[i];
+        rising *= s + k++, last /= x;
+    }
+    return scale * total;
 }
 
 // ---- The hyperbolic tangent, as in hyperbolic.py: without branches, so that loops with it are vectors'

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import logging
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -186,6 +187,11 @@ class CompilerError(RuntimeError):
     """What the compiler does not translate."""
 
 
+def tell(message: str) -> None:
+    """Log what is compiled in another way, in one line."""
+    _LOGGER.info(message.partition("\n")[0])
+
+
 def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
     """Translate a source, and put what results at each of several paths."""
     from pytensor.link.c.cmodule import GCC_compiler
@@ -205,7 +211,10 @@ def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
         ]
         errors = _run(command)
         if not result.exists():
-            raise CompilerError(f"{config.cxx} does not translate this:\n{source}\n{errors}")
+            _LOGGER.debug(f"{source}\n{errors}")
+            raise CompilerError(
+                f"{config.cxx}: {errors.partition('error: ')[2].partition('\n')[0]}"
+            )
         for path in paths:
             own = path.with_suffix(f".{os.getpid()}")
             os.link(result, own)
@@ -216,10 +225,11 @@ def _compile(source: str, paths: Iterable[Path], flags: Sequence[str]) -> None:
 def function(name: str) -> int:
     """Address of the function of a unit that has been built, whose name is the unit's."""
     library = ctypes.CDLL(str(_path(name)))
-    with contextlib.suppress(ValueError):
-        table = (ctypes.c_void_p * len(BLAS + LAPACK)).in_dll(library, "blas")
-        for place, product in enumerate(blas()):
-            table[place] = product
+    for table, names, addresses in (("blas", LINEAR, blas), ("special", SPECIAL, special)):
+        with contextlib.suppress(ValueError):
+            places = (ctypes.c_void_p * len(names)).in_dll(library, table)
+            for k, outside in enumerate(addresses()):
+                places[k] = outside
     address = ctypes.cast(getattr(library, f"unit_{name}"), ctypes.c_void_p).value
     assert address is not None
     return address
@@ -227,6 +237,21 @@ def function(name: str) -> int:
 
 BLAS = ("dgemm", "sgemm", "dgemv", "sgemv")
 LAPACK = ("dpotrf", "dtrtrs")
+LINEAR = (*BLAS, *LAPACK)
+
+SPECIAL: tuple[str, ...] = ("betainc", "betaincinv", "erfcinv", "erfcx", "erfinv", "gammainc")
+SPECIAL += ("gammaincc", "gammainccinv", "gammaincinv", "hyp2f1", "i0", "i0e", "i1", "i1e", "ive")
+SPECIAL += ("j0", "j1", "jv", "kve", "ndtri_exp", "owens_t", "psi")
+"""SciPy's functions of numbers that units of code may call."""
+
+
+def _address(capsule: object) -> tuple[int, bytes]:
+    """Address of a function in C, and its type."""
+    name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer_to.restype, pointer_to.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = name_of(capsule)
+    return pointer_to(capsule, name), name
 
 
 @functools.cache
@@ -234,12 +259,21 @@ def blas() -> list[int]:
     """Addresses of functions of matrices in the libraries that SciPy brings."""
     from scipy.linalg import cython_blas, cython_lapack
 
-    name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    pointer_to.restype, pointer_to.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsules = [cython_blas.__pyx_capi__[name] for name in BLAS]
-    capsules += [cython_lapack.__pyx_capi__[name] for name in LAPACK]
-    return [pointer_to(capsule, name_of(capsule)) for capsule in capsules]
+    known = cython_blas.__pyx_capi__ | cython_lapack.__pyx_capi__
+    return [_address(known[name])[0] for name in LINEAR]
+
+
+@functools.cache
+def special() -> list[int]:
+    """Addresses of :data:`SPECIAL`, those of doubles: SciPy has some for other types too."""
+    from scipy.special import cython_special
+
+    found = {}
+    for key, capsule in cython_special.__pyx_capi__.items():
+        address, kind = _address(capsule)
+        if re.fullmatch(rb"double \((double, )+int __pyx_skip_dispatch\)", kind):
+            found[re.sub(r"^__pyx_fuse_\d+|\[.*", "", key)] = address
+    return [found[name] for name in SPECIAL]
 
 
 OF_MODULES = """\

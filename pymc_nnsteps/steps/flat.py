@@ -9,7 +9,6 @@ By default the function is a unit of C++. Numba compiles what cannot be translat
 long, and everything where there is no C++ compiler.
 """
 
-import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
 from pymc_nnsteps.kernels.jit import Kernel
-from pymc_nnsteps.kernels.native import CompilerError
+from pymc_nnsteps.kernels.native import CompilerError, tell
 from pymc_nnsteps.kernels.trajectories import Density, evaluated
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
@@ -228,8 +227,10 @@ def _compiled(
         return found
 
     if "mode" not in options and pytensor.config.cxx:
-        with contextlib.suppress(UntranslatableError, CompilerError):
+        try:
             return functions(mode=in_cpp(*called_by), **options)
+        except (UntranslatableError, CompilerError) as error:
+            tell(f"Numba compiles a log density, which takes longer than C++: {error}")
     return functions(**numba_by_default(options))
 
 

@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_nnsteps.kernels import native
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.elementwise import Loop
 from tests.modes import AS_WRITTEN
@@ -39,6 +40,18 @@ def test_loops_over_arrays_in_any_order(X, y):
     for _ in range(2):
         for found, expected in zip(loops(*given), plain(*given), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_loops_that_the_compiler_refuses_are_left_to_pytensor(monkeypatch, caplog):
+    def refuse(units):
+        raise native.CompilerError("too hard")
+
+    x = pt.vector("x")
+    monkeypatch.setattr(native, "build", refuse)
+    with caplog.at_level("INFO", "pymc.nnsteps"):
+        function = pytensor.function([x], x + 1, **c_by_default())
+    assert caplog.messages == ["PyTensor compiles functions of numbers one by one: too hard"]
+    np.testing.assert_array_equal(function(np.ones(2)), [2, 2])
 
 
 def test_lengths_that_do_not_fit():

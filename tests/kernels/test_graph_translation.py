@@ -13,7 +13,7 @@ from pytensor.tensor.basic import alloc_diag
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from pymc_nnsteps.kernels import trajectories
+from pymc_nnsteps.kernels import native, trajectories
 from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
 from pymc_nnsteps.steps import flat
 from pymc_nnsteps.steps.flat import FlatDensity
@@ -51,6 +51,12 @@ def operations(x, y, v, k, flag):
     yield pt.set_subtensor(v[v > 0], v[v > 0] * 2)
     yield pt.inc_subtensor(x[k[:, None], k[None] // 2], y[:1, : k.shape[0]])
     yield pt.inc_subtensor(x[pt.stack([k, k // 2])], v[: x.shape[1]])
+    holds = x > 0
+    yield from (x[holds], stacked[holds[:, : y.shape[0]]], pt.inc_subtensor(x[holds], x[holds]))
+    yield from (x[:, k], stacked[:, :, k], stacked[:, k[:, None], k % 2], x[:, holds[0]])
+    yield from (pt.set_subtensor(x[:, k[1:]], 3.0), pt.inc_subtensor(stacked[:, :, k], stacked))
+    yield from (x.astype("float32") @ y, x.T @ k[0].repeat(x.shape[0]))
+    yield x.astype("float32").sum(axis=0)
     yield from (pt.cumsum(x, axis=1), pt.cumsum(stacked, axis=0), pt.cumprod(v), alloc_diag(v))
     yield from (pt.psi(x), pt.erfcx(x))
     yield from (x.shape[0] // 2 + k, (k // 3).astype("float64"), x.astype("float32") * 2)
@@ -174,11 +180,24 @@ def plain(model, rvs):
     return FlatDensity(model, rvs, {"mode": "FAST_COMPILE"})
 
 
-def test_what_is_not_translated_is_left_to_numba(monkeypatch):
-    """Here to Python in its place, which takes no time to compile."""
+@pytest.mark.parametrize(
+    ("function", "errors", "reason"),
+    [
+        (pt.linalg.det, None, "MatrixInverse"),
+        (pt.sum, "code.cpp:1:2: error: too hard\nmore", f"{pytensor.config.cxx}: too hard"),
+    ],
+    ids=["no translation", "the compiler"],
+)
+def test_what_is_refused_is_left_to_numba(monkeypatch, caplog, function, errors, reason):
+    """With one line of log. Here to Python in its place, which takes no time to compile."""
     monkeypatch.setattr(flat, "numba_by_default", lambda given: given | {"mode": "FAST_COMPILE"})
+    if errors:
+        monkeypatch.setattr(native, "_run", lambda command: errors)
     with pm.Model() as model:
         w = pm.Normal("w", shape=(3, 3))
-        pm.Normal("y", pt.linalg.det(w), 0.3, observed=0.5)
-    density = FlatDensity(model, [w], None)
+        pm.Normal("y", function(w), RNG.random(), observed=0.5)
+    with caplog.at_level("INFO", "pymc.nnsteps"):
+        density = FlatDensity(model, [w], None)
     assert not isinstance(density.functions[0].maker.linker, CppLinker)
+    [message] = caplog.messages
+    assert message.endswith(f"which takes longer than C++: {reason}")
