@@ -83,6 +83,11 @@ class Compiled:
     Attributes
     ----------
     function : pytensor function
+
+    Raises
+    ------
+    ValueError
+        If the mode has no form of a kernel, as JAX has not.
     """
 
     @without_bookkeeping()
@@ -98,10 +103,15 @@ class Compiled:
         self._constants = list(invariants.values())
         self._of_data = OfData(data, list(invariants))
         self._set_constants()
+        options = {"on_unused_input": "ignore"} | dict(compile_kwargs)
         with without_blas_notice():
-            self.function = pymc_compile(
-                inputs, outputs, on_unused_input="ignore", **compile_kwargs
-            )
+            try:
+                self.function = pymc_compile(inputs, outputs, **options)
+            except NotImplementedError as error:
+                raise ValueError(
+                    f"compile_kwargs has a mode that cannot compile this step ({error}); leave it "
+                    'out to compile to C, or pass {"mode": "NUMBA"}.'
+                ) from error
         self.function.trust_input = True
 
     def refresh(self) -> None:
