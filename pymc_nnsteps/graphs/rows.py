@@ -141,14 +141,16 @@ def _applied(
             made = node.op.make_node(*_of_integers(node, [new for new, _ in operands]))
             place = place_of(node.op, made, places)
         except MixesRows as reason:
-            operands_with_rows = [
+            if is_random:
+                raise MixesRows(f"{describe(variable)} {reason}") from None
+            of = " and ".join(
                 describe(old) for old, place in zip(node.inputs, places, strict=True) if place
-            ]
-            of = f" of {' and '.join(operands_with_rows)}" if operands_with_rows else ""
+            )
             name = f"{variable.name}: " if variable.name else ""
             op = getattr(node.op, "core_op", node.op)
             operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
-            raise MixesRows(f"{name}{operation.__name__}{of} {reason}", reason.lacking) from None
+            found = f"{name}{operation.__name__} of {of} {reason}"
+            raise MixesRows(found, reason.lacking) from None
     return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}
 
 

@@ -242,7 +242,7 @@ def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> T
         for part in pending.pop().owner.inputs:
             if random_in([part], model.basic_RVs):
                 pending.append(part)
-            elif isinstance(part, TensorVariable) and part.ndim + (part.owner is not None) > 0:
+            elif isinstance(part, TensorVariable) and (part.ndim > 0 or part.owner is not None):
                 others[part.type()] = part
     [law] = substitute([law], {part: other for other, part in others.items()})
     found: list[TensorVariable] = substitute([pm.logp(law, value)], others)
