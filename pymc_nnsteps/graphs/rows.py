@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Apply, Variable
@@ -116,8 +115,6 @@ def _inner(variable: Variable) -> Variable | None:
     node = variable.owner
     if node is None or not isinstance(node.op, OpFromGraph):
         return None
-    if isinstance(node.op, SymbolicRandomVariable):
-        return None
     return inline_ofg_node(node)[node.outputs.index(variable)]
 
 
@@ -129,7 +126,7 @@ def _applied(
     if node is None:
         return {variable: (variable, None)}
     places = [place for _, place in operands]
-    is_random = isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+    is_random = isinstance(node.op, RandomVariable)
     if not is_random and all(place is None for place in places):
         same = all(new is old for (new, _), old in zip(operands, node.inputs, strict=True))
         made = node if same else node.clone_with_new_inputs([new for new, _ in operands], False)
