@@ -17,7 +17,6 @@ from itertools import chain
 from typing import Any
 
 import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
@@ -342,9 +341,8 @@ def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
     return places[0]
 
 
-@place_of.register(RandomVariable)
-@place_of.register(SymbolicRandomVariable)
-def _(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+@place_of.register
+def _(op: RandomVariable, node: Apply, places: Sequence[Place]) -> Place:
     raise MixesRows("is random, but no free variable of the model")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Apply, Variable
@@ -116,8 +115,6 @@ def _inner(variable: Variable) -> Variable | None:
     node = variable.owner
     if node is None or not isinstance(node.op, OpFromGraph):
         return None
-    if isinstance(node.op, SymbolicRandomVariable):
-        return None
     return inline_ofg_node(node)[node.outputs.index(variable)]
 
 
@@ -129,7 +126,7 @@ def _applied(
     if node is None:
         return {variable: (variable, None)}
     places = [place for _, place in operands]
-    is_random = isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+    is_random = isinstance(node.op, RandomVariable)
     if not is_random and all(place is None for place in places):
         same = all(new is old for (new, _), old in zip(operands, node.inputs, strict=True))
         made = node if same else node.clone_with_new_inputs([new for new, _ in operands], False)
@@ -141,14 +138,16 @@ def _applied(
             made = node.op.make_node(*_of_integers(node, [new for new, _ in operands]))
             place = place_of(node.op, made, places)
         except MixesRows as reason:
-            operands_with_rows = [
+            if is_random:
+                raise MixesRows(f"{describe(variable)} {reason}") from None
+            of = " and ".join(
                 describe(old) for old, place in zip(node.inputs, places, strict=True) if place
-            ]
-            of = f" of {' and '.join(operands_with_rows)}" if operands_with_rows else ""
+            )
             name = f"{variable.name}: " if variable.name else ""
             op = getattr(node.op, "core_op", node.op)
             operation = type(op.scalar_op if isinstance(op, Elemwise) else op)
-            raise MixesRows(f"{name}{operation.__name__}{of} {reason}", reason.lacking) from None
+            found = f"{name}{operation.__name__} of {of} {reason}"
+            raise MixesRows(found, reason.lacking) from None
     return {old: (new, place) for old, new in zip(node.outputs, made.outputs, strict=True)}
 
 

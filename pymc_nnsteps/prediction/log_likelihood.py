@@ -134,7 +134,8 @@ def log_likelihood(
         str(network.y.name): _of_rows(network, integrator, posterior, model, container, progressbar)
         for network, integrator in zip(networks, integrators, strict=True)
     }
-    if len(found) > 1 and not all(each.observed.all() for each in integrators):
+    are_some = any(each.numbers is not None for each in networks)
+    if len(found) > 1 and (are_some or not all(each.observed.all() for each in integrators)):
         found = {
             name: rows.rename({dim: f"{name}_{dim}" for dim in rows.dims if dim not in SAMPLES})
             for name, rows in found.items()

@@ -8,20 +8,16 @@ integrated out, or :class:`Other`. That rows are independent is established from
 the parameters of the first two, the log density of all others.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike, NDArray
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import change_dist_size
-from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -98,8 +94,9 @@ class NoisyPass:
         The mean as a sum of independent hidden units, where there is one noisy layer.
     numbers : ndarray of int, or None
         Of the rows that are observed, if these are not all.
-    at_rows : callable
-        From an expression of the model, random variables included, to the same of new rows.
+    known, made : dict
+        What stands for variables of the model, and what is passed on in place of others: latent
+        layers as functions of the layers before and of noise, and all rows for some.
     """
 
     y: TensorVariable
@@ -113,12 +110,19 @@ class NoisyPass:
     linear: tuple[TensorVariable, ...]
     units: Units | None
     numbers: NDArray[np.intp] | None
-    at_rows: Callable[[TensorVariable], TensorVariable]
+    known: Known
+    made: dict[Any, TensorVariable]
 
     @property
     def columns(self) -> tuple[int, ...]:
         """Shape of what is observed of a row."""
         return tuple(int(length) for length in self.value.shape.eval(mode="FAST_COMPILE")[1:])
+
+    def at_rows(self, expression: TensorVariable) -> TensorVariable:
+        """An expression, of random variables too, at rows that are known to stay apart."""
+        found: TensorVariable
+        found, _ = follow_rows(expression, self.known, self.made.get, lambda *_: Rows(0))
+        return found
 
 
 def noisy_pass(
@@ -155,7 +159,6 @@ def noisy_pass(
     law, stated, utilities, value = _law(network)
     numbers, whole = some_rows(model, y)
     _require_no_potential(model, container)
-    # Latent layers as functions of the layers before and of noise, and some rows as all of them.
     stand_ins = stand_ins_of(network, stated, lengths)
     latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
     read_as = {rv: network.layer(rv) for rv in latents}
@@ -199,7 +202,8 @@ def noisy_pass(
         tuple(noise[rv]["normal"] for rv in linear),
         units,
         numbers,
-        partial(_at_rows, others | {each: (new, Rows(0)) for each, new in rows.items()}, made),
+        others | {each: (new, Rows(0)) for each, new in rows.items()},
+        made,
     )
 
 
@@ -242,32 +246,11 @@ def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> T
         for part in pending.pop().owner.inputs:
             if random_in([part], model.basic_RVs):
                 pending.append(part)
-            elif isinstance(part, TensorVariable) and part.ndim + (part.owner is not None) > 0:
+            elif isinstance(part, TensorVariable) and (part.ndim > 0 or part.owner is not None):
                 others[part.type()] = part
     [law] = substitute([law], {part: other for other, part in others.items()})
     found: list[TensorVariable] = substitute([pm.logp(law, value)], others)
     return found[0]
-
-
-def _at_rows(
-    known: Known, made: Mapping[Any, TensorVariable], expression: TensorVariable
-) -> TensorVariable:
-    """An expression whose rows are known to stay apart, in terms of what stands for these."""
-
-    def instead(variable: Variable) -> Variable | None:
-        return made.get(variable, _drawn_inside(variable))
-
-    found: TensorVariable
-    found, _ = follow_rows(expression, known, instead, lambda *_: Rows(0))
-    return found
-
-
-def _drawn_inside(variable: Variable) -> Variable | None:
-    """What a symbolic distribution draws, in the operations that it is made of."""
-    node = variable.owner
-    if node is None or not isinstance(node.op, SymbolicRandomVariable):
-        return None
-    return inline_ofg_node(node)[node.outputs.index(variable)]
 
 
 def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:

@@ -89,7 +89,7 @@ DECLINED = {
     "only the spread of y": (lambda x, w: w, "one observed variable that depends on"),
     "observed elsewhere": (
         lambda x, w: x @ w + normal(0, 1, observed=Y).mean(),
-        "v: NormalRV is random, but no free variable",
+        "v is random, but no free variable",
     ),
     "named statistic": (
         lambda x, w: (x - pm.Deterministic("centre", x.mean(axis=0))) @ w,

@@ -147,6 +147,19 @@ def test_likelihood_on_some_rows(which):
     np.testing.assert_array_equal(alone, ours["y"])
 
 
+def test_some_rows_keep_their_labels():
+    """Those of one variable are not aligned with those of another."""
+    labels = [f"row {number}" for number in range(N)]
+    with pm.Model(coords={"row": labels, "feature": ["a", "b"]}) as model:
+        f = pm.Data("inputs", X, dims=("row", "feature")) @ pm.Normal("w", shape=2)
+        pm.HurdleGamma("whole", 0.5, pt.exp(f), 2.0, observed=E, dims="row")
+        two_normals(f[9::-4], observed=REAL[9::-4])
+    ours, theirs = likelihoods(model)
+    for name in ("whole", "y"):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-12)
+    assert list(ours["y"]["y_row"].values) == labels[9::-4]
+
+
 def test_one_variable_does_not_block_the_others():
     def observe(f, rate, psi):
         pm.HurdlePoisson("y", psi[0], rate, observed=COUNTS)
