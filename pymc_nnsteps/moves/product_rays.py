@@ -124,9 +124,11 @@ def _factors(context: Context) -> Iterator[tuple[TensorVariable, list[TensorVari
 
 
 def _has_stated_mean(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether all entries have one mean, or means that depend on no variable."""
+    """Whether entries along an axis share their means, or none of these depends on a variable."""
     mean = parameters(rv)[0]
-    return all(mean.type.broadcastable) or not stated_in([mean], model.free_RVs)
+    shared = [True] * (rv.ndim - mean.ndim) + list(mean.type.broadcastable)
+    own = [one and not alone for one, alone in zip(shared, rv.type.broadcastable, strict=True)]
+    return all(shared) or any(own) or not stated_in([mean], model.free_RVs)
 
 
 def _multiplied(
