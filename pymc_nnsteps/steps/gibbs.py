@@ -99,11 +99,12 @@ class Gibbs(Step):
         random number: a scale with the effects or output weights below it, levels of scales against
         each other, global scales against local ones, a factor against the effects that it
         multiplies (``sd * raw[group]``), the factors of a matrix (``U @ V.T``) against each other
-        with their scales; and units of a layer against the weights that one output
-        sees them through, with the scale of this output. Means of effects are then drawn jointly
-        with all else that is linear, and the effects are shifted along; so are levels of correlated
-        effects and of series with the biases beside them; the level of effects that several
-        children see is exchanged with the bias of each. It leaves the posterior invariant.
+        with their scales; and units of a layer against the weights that one output sees them
+        through, with the scale of this output. Means of effects are then drawn jointly with all
+        else that is linear, and the effects are shifted along; so are levels of correlated effects
+        and of series with the biases beside them; the level of effects that several children see is
+        exchanged with the bias of each, that of a factor's columns with effects of rows beside the
+        product. It leaves the posterior invariant.
     trajectories : bool
         Whether all weights of an interwoven layer, those that one output sees it through, the bias
         of this output and its scale are then moved at once, along a Hamiltonian trajectory on which

@@ -736,6 +736,8 @@ def arguments_of(name):
     rng = np.random.default_rng(0)
     if name == "choose_point":
         return [rng.normal(size=5), np.array([-900.0, 1.0, np.nan, 2.0, -np.inf]), np.array([0.5])]
+    if name == "choose_points":
+        return [*rng.normal(size=(2, 3, 5)), np.array([0.1, 0.5, 0.9])]
     if name == "draw_chain":
         p = chain_problem(9, 3, (2, 3), (2, 2))
         # layers and observations beyond a width are zero in a graph
@@ -767,6 +769,7 @@ def arguments_of(name):
 
 OPS = [
     "choose_point",
+    "choose_points",
     "redraw_labels",
     "draw_banded",
     "draw_labels",

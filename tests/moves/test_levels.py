@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+import pymc_nnsteps as nns
 from pymc_nnsteps.moves import levels
 from pymc_nnsteps.moves.levels import LevelExchange
 from tests.laws.graphs import sweep_of
@@ -158,3 +159,10 @@ def test_where_a_child_would_see_it(case):
 def test_where_one_draw_holds_all():
     assert exchange_of(built(one_child)) is None
     assert exchange_of(built(two_children), rays=False) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [ratings, responses])
+def test_sweeps_leave_the_posterior_invariant(function):
+    with built(function) as model:
+        nns.verify(model, sweeps=1000, step=[nns.Gibbs()], random_seed=3)

@@ -64,7 +64,7 @@ def matrix():
 def ratings():
     """A variance and a prior mean for each column of the users, in long form."""
     lam = pm.InverseGamma("lam", 3, [1.0, 2.0], shape=2)
-    U = pm.Normal("U", [0.4, -1.0], pt.sqrt(lam), shape=(3, 2))
+    U = pm.Normal("U", pm.Normal("m", shape=2), pt.sqrt(lam), shape=(3, 2))
     V = pm.Normal("V", 0, [[1.0], [0.5], [2.0], [1.0]], shape=(4, 2))
     pm.Normal("y", (U[USERS] * V[ITEMS]).sum(-1), 0.6, observed=Y)
 
