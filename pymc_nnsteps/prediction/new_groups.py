@@ -240,7 +240,8 @@ def _read_effects(array: TensorVariable, axis: int, variables: set[Any]) -> RowD
         if place != Rows(axis):
             raise MixesRows(f"{describe(array)} has them along another axis than the first")
 
-    if (vector := vector_about_mean(array)) in variables:
+    vector: Any = vector_about_mean(array)
+    if vector in variables:
         return {vector: vector}
     return with_rows(read, {}, variables)[1]
 

@@ -220,7 +220,7 @@ def function_values(
         n_samples,
         progressbar,
     )
-    return _labelled(values, "f", model, table, posterior)
+    return _labelled(values, output or "f", model, table, posterior)
 
 
 def _labelled(

@@ -153,7 +153,8 @@ class Sweep:
 
     def _block_that_failed(self) -> tuple[str, dict[str, Array]]:
         """First variable of the block whose draw raised an error, and values drawn before it."""
-        function, new = self.compiled.function, {}
+        function = self.compiled.function
+        new: dict[str, Array] = {}
         position = getattr(function.vm, "position_of_error", -1)
         if position >= 0:
             failed = set(function.vm.nodes[position].outputs)
