@@ -261,3 +261,17 @@ def test_numbers_of_new_groups_that_leave_some_out():
     given["group"] = [12, 12]
     with pytest.raises(ValueError, match=r"12 of a, but none of 4, 5, 6, 7, 8, \.\.\.; number"):
         nns.predict(draws, given, model=model, sample_new_groups=True)
+
+
+@pytest.mark.parametrize("kind", ["function", "response", "probability"])
+def test_no_rows(kind):
+    """Nothing to reshape."""
+    with pm.Model(coords={"groups": CITIES}) as model:
+        x, group = pm.Data("inputs", X), pm.Data("group", GROUP)
+        f = pm.Deterministic("f", x @ pm.Normal("w", shape=2) + centred(x, group))
+        pm.Bernoulli("y", logit_p=f, observed=GROUP % 2)
+        options = {"random_seed": 1, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+        draws = pm.sample_prior_predictive(3, **options)["prior"].to_dataset()
+    given = {"inputs": X[:0], "group": []}
+    found = nns.predict(draws, given, model=model, kind=kind, sample_new_groups=True)
+    assert found.shape == (1, 3, 0, 1)
