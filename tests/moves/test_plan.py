@@ -128,7 +128,7 @@ def test_laws_of_what_hmc_draws_are_not_in_the_table(monkeypatch):
     assert others["sd_depot"] == others["effects"] == "HMC"
     rows = {variable: (law, how) for variable, law, how in explained.rows}
     assert all(rows[variable][0] is None for variable in others)
-    assert rows["sd_depot"][1].startswith("given to HMC; Gibbs knows its law, root of a generalised")
+    assert rows["sd_depot"][1].startswith("given to HMC; Gibbs knows its law, root of a")
     ours = [rv.name for rv in model.free_RVs if rv.name not in others]
     table = planned(monkeypatch, model, vars=ours).explanation.rows
     assert table == tuple(row for row in explained.rows if row[0] in ours)
