@@ -109,6 +109,7 @@ def test_inputs_of_blocks(block):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             block(X, hidden=(2,), name="usual")
+            block(np.zeros((4, 2)), hidden=(2,), name="to_be_exchanged")
             block(data * pm.Normal("scale"), hidden=(2,), name="random")
             known = list(model.named_vars)
             with pytest.raises(UserWarning):
