@@ -1,5 +1,6 @@
 """Plots of how a network depends on its inputs."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -13,9 +14,13 @@ LINES = 3
 
 
 def plot_partial_dependence(
-    *dependences: xr.Dataset, output: int | str = 0, backend: str = "matplotlib", **options: Any
+    *dependences: xr.Dataset,
+    output: int | str = 0,
+    units: Mapping[str, tuple[float, float]] | None = None,
+    backend: str = "matplotlib",
+    **options: Any,
 ) -> Any:
-    """Plot the mean function over one input per panel, with bands.
+    """Plot the mean function over one input per panel, with bands, and marks at the data.
 
     A function of two inputs is shown over the first, as a line for each of three values of the
     second.
@@ -27,6 +32,9 @@ def plot_partial_dependence(
         two.
     output : int or str
         Column of the outputs, or its label.
+    units : mapping of str to (float, float), optional
+        Means and standard deviations by which inputs were standardised, by their names: they are
+        shown in the units before, ``mean + sd * value``.
     backend : str
     **options
         Of ``arviz_plots.PlotCollection.wrap``.
@@ -57,14 +65,18 @@ def plot_partial_dependence(
     from arviz_plots import visuals
     from arviz_plots.plot_collection import PlotCollection
 
-    panels = [_panel(each, output) for each in dependences]
+    panels = [_panel(each, output, units or {}) for each in dependences]
     names = [name for name, _ in panels]
-    second = {dim for _, panel in panels for dim in panel.dims} - {_points(name) for name in names}
+    dims = {dim for _, panel in panels for dim in panel["mean"].dims}
+    second = dims - {_points(name) for name in names}
     if not panels or len(set(names)) < len(names) or (second and len(panels) > 1):
         raise ValueError(
             "dependences must be results of partial_dependence of one input each, all of them "
             f"different, or one of two inputs; got {len(panels)}, of {names}."
         )
+    if strange := set(units or {}) - {*names, *map(str, second)}:
+        raise ValueError(f"units names {sorted(strange)}, which are no inputs of the dependences.")
+    of = ", ".join(dict.fromkeys(each.attrs.get("of", "f") for each in dependences))
     mean, lower, upper, x = (
         xr.Dataset({name: panel[part] for name, panel in panels}) for part in (*PARTS, "x")
     )
@@ -78,11 +90,15 @@ def plot_partial_dependence(
     band = {"x": x, "y_bottom": lower, "y_top": upper, "alpha": 0.25}
     plot.map(visuals.fill_between_y, "band", **band)
     plot.map(visuals.line_xy, "lines", x=x)
+    for name, each in panels:
+        ends = {"y": float(lower[name].min()), "alpha": 0.5, "marker": "|"}
+        rug = xr.Dataset({name: each["data"]})
+        plot.map(visuals.scatter_x, "data", data=rug, ignore_aes="all", **ends)
     for name in names:
         panel = {"data": mean[[name]], "ignore_aes": "all", "store_artist": False}
         plot.map(visuals.labelled_x, text=name, **panel)
     first = {"data": mean[[names[0]]], "ignore_aes": "all", "store_artist": False}
-    plot.map(visuals.labelled_y, text="mean of f over the data", **first)
+    plot.map(visuals.labelled_y, text=f"mean of {of} over the data", **first)
     for dim in second:
         plot.add_legend(dim)
     return plot
@@ -93,7 +109,9 @@ def _points(name: str) -> str:
     return f"{name} values"
 
 
-def _panel(dependence: object, output: int | str) -> tuple[str, xr.Dataset]:
+def _panel(
+    dependence: object, output: int | str, units: Mapping[str, tuple[float, float]]
+) -> tuple[str, xr.Dataset]:
     """Name of the first input, and curves over it, at a few values of the second."""
     if not isinstance(dependence, xr.Dataset) or not set(PARTS) <= set(dependence.data_vars):
         raise ValueError(
@@ -108,6 +126,12 @@ def _panel(dependence: object, output: int | str) -> tuple[str, xr.Dataset]:
     output = number_below("output", output, dependence.sizes["output"])
     chosen = dependence.isel(output=output, drop=True)
     name, *others = (str(dim) for dim in chosen["mean"].dims)
+    chosen = chosen.isel(data_column=0, drop=True).reset_coords("data")
+    for dim in (name, *others):
+        mean, sd = units.get(dim, (0, 1))
+        chosen = chosen.assign_coords({dim: mean + sd * chosen[dim]})
+        if dim == name:
+            chosen["data"] = mean + sd * chosen["data"]
     for dim in others:
         last = chosen.sizes[dim] - 1
         chosen = chosen.isel({dim: sorted({last * i // (LINES - 1) for i in range(LINES)})})

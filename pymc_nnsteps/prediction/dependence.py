@@ -86,7 +86,8 @@ def partial_dependence(
     -------
     Dataset, dims (first feature, second feature if there is one, output)
         ``mean``, and ``lower`` and ``upper`` ends of bands, of what :func:`~pymc_nnsteps.predict`
-        returns. Coordinates are the values of the inputs.
+        returns. Coordinates are the values of the inputs, and as ``data`` those that they have in
+        the rows averaged over. The attribute ``of`` is the name of what is averaged.
 
     Raises
     ------
@@ -132,7 +133,10 @@ def partial_dependence(
     f = _averages(predicted, posterior, data, container, columns, grids)
     tails = [(1 - prob) / 2, (1 + prob) / 2]
     lower, upper = f.quantile(tails, SAMPLES).drop_vars("quantile")
-    return xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
+    found = xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
+    positions = [column.position for column in columns]
+    marks = (("data_row", "data_column"), data[container][:, positions])
+    return found.assign_coords(data=marks).assign_attrs(of=f.name)
 
 
 def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
@@ -166,4 +170,5 @@ def _averages(
     f = xr.concat(parts, dim="obs")
     split = f.values.reshape((*f.shape[:2], *map(len, grids), f.sizes["output"]))
     kept = {dim: f[dim] for dim in (*SAMPLES, "output") if dim in f.coords}
-    return xr.DataArray(split, dims=(*SAMPLES, *coords, "output"), coords={**coords, **kept})
+    dims = (*SAMPLES, *coords, "output")
+    return xr.DataArray(split, dims=dims, coords={**coords, **kept}, name=f.name)

@@ -19,7 +19,7 @@ from pymc_nnsteps.graphs.names import describe_expression
 from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.prediction.row_data import RowData, own_rows
 
-__all__ = ["Picked", "picked_entries", "require_entries"]
+__all__ = ["Picked", "picked_entries", "require_entries", "uncast"]
 
 
 def require_entries(
@@ -107,13 +107,13 @@ def picked_entries(
             if isinstance(index, slice) or not depends_on(index, set(inputs)):
                 continue
             function = pytensor.function(
-                inputs, _uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
+                inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
             )
             length = array.type.shape[axis]
             yield Picked(entries, array, axis, length, function(*values), function(*own))
 
 
-def _uncast(index: Variable, inputs: Sequence[TensorVariable]) -> Variable:
+def uncast(index: Variable, inputs: Sequence[Variable]) -> Variable:
     """An index before numbers are cut off to integers."""
     casts = {
         variable: variable.owner.inputs[0]

@@ -6,10 +6,12 @@ pick entries of a variable beyond its last: as many entries more are drawn. Wher
 their differences from their mean, that is the mean of the groups that are known.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -19,24 +21,104 @@ from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.centred import vector_about_mean
+from pymc_nnsteps.graphs.centred import differences, vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
 from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import parameters
+from pymc_nnsteps.graphs.search import parameters, unwrapped
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.entries import picked_entries
+from pymc_nnsteps.prediction.entries import picked_entries, uncast
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_rows
+from pymc_nnsteps.tables import as_array
 
-__all__ = ["draws_with_new_groups", "lengths_with_new_groups"]
+__all__ = ["draws_with_new_groups", "group_numbers", "lengths_with_new_groups"]
 
 Weights = Mapping[TensorVariable, TensorVariable]
+
+
+def group_numbers(
+    name: str, given: object, model: pm.Model, data: Variable, sample_new_groups: bool
+) -> object:
+    """What is given for some data, with labels of groups replaced by their numbers.
+
+    New labels are numbered on.
+
+    Parameters
+    ----------
+    name : str
+        What the caller calls it, for messages.
+    given : array_like
+        Numbers are left as they are.
+    model : pm.Model
+    data : Variable
+    sample_new_groups : bool
+        Whether there may be new labels.
+
+    Raises
+    ------
+    ValueError
+        If the model has no labels, or not these.
+    """
+    if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
+        return given
+    array = as_array(name, given)
+    if array.dtype.kind not in "OUT" or not array.size:
+        return given
+    labels = _labels(model, data)
+    if not labels:
+        raise ValueError(
+            f"{name} must be numeric; got dtype {array.dtype}; number the groups, or give the "
+            "dimension of their effects labels by coords= of the model."
+        )
+    asked = array.ravel().tolist()
+    missing = np.flatnonzero(pd.isna(asked))
+    if len(missing):
+        raise ValueError(f"{name} has {len(missing)} missing labels; remove those rows.")
+    numbers = {label: number for number, label in enumerate(labels)}
+    unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
+    if unknown and not sample_new_groups:
+        known = ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
+        raise ValueError(
+            f"{name} has the labels {', '.join(map(repr, unknown))}, but the model knows {known}; "
+            "pass rows whose groups it knows, or new ones with sample_new_groups=True."
+        )
+    numbers |= {label: number for number, label in enumerate(unknown, len(labels))}
+    found = np.array([numbers[label] for label in asked]).reshape(array.shape)
+    return pd.Series(found, given.index) if isinstance(given, pd.Series) else found
+
+
+def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
+    """Labels of the dimension that data number; none, where they number several or none."""
+    found: dict[str, Sequence[object]] = {}
+    for part in ancestors([*model.basic_RVs, *model.deterministics]):
+        if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
+            continue
+        array, *rest = part.owner.inputs
+        for axis, index in enumerate(indices_from_subtensor(rest, part.owner.op.idx_list)):
+            if not isinstance(index, slice) and uncast(index, [data]) is data:
+                with contextlib.suppress(MixesRows):
+                    for each, its in _numbered(model, array, axis):
+                        dim = (model.named_vars_to_dims.get(each.name) or (None,) * each.ndim)[its]
+                        if dim is not None and model.coords.get(dim) is not None:
+                            found[dim] = model.coords[dim]
+    return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def _numbered(model: pm.Model, array: Any, axis: int) -> list[tuple[Any, int]]:
+    """Variables of a model, and the axis of each, whose entries are those along one of an array."""
+    if array in model.named_vars.values():
+        return [(array, axis)]
+    for rv in model.free_RVs:
+        if unwrapped(array) in differences([array], rv):
+            return [(rv, 0)]
+    return [(each, 0) for each in _read_effects(array, axis, {*model.free_RVs, *model.data_vars})]
 
 
 def lengths_with_new_groups(
@@ -65,6 +147,8 @@ def lengths_with_new_groups(
     """
     stand_ins = set(weights.values())
     lengths: dict[Variable, int] = {}
+    n_known: dict[Variable, int] = {}
+    new: dict[Variable, set[int]] = {}
     picked = []
     for each in picked_entries(outputs, rows, values):
         picked.append(each.entries)
@@ -72,6 +156,16 @@ def lengths_with_new_groups(
         if each.length is not None and length > each.length:
             for effect in _effects(argument, each.array, each.axis, stand_ins):
                 lengths[effect] = max(length, lengths.get(effect, 0))
+                counted = each.new[each.new >= each.length].astype(int)
+                new.setdefault(effect, set()).update(counted.tolist())
+                n_known[effect] = each.length
+    for effect, numbers in new.items():
+        if absent := sorted(set(range(n_known[effect], lengths[effect])) - numbers):
+            raise ValueError(
+                f"{argument} has rows of the new group {max(numbers)} of {describe(effect)}, but "
+                f"none of {', '.join(map(str, absent[:5]))}{', ...' if absent[5:] else ''}; number "
+                f"new groups on from {n_known[effect]}, and leave out none."
+            )
     used_otherwise = set(ancestors(outputs, blockers=picked))
     for effect in used_otherwise.intersection(lengths):
         raise ValueError(
@@ -121,24 +215,35 @@ def _effects(
     argument: str, array: TensorVariable, axis: int, stand_ins: set[TensorVariable]
 ) -> RowData:
     """Variables whose entries along the first axis determine the entries of an array."""
-
-    def read(effects: Known) -> None:
-        _, place = follow_rows(array, effects)
-        if place is None:
-            raise MixesRows(f"{describe(array)} has entries of its own", (array, axis))
-        if place != Rows(axis):
-            raise MixesRows(f"{describe(array)} has them along another axis than the first")
-
     try:
-        if (vector := vector_about_mean(array)) in stand_ins:
-            return {vector: vector}
-        return with_rows(read, {}, stand_ins)[1]
+        return _read_effects(array, axis, stand_ins)
     except MixesRows as reason:
         raise ValueError(
             f"{argument} picks entries of {describe_expression(array)} that are of new groups, "
             f"which have no law of their own: {reason}; give the model effects with one law of all "
             "groups."
         ) from None
+
+
+def _read_effects(array: TensorVariable, axis: int, variables: set[Any]) -> RowData:
+    """Those of some variables whose entries along the first axis determine those of an array.
+
+    Raises
+    ------
+    MixesRows
+    """
+
+    def read(effects: Known) -> None:
+        _, place = follow_rows(array, {each: (each, None) for each in variables} | effects)
+        if place is None:
+            raise MixesRows(f"{describe(array)} has entries of its own", (array, axis))
+        if place != Rows(axis):
+            raise MixesRows(f"{describe(array)} has them along another axis than the first")
+
+    vector: Any = vector_about_mean(array)
+    if vector in variables:
+        return {vector: vector}
+    return with_rows(read, {}, variables)[1]
 
 
 def _new_entries(

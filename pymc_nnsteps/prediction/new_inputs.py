@@ -30,7 +30,11 @@ from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.entries import require_entries
 from pymc_nnsteps.prediction.forward import ForwardPass, Lengths, forward_pass
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
-from pymc_nnsteps.prediction.new_groups import draws_with_new_groups, lengths_with_new_groups
+from pymc_nnsteps.prediction.new_groups import (
+    draws_with_new_groups,
+    group_numbers,
+    lengths_with_new_groups,
+)
 from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     posterior_of,
@@ -77,7 +81,8 @@ def predict(
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
         model's inputs have names. A dict has other data of the new rows too, by the names of their
         ``pm.Data``, as for ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the
-        output has ``a[group]``. For rows that the model holds at present the inputs are enough.
+        output has ``a[group]``; groups by their numbers, or by the labels that the dimension of
+        ``a`` has in ``coords``. For rows that the model holds at present the inputs are enough.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
@@ -102,7 +107,8 @@ def predict(
         the hidden layers are not drawn but integrated, to the last digits; so are those of networks
         without such noise.
     sample_new_groups : bool
-        Whether rows may be of new groups, whose numbers continue those of the model's groups. At
+        Whether rows may be of new groups, whose numbers continue those of the model's groups, or
+        whose labels are others. At
         each draw of the posterior their effects are drawn from their law given the hyperparameters,
         such as ``Normal(mu, sd)`` at the draw of ``mu`` and ``sd``.
     random_seed : int, Generator or None
@@ -215,7 +221,7 @@ def function_values(
         n_samples,
         progressbar,
     )
-    return _labelled(values, "f", model, table, posterior)
+    return _labelled(values, output or "f", model, table, posterior)
 
 
 def _labelled(
@@ -272,7 +278,7 @@ def _at[P: (ForwardPass, NoisyPass)](
 ) -> tuple[Table, list[np.ndarray], P, Lengths]:
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
     require_bool("sample_new_groups", sample_new_groups)
-    table, values, others = _read(argument, X, model, container)
+    table, values, others = _read(argument, X, model, container, sample_new_groups)
     lengths: Lengths = {}
     network = read(values.dtype, lengths)
     rows = rows_of(argument, network.rows, container, values, others)
@@ -330,7 +336,11 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
 
 
 def _read(
-    argument: str, given: object, model: pm.Model, container: TensorSharedVariable
+    argument: str,
+    given: object,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    sample_new_groups: bool,
 ) -> tuple[Table, np.ndarray, dict[Variable, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
     others: dict[Variable, object] = {}
@@ -345,6 +355,7 @@ def _read(
         for data, values in others.items():
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
+            others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
     table, values = read_rows(argument, model, container, given)
     X = in_type(values, container.dtype)
     old = container.get_value(borrow=True)

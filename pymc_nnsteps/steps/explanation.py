@@ -31,8 +31,9 @@ def explain(
 ) -> Explanation:
     """Show which variables :class:`~pymc_nnsteps.Gibbs` draws, how, and which it cannot draw.
 
-    A line below the table names the variables that ``pm.sample`` gives to
-    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS by default, and why.
+    The table is that of the step that ``pm.sample`` makes by default. A line below it names the
+    variables that go to :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS, and why.
+    If all do, the table shows what Gibbs would draw.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
 
 
 def planned(model: pm.Model, options: Options) -> Plan:
-    """The sweep over all variables of a model that have a conditional.
+    """The sweep over the variables that ``pm.sample`` gives to Gibbs, or if none over all it knows.
 
     Parameters
     ----------
@@ -121,4 +122,9 @@ def planned(model: pm.Model, options: Options) -> Plan:
     """
     require_fitting_data(model)
     recognised, reasons = recognise(model)
+    beside = beside_gibbs(model)
+    if len(beside) < len(model.free_RVs):
+        for rv, step, _ in beside:
+            if (law := recognised.pop(rv, None)) is not None:
+                reasons[rv] = f"given to {step}; Gibbs knows its law, {law.name}"
     return plan(model, recognised, options, shapes_of(model), reasons)

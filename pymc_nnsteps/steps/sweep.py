@@ -144,9 +144,7 @@ class Sweep:
             rng, *results = self.compiled(rng, *parameters, *state)
         except np.linalg.LinAlgError as error:
             block, new = self._block_that_failed()
-            far = self._far_from_one(
-                {**point, **{name: x for name, x in new.items() if x is not None}}
-            )
+            far = self._far_from_one({**point, **new})
             raise np.linalg.LinAlgError(f"{block} cannot be drawn{far}: {error}") from error
         n, m = len(self.outputs), len(self.outputs) + len(self._parts)
         values = dict(zip(self.outputs, results[:n], strict=True))
@@ -155,7 +153,8 @@ class Sweep:
 
     def _block_that_failed(self) -> tuple[str, dict[str, Array]]:
         """First variable of the block whose draw raised an error, and values drawn before it."""
-        function, new = self.compiled.function, {}
+        function = self.compiled.function
+        new: dict[str, Array] = {}
         position = getattr(function.vm, "position_of_error", -1)
         if position >= 0:
             failed = set(function.vm.nodes[position].outputs)
@@ -163,16 +162,17 @@ class Sweep:
             for name, value in zip(self.outputs, drawn, strict=True):
                 if failed & set(ancestors([value])):
                     return name, new
-                new[name] = function.vm.storage_map[value][0]
+                if (stored := function.vm.storage_map[value][0]) is not None:
+                    new[name] = stored
         return "a block of variables", {}
 
     def _far_from_one(self, point: Mapping[str, Array]) -> str:
-        """Clause that names scales of a point that are far from one, each with its farthest value."""
+        """Clause that names scales of a point that are far from one, each with its farthest."""
         natural = pytensor.function(
             self._values, list(self._bounded.values()), mode=ONCE, on_unused_input="ignore"
         )
-        far = []
-        for name, scales in zip(self._bounded, natural(*(point[v.name] for v in self._values))):
+        values, far = natural(*(point[value.name] for value in self._values)), []
+        for name, scales in zip(self._bounded, values, strict=True):
             with np.errstate(divide="ignore", invalid="ignore"):
                 orders = np.abs(np.log10(scales))
             if orders.size and (scales >= 0).all() and orders.max() > FAR:

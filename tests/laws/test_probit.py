@@ -371,3 +371,22 @@ def test_a_free_label_is_declined():
         pm.Categorical("y", p=one_hot(z))
     with pytest.raises(NotConjugate, match="is free: given each other"):
         match(model, z)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        lambda name, z, **data: pm.OrderedProbit(name, eta=z[:, 0], cutpoints=[-1, 1], **data),
+        lambda name, z, **data: pm.OrderedLogistic(name, eta=z[:, 0], cutpoints=[-1, 1], **data),
+        lambda name, z, **data: pm.Categorical(name, logit_p=z, **data),
+    ],
+)
+def test_probabilities_of_classes_are_called_what_they_are(law):
+    """No word of an argmax that the model does not have."""
+    with pm.Model() as model:
+        z = pm.Normal("z", F, 0.7)
+        law("kind", z, observed=CLASSES % 3)
+    reason = "^z: child kind is Categorical with .* an ordered law, not a decision by its larg"
+    with pytest.raises(NotConjugate, match=reason) as caught:
+        match(model, z)
+    assert "argmax" not in str(caught.value)

@@ -699,7 +699,7 @@ def test_clashes_with_the_outer_model(coords, variable, message):
         ({"hidden1": range(5)}, "w", 'coords "hidden1" of the model has length 5, .* needs 4'),
         ({}, "W2", r"The model already has the names \['W2'\]"),
         ({}, "f", r"The model already has the names \['f'\]"),
-        ({}, "output", r"The model already has the names \['output'\]"),
+        ({}, "output", r"the names \['output'\], where 'output' is a variable, not the dim"),
     ],
 )
 def test_clashes_of_a_wide_network(coords, variable, message, reparametrize):
@@ -722,7 +722,7 @@ def test_clashes_of_a_wide_network(coords, variable, message, reparametrize):
         ({}, "tau_ih1_unit", r"The model already has the names \['tau_ih1_unit'\]"),
         ({}, "tau_noise", r"The model already has the names \['tau_noise'\]"),
         ({}, "sigma", r"The model already has the names \['sigma'\]"),
-        ({}, "output", r"The model already has the names \['output'\]"),
+        ({}, "output", r"the names \['output'\], where 'output' is a variable, not the dim"),
         ({"W_h1o": range(2)}, "w", r"The model already has the names \['W_h1o'\]"),
     ],
 )

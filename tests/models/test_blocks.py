@@ -135,6 +135,7 @@ BAD = {
         {"name": "other"},
         r'already has the names \[.other.\]; give this block .* name="g"',
     ),
+    "name of a dimension": ({"name": "three"}, r"\['three'\], where 'three' is a dimension; give"),
     "dims of two": ({"dims": ("obs", "kind")}, "dims must be one name, of the rows; got"),
     "dims of one": ({"dims": "obs", "outputs": 2}, "dims must be two names"),
     "dims unknown": ({"dims": "row"}, 'dims names "row", which the model does not have'),

@@ -117,6 +117,23 @@ def test_explain_names_the_steps_that_sample_assigns(name, monkeypatch):
         assert not table.beside
 
 
+def test_laws_of_what_hmc_draws_are_not_in_the_table(monkeypatch):
+    """Effects and their scale beside a network of functions, and moves that need them."""
+    with pm.Model(coords={"depot": range(3)}) as model:
+        effects = pm.Normal("effects", 0, pm.HalfNormal("sd_depot"), dims="depot")
+        f = nns.blocks.hierarchical(X, hidden=(2,))
+        pm.Normal("y", f + effects[np.arange(7) % 3], pm.HalfNormal("s"), observed=X[:, 0])
+    explained = nns.explain(model)
+    others = {variable: step for variable, step, _ in explained.beside}
+    assert others["sd_depot"] == others["effects"] == "HMC"
+    rows = {variable: (law, how) for variable, law, how in explained.rows}
+    assert all(rows[variable][0] is None for variable in others)
+    assert rows["sd_depot"][1].startswith("given to HMC; Gibbs knows its law, root of a")
+    ours = [rv.name for rv in model.free_RVs if rv.name not in others]
+    table = planned(monkeypatch, model, vars=ours).explanation.rows
+    assert table == tuple(row for row in explained.rows if row[0] in ours)
+
+
 def test_why_variables_are_not_given_to_hmc():
     """The reasons of a network that is not read, of one beside other variables, and of none."""
 

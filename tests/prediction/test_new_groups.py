@@ -1,6 +1,7 @@
 """Effects of new groups have the law of those that are known, at each draw of its parameters."""
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -13,7 +14,7 @@ from pymc_nnsteps.prediction import blocks, responses
 RNG = np.random.default_rng(0)
 N_OBS, N_GROUPS, N_DRAWS = 12, 4, 4000
 X, GROUP = RNG.normal(size=(N_OBS, 2)), np.arange(N_OBS) % N_GROUPS
-NEW = {"inputs": X[:5], "group": np.array([2, 4, 6, 4, 0])}
+NEW = {"inputs": X[:5], "group": np.array([2, 4, 5, 4, 0])}
 """Rows of the known groups 2 and 0, two of one new group, and one of another."""
 
 
@@ -180,3 +181,97 @@ def test_what_is_not_known_of_new_groups(effects, message):
         nns.predict(draws, X, model=model, sample_new_groups="yes")
     with pytest.raises(ValueError, match=r"X_new picks entry 4 of .* sample_new_groups=True"):
         nns.predict(draws, NEW, model=model)
+
+
+CITIES = ["Aix", "Brest", "Caen", "Dole"]
+ASKED = ["Caen", "Aix", "Dole", "Aix", "Brest"]
+"""Labels of the groups 2, 0, 3, 0, 1."""
+OTHERS = ["X", "Dole", "Y", "X", "Y"]
+"""Labels of the group 3 and of two new ones."""
+
+
+def expressed(x, group):
+    mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+    return (mu + sd * pm.Normal("a", dims="groups"))[group]
+
+
+def by_column(x, group):
+    return pm.Normal("a", dims=("kind", "groups"))[1, group]
+
+
+def of_regions(x, group):
+    region = pm.Data("region", np.array([1, 0, 1, 1]), dims="groups")
+    return pm.Normal("a", shape=2)[region[group]]
+
+
+def labelled(effects):
+    """A model whose groups have labels, and draws of its prior."""
+    with pm.Model(coords={"groups": CITIES, "kind": ["u", "v"]}) as model:
+        x, group = pm.Data("inputs", X), pm.Data("group", GROUP)
+        pm.Normal("y", effects(x, group) + x @ pm.Normal("w", shape=2), 0.5, observed=X[:, 0])
+        options = {"random_seed": 1, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+        return model, pm.sample_prior_predictive(3, **options)["prior"].to_dataset()
+
+
+@pytest.mark.parametrize("effects", [centred, about_their_mean, expressed, by_column, of_regions])
+def test_groups_by_their_labels(effects):
+    """The label of another group; another order of new ones."""
+    model, draws = labelled(effects)
+
+    def predicted(group, **options):
+        given = {"inputs": X[:5], "group": group}
+        return nns.predict(draws, given, model=model, random_seed=1, **options).values
+
+    by_number = predicted([2, 0, 3, 0, 1])
+    polars = pytest.importorskip("polars")
+    for table in (list, np.array, pd.Series, pd.Categorical, polars.Series):
+        np.testing.assert_array_equal(predicted(table(ASKED)), by_number)
+    if effects in (centred, about_their_mean):
+        new = [predicted(each, sample_new_groups=True) for each in (OTHERS, [4, 3, 5, 4, 5])]
+        np.testing.assert_array_equal(*new)
+    with pytest.raises(ValueError, match=r"'group'\] has the labels 'X', 'Y', but .* 'Aix', 'Bre"):
+        predicted(OTHERS)
+    with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
+        predicted([None, *ASKED[1:]], sample_new_groups=True)
+
+
+@pytest.mark.parametrize(
+    "effects", [not_centred, lambda x, group: pm.Normal("a", dims="groups")[::-1][group]]
+)
+def test_labels_of_what_has_none(effects):
+    """Effects without a dimension, or in another order than that of its labels."""
+    model, draws = labelled(effects)
+    with pytest.raises(ValueError, match=r"group'\] must be numeric; .* labels by coords="):
+        nns.predict(draws, {"inputs": X[:5], "group": ASKED}, model=model)
+
+
+def test_numbers_of_new_groups_that_leave_some_out():
+    """A mistyped number is no new group; what other data have of them counts too."""
+
+    def effects(x, group):
+        a = pm.Normal("a", dims="groups")
+        return a[group] - a[pm.Data("other", GROUP)]
+
+    model, draws = labelled(effects)
+    given = {"inputs": X[:2], "group": [4, 6], "other": [0, 5]}
+    assert nns.predict(draws, given, model=model, sample_new_groups=True).sizes["obs"] == 2
+    given["other"] = [0, 1]
+    with pytest.raises(ValueError, match=r"the new group 6 of a, but none of 5; .* on from 4"):
+        nns.predict(draws, given, model=model, sample_new_groups=True)
+    given["group"] = [12, 12]
+    with pytest.raises(ValueError, match=r"12 of a, but none of 4, 5, 6, 7, 8, \.\.\.; number"):
+        nns.predict(draws, given, model=model, sample_new_groups=True)
+
+
+@pytest.mark.parametrize("kind", ["function", "response", "probability"])
+def test_no_rows(kind):
+    """Nothing to reshape."""
+    with pm.Model(coords={"groups": CITIES}) as model:
+        x, group = pm.Data("inputs", X), pm.Data("group", GROUP)
+        f = pm.Deterministic("f", x @ pm.Normal("w", shape=2) + centred(x, group))
+        pm.Bernoulli("y", logit_p=f, observed=GROUP % 2)
+        options = {"random_seed": 1, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+        draws = pm.sample_prior_predictive(3, **options)["prior"].to_dataset()
+    given = {"inputs": X[:0], "group": []}
+    found = nns.predict(draws, given, model=model, kind=kind, sample_new_groups=True)
+    assert found.shape == (1, 3, 0, 1)

@@ -84,7 +84,8 @@ class Block:
         check_dims(model, self.dims)
         if all(map(_is_data, graph_inputs([self.inputs]))):
             inputs = Inputs(self.inputs.eval(mode=ONCE), model.coords.get(self.stack.unit_dims[0]))
-            warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
+            if np.ptp(inputs.values, axis=0).any():  # otherwise they hold a place
+                warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
             outputs = network(self.inputs, self.stack)

@@ -7,7 +7,13 @@ import pandas as pd
 import pymc as pm
 import pytest
 
-from pymc_nnsteps.models import bow_tie, hierarchical_mlp, intermediate_noise_mlp, wide_mlp
+from pymc_nnsteps.models import (
+    blocks,
+    bow_tie,
+    hierarchical_mlp,
+    intermediate_noise_mlp,
+    wide_mlp,
+)
 
 BUILDERS = [bow_tie, hierarchical_mlp, intermediate_noise_mlp, wide_mlp]
 RNG = np.random.default_rng(0)
@@ -85,3 +91,27 @@ def test_targets_of_a_bow_tie_network_keep_their_units():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bow_tie(X, 150 + 80 * Y)
+
+
+@pytest.mark.parametrize(
+    "block", [blocks.bow_tie, blocks.hierarchical, blocks.intermediate_noise, blocks.wide]
+)
+def test_inputs_of_blocks(block):
+    """One warning at the caller, whatever holds the inputs; none of what is not known."""
+    big = X * [1, 1083, 1]
+    with pm.Model(coords={"kind": ["age", "cost", "size"]}) as model:
+        data = pm.Data("data", big, dims=("row", "kind"))
+        for x, column in ((big, 1), (pd.DataFrame(big), 1), (data, "cost"), (data[:, 1:], 0)):
+            message = rf"^x has .* \(column {column}: standard deviation 886,"
+            with pytest.warns(UserWarning, match=message) as caught:
+                block(x, hidden=(2,), name=f"f{len(model.named_vars)}")
+            assert [warning.filename for warning in caught] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            block(X, hidden=(2,), name="usual")
+            block(np.zeros((4, 2)), hidden=(2,), name="to_be_exchanged")
+            block(data * pm.Normal("scale"), hidden=(2,), name="random")
+            known = list(model.named_vars)
+            with pytest.raises(UserWarning):
+                block(big, hidden=(2,), name="error")
+    assert list(model.named_vars) == known
