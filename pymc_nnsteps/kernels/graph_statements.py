@@ -11,31 +11,13 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import AND, OR, Add, Mul, ScalarMaximum, ScalarMinimum, ScalarOp
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocDiag,
-    AllocEmpty,
-    ARange,
-    ExtractDiag,
-    Eye,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
+from pytensor.tensor import basic, subtensor
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
 
 from pymc_nnsteps.kernels.elementwise import TYPES
 from pymc_nnsteps.kernels.expressions import UntranslatableError
@@ -131,7 +113,7 @@ def _(node: Apply, x: list[str]) -> str:
     return f"graphs::copied({x[0]})"
 
 
-@_gives(ViewOp, ScalarFromTensor, TensorFromScalar)
+@_gives(ViewOp, basic.ScalarFromTensor, basic.TensorFromScalar)
 def _(node: Apply, x: list[str]) -> str:
     return x[0]
 
@@ -182,7 +164,7 @@ def _(node: Apply, x: list[str]) -> str:
     return f"graphs::vector<Int>({lengths})"
 
 
-@_gives(MakeVector)
+@_gives(basic.MakeVector)
 def _(node: Apply, x: list[str]) -> str:
     return f"graphs::vector<{type_of(node.outputs[0])}>({', '.join(f'*{name}.p' for name in x)})"
 
@@ -191,7 +173,7 @@ def _lengths(names: Sequence[str]) -> str:
     return f"Shape<{len(names)}>{{{{{', '.join(f'Int(*{name}.p)' for name in names)}}}}}"
 
 
-@_gives(AllocEmpty)
+@_gives(basic.AllocEmpty)
 def _(node: Apply, x: list[str]) -> str:
     return f"empty({_lengths(x)}, Type<{type_of(node.outputs[0])}>{{}})"
 
@@ -202,8 +184,8 @@ def _with_axes(n: int, name: str, given: Variable) -> str:
     return _rearranged(name, [*[-1] * (n - len(own)), *own]) if len(own) < n else name
 
 
-@statement.register(Alloc)
-def _(op: Alloc, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
+@statement.register(basic.Alloc)
+def _(op: basic.Alloc, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
     value, *lengths = x
     [found] = node.outputs
     given = _with_axes(axes_of(found), value, node.inputs[0])
@@ -213,7 +195,7 @@ def _(op: Alloc, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
     )
 
 
-@_gives(Join)
+@_gives(basic.Join)
 def _(node: Apply, x: list[str]) -> str:
     [found] = node.outputs
     parts = ", ".join(_as(type_of(found), *each) for each in zip(x, node.inputs, strict=True))
@@ -221,8 +203,8 @@ def _(node: Apply, x: list[str]) -> str:
     return f"graphs::joined<{type_of(found)}, {axes_of(found)}>({axis}, {parts})"
 
 
-@statement.register(Split)
-def _(op: Split, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
+@statement.register(basic.Split)
+def _(op: basic.Split, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
     array, lengths = x
     axis = op.axis % axes_of(node.inputs[0])
     begin, text = "Int(0)", ""
@@ -253,13 +235,13 @@ def _part(
     return array
 
 
-@_gives(Subtensor)
+@_gives(subtensor.Subtensor)
 def _(node: Apply, x: list[str]) -> str:
     return _part(x[0], node.op.idx_list, x[1:], node.inputs[1:])
 
 
-@statement.register(IncSubtensor)
-def _(op: IncSubtensor, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
+@statement.register(subtensor.IncSubtensor)
+def _(op: subtensor.IncSubtensor, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
     whole, value, *names = x
     _require_exact(op, node.inputs[0], node.inputs[1])
     n = axes_of(node.inputs[0]) - sum(not isinstance(i, slice) for i in op.idx_list)
@@ -303,7 +285,7 @@ def _indices(
     return ahead, places, most
 
 
-@_gives(AdvancedSubtensor)
+@_gives(subtensor.AdvancedSubtensor)
 def _(node: Apply, x: list[str]) -> str:
     array, *names = x
     ahead, places, n_axes = _indices(node.op, array, node.inputs[1:], names)
@@ -319,7 +301,7 @@ def _require_exact(op: Any, whole: Variable, value: Variable) -> None:
         raise UntranslatableError(f"{op} of {value.type.dtype} in {whole.type.dtype}")
 
 
-@_gives(AdvancedIncSubtensor)
+@_gives(subtensor.AdvancedIncSubtensor)
 def _(node: Apply, x: list[str]) -> str:
     whole, value, *indices = node.inputs
     array, new, *names = x
@@ -351,7 +333,7 @@ def _(node: Apply, x: list[str]) -> str:
     return f"graphs::product_of({sides})"
 
 
-@_gives(ARange)
+@_gives(basic.ARange)
 def _(node: Apply, x: list[str]) -> str:
     kind = type_of(node.outputs[0])
     if kind != "long long":
@@ -359,21 +341,21 @@ def _(node: Apply, x: list[str]) -> str:
     return f"graphs::range({', '.join(f'Int(*{name}.p)' for name in x)})"
 
 
-@_gives(Eye)
+@_gives(basic.Eye)
 def _(node: Apply, x: list[str]) -> str:
     if _constant(node.inputs[2]) != 0:
         raise UntranslatableError(str(node.op))
     return f"graphs::unit_matrix<{type_of(node.outputs[0])}>(*{x[0]}.p, *{x[1]}.p)"
 
 
-@_gives(AllocDiag)
+@_gives(basic.AllocDiag)
 def _(node: Apply, x: list[str]) -> str:
     if (node.op.axis1, node.op.axis2, node.op.offset, axes_of(node.inputs[0])) != (0, 1, 0, 1):
         raise UntranslatableError(str(node.op))
     return f"graphs::diagonal_matrix({x[0]})"
 
 
-@_gives(ExtractDiag)
+@_gives(basic.ExtractDiag)
 def _(node: Apply, x: list[str]) -> str:
     if node.op.offset != 0:
         raise UntranslatableError(str(node.op))

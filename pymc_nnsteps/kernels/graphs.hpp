@@ -503,7 +503,7 @@ Array<double, N> solve_triangular(const Array<double, 2> &given, const Array<dou
 
 // ---- Functions of numbers
 
-// The quotient rounded down, as NumPy's: 3 // 0.3 is 9, although 3 / 0.3 rounds to 10.
+// The quotient rounded down, as NumPy's: 1 // 0.1 is 9, although 1 / 0.1 rounds to 10.
 static double floor_of_quotient(double x, double y) {
     if (y == 0) return x / y;
     double rest = std::fmod(x, y), quotient = (x - rest) / y;

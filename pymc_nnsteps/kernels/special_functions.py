@@ -50,22 +50,11 @@ class InCpp(ScalarOp):
         An expression, with places for the arguments.
     """
 
+    __props__ = ("op", "code")
+
     def __init__(self, op: ScalarOp, code: str) -> None:
         super().__init__(op.output_types_preference, str(op))
         self.op, self.code = op, code
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and (self.op, self.code) == (other.op, other.code)
-
-    @override
-    def __hash__(self) -> int:
-        return hash((type(self), self.op, self.code))
-
-    @override
-    def impl(self, *x: Any) -> Any:
-        """As of other Ops."""
-        return self.op.impl(*x)
 
     @override
     def c_support_code(self, **options: Any) -> str:

@@ -23,7 +23,8 @@ N_ARGUMENTS = {"betainc": 3, "betaincinv": 3, "hyp2f1": 4} | dict.fromkeys(TWO, 
 
 
 def function_of(name):
-    return getattr(of_pymc, name) if name in ("i0e", "i1e") else getattr(pt, name)
+    """PyTensor's or PyMC's; their oldest versions lack one."""
+    return getattr(pt, name, None) or getattr(of_pymc, name, None)
 
 
 def assert_as_in_python(inputs, results, given, rtol):
@@ -41,7 +42,11 @@ def test_functions_of_scipy():
     x, y, k = pt.dvector("x"), pt.dvector("y"), pt.lvector("k")
     share = pt.abs(x) / (1 + pt.abs(x))
     arguments = {1: [x], 2: [x, y], 3: [x, y, share], 4: [x, y, y + 0.5, 0.3]}
-    results = [function_of(name)(*arguments[N_ARGUMENTS.get(name, 1)]) for name in SPECIAL]
+    results = [
+        function(*arguments[N_ARGUMENTS.get(name, 1)])
+        for name in SPECIAL
+        if (function := function_of(name)) is not None
+    ]
     results += [function_of(name)(k) for name in ("psi", "gamma", "sigmoid", "softplus", "i0")]
     results.append(pt.round(x, mode="half_to_even"))
     given = [np.ravel(each) for each in np.meshgrid(NUMBERS, NUMBERS)]
@@ -62,8 +67,9 @@ def test_derivatives_of_the_digamma_function():
 def test_numbers_of_several_types():
     """Floor division of floats is NumPy's, and float32 + int64 is in double precision."""
     x, y, k = pt.dvector("x"), pt.fvector("y"), pt.lvector("k")
-    results = [x // 0.3, k // x, y + k, y * k, y / k, pt.switch(k > 1, y, x), pt.dot(y, x) + x]
-    given = np.array([3.0, -1.0, 0.7]), np.float32([33.3, 0.1, -7.7]), np.array([1000, 7, 1])
+    quotients = [x // np.array(0.1), k // x, y / k]
+    results = [*quotients, y + k, y * k, pt.switch(k > 1, y, x), pt.dot(y, x) + x]
+    given = np.array([1.0, -1.0, 0.7]), np.float32([33.3, 0.1, -7.7]), np.array([1000, 7, 1])
     assert_as_in_python([x, y, k], results, given, EPS)
 
 
