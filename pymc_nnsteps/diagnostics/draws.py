@@ -37,13 +37,7 @@ class OfDraws:
     stored: dict[TensorVariable, TensorVariable]
 
     def evaluate(self, model: pm.Model, posterior: xr.Dataset) -> list[np.ndarray]:
-        """Values at each draw, each an array with axes (chain, draw, ...).
-
-        Raises
-        ------
-        ValueError
-            If the posterior lacks a variable, or has another one than the model.
-        """
+        """Values at each draw, each an array with axes (chain, draw, ...)."""
         draws = stored_draws(posterior, model, self.stored)
         with without_blas_notice():
             function = pytensor.function(list(self.stored.values()), self.outputs, **c_by_default())
@@ -60,7 +54,6 @@ def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
 
     Parameters
     ----------
-    model : pm.Model
     expressions : sequence of TensorVariable
         In terms of value variables, which are transformed where a variable has a transform. A
         trace stores variables on their own scale.
@@ -79,13 +72,7 @@ def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
 
 
 def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model, xr.Dataset]:
-    """The model, or that of the context, and what its chains have stored.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer chains, or fewer than four draws in each.
-    """
+    """The model, or that of the context, and what its chains have stored."""
     posterior = posterior_with_draws(idata)
     model = model_or_context(model)
     if posterior.sizes["chain"] < n_chains:
@@ -102,13 +89,7 @@ def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model,
 
 
 def require_finite(quantities: xr.Dataset) -> None:
-    """Check that quantities are finite at all draws.
-
-    Raises
-    ------
-    ValueError
-        Naming the first that is not, and the number of draws.
-    """
+    """Check that quantities are finite at all draws."""
     for name, values in quantities.items():
         others = [dim for dim in values.dims if dim not in SAMPLES]
         is_finite: xr.DataArray = xr.apply_ufunc(np.isfinite, values)

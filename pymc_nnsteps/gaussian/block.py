@@ -38,14 +38,12 @@ class Block:
 
     Attributes
     ----------
-    prior : BlockPrior
     evidence : tuple of Evidence
         One for each child.
     dense : tuple of Length
         Lengths of the dense axes of the block's only variable; empty where it has several.
     independent : bool
         Whether the entries of the block are independent: each is a label.
-    sizes : Sizes
     summed : Total, optional
         Sums over rows that are not here, in the place of ``evidence``.
     """

@@ -67,7 +67,6 @@ class Part:
         Coefficients of the entries that a row sees.
     index : TensorVariable, shape (n,), optional
         Group of each row; None if each row sees all k entries.
-    groups : Length
     """
 
     design: TensorVariable
@@ -187,7 +186,6 @@ class Factor:
     Parameters
     ----------
     matrix : TensorVariable, shape (groups, k, k)
-    k : int
     """
 
     def __init__(self, matrix: TensorVariable, k: int) -> None:

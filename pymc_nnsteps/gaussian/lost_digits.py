@@ -64,7 +64,6 @@ def unless_rounding(
     factor : TensorVariable, shape (d, d)
     prior : BlockPrior
         Without labels.
-    rows : Rows
     noise : TensorVariable, shape (d,)
     """
     eps = np.finfo(factor.dtype).eps

@@ -68,21 +68,11 @@ def affine(
 
     Parameters
     ----------
-    expression : TensorVariable
     rvs : collection of TensorVariable
         The variables. The result is affine in all of them jointly: a product of two of them is
         declined.
     barriers : collection of TensorVariable
         Given random variables, behind which the graph is not searched.
-
-    Returns
-    -------
-    AffineMap
-
-    Raises
-    ------
-    NotConjugate
-        If the expression is not affine in the variables, or the graph does not establish it.
 
     Examples
     --------

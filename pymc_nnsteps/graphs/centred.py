@@ -25,10 +25,8 @@ def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Ab
 
     Parameters
     ----------
-    model : pm.Model
     child : TensorVariable
         Random variable of the model.
-    rv : TensorVariable
 
     Examples
     --------
@@ -55,7 +53,6 @@ def differences(
     Parameters
     ----------
     expressions : sequence of Variable
-    rv : TensorVariable
     barriers : collection of Variable
         Variables behind which the graphs are not searched.
     """

@@ -32,10 +32,6 @@ def declined_as(finding: str) -> Iterator[None]:
     finding : str
         The finding, such as ``"the mean of child y is not affine in it"``.
 
-    Raises
-    ------
-    NotConjugate
-
     Examples
     --------
     >>> with declined_as("the mean of y is not affine"):

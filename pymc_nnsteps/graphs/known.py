@@ -125,7 +125,6 @@ def prior_kind(model: pm.Model, rv: TensorVariable, support: Support = LINE) -> 
 
     Parameters
     ----------
-    model : pm.Model
     rv : TensorVariable
         A random variable of ``model``.
     support : Support

@@ -189,8 +189,6 @@ def apply_along(
         The map of ``source``.
     axes : iterable of int
         The axes along which the operation mixes, selects or repeats entries.
-    source : TensorVariable
-    rv : TensorVariable
     operation : callable
         Operation on arrays with the axes of ``source`` and perhaps more axes after them.
     """

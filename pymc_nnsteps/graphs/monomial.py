@@ -52,7 +52,6 @@ class Monomial:
     ----------
     term : Term
         Its coefficient has the output's axes, then the variable's axes, which have length one.
-    exponent : float
     picked : tuple of (int, index)
         The only entry that enters along each axis of the variable that is not carried along, if
         the axis is longer than one.
@@ -74,16 +73,10 @@ def monomial(
 
     Parameters
     ----------
-    expression : TensorVariable
     rv : TensorVariable
         A positive variable: its absolute value is read as itself and its sign as one.
     barriers : collection of TensorVariable
         Random variables behind which the graph is not searched.
-
-    Raises
-    ------
-    NotConjugate
-        If the expression is not of this form, or the graph does not establish it.
 
     Examples
     --------

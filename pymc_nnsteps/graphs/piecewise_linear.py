@@ -72,8 +72,6 @@ class PiecewiseForm:
 
     Attributes
     ----------
-    function : Pieces
-    offset : TensorVariable, optional
     argument : Argument, optional
         None: ``z`` itself.
     places : TensorVariable of int, optional
@@ -92,12 +90,7 @@ class PiecewiseForm:
         return self.function.slopes == (0.0,)
 
     def require_plain(self) -> None:
-        """Check that the form is a function of each entry of ``z`` itself, in their order.
-
-        Raises
-        ------
-        NotConjugate
-        """
+        """Check that the form is a function of each entry of ``z`` itself, in their order."""
         if self.argument is not None:
             raise NotConjugate("it is shifted or scaled entry by entry before a kink")
         if self.places is not None:
@@ -231,16 +224,10 @@ def piecewise_linear(
     ----------
     expression : TensorVariable
         Each of its entries is a function of one entry of ``rv``.
-    rv : TensorVariable
     barriers : collection of TensorVariable
         Random variables behind which the graph is not searched.
     shape : sequence of (int or None), optional
         Lengths of the axes of ``rv`` that are known beyond its type.
-
-    Raises
-    ------
-    NotConjugate
-        If the expression is no such function, or the graph does not establish it.
 
     Examples
     --------

@@ -108,14 +108,8 @@ def place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
     ----------
     op : Op
         That of the node.
-    node : Apply
     places : sequence of Place
         Those of the node's inputs.
-
-    Raises
-    ------
-    MixesRows
-        With a predicate of the operation.
     """
     raise MixesRows("is not known to keep rows apart")
 

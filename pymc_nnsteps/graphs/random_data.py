@@ -19,11 +19,6 @@ def refuse_random_data(model: pm.Model) -> None:
 
     With :func:`pymc.Minibatch`, or a random variable outside the model, the log density differs
     between evaluations.
-
-    Raises
-    ------
-    ValueError
-        The message names the term of the log density and the random part of it.
     """
     roots = [*model.basic_RVs, *model.potentials, *observed_values(model).values()]
     drawn = {v.owner for v in ancestors(roots) if v.owner is not None and draws_at_random(v)}

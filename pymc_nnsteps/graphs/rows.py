@@ -40,7 +40,6 @@ def follow_rows(
 
     Parameters
     ----------
-    output : Variable
     known : mapping from Variable to (Variable, Place)
         What stands for a variable, and where the rows are in it.
     instead : callable
@@ -53,11 +52,6 @@ def follow_rows(
     output : Variable
         In terms of what stands for the known variables.
     place : Place
-
-    Raises
-    ------
-    MixesRows
-        Naming the operation and its operands.
     """
     done = dict(known)
     passed_on: dict[Variable, Variable | None] = {}
@@ -88,15 +82,10 @@ def require_aligned(parameter: TensorVariable, place: Place, n_axes: int) -> Non
 
     Parameters
     ----------
-    parameter : TensorVariable
     place : Place
         Axis of the rows in it.
     n_axes : int
         Number of axes of a parameter that has rows.
-
-    Raises
-    ------
-    MixesRows
     """
     if place is None:
         if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:

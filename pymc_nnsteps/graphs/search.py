@@ -29,15 +29,7 @@ from pymc_nnsteps.graphs.once import once_per_model
 def model_or_context(
     model: pm.Model | None, remedy: str = 'pass model=, or call it inside of "with model:"'
 ) -> pm.Model:
-    """The given model, or that of the context.
-
-    Raises
-    ------
-    TypeError
-        If there is neither; the message says what to do. (PyMC's step methods raise one too.)
-    ValueError
-        If the argument is no model.
-    """
+    """The given model, or that of the context."""
     found = pm.Model.get_context(error_if_none=False) if model is None else model
     if found is None:
         raise TypeError(f"No model is given and none is open; {remedy}.")
@@ -193,7 +185,6 @@ def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
 
     Parameters
     ----------
-    model : pm.Model
     rv : TensorVariable
         A free random variable of ``model``.
 

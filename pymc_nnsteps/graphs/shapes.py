@@ -37,7 +37,6 @@ def shapes_of(
 
     Parameters
     ----------
-    model : pm.Model
     initial_point : mapping from name to array, optional
         Values of the free variables; by default the model's initial point, if shapes do not follow
         from its data alone.
@@ -80,12 +79,7 @@ def _natural_shape(
 
 
 def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
-    """Check that an observed variable has the shape of its data, as far as types state it.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Check that an observed variable has the shape of its data, as far as types state it."""
     if is_univariate(rv):
         data = model.rvs_to_values[rv].type.shape
         size = [n if isinstance(n, int) else None for n in stated_lengths(rv)]
@@ -99,12 +93,6 @@ def require_fitting_data(model: pm.Model) -> None:
 
     ``pm.set_data`` exchanges inputs and targets one by one, as prediction requires. For sampling
     they have to agree again.
-
-    Raises
-    ------
-    ValueError
-        If the shape of the dimensions or parameters of an observed variable differs from that of
-        its observations, as far as shapes follow from the model's data alone.
     """
     for rv in model.observed_RVs:
         if not isinstance(rv, TensorVariable):
@@ -127,12 +115,7 @@ def require_fitting_data(model: pm.Model) -> None:
 
 
 def require_numbers(model: pm.Model) -> None:
-    """Check that no data or constant of a model is NaN.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Check that no data or constant of a model is NaN."""
     for rv in model.basic_RVs:
         roots = [*rv.owner.inputs, *([model.rvs_to_values[rv]] if rv in model.observed_RVs else [])]
         for leaf in ancestors(roots, set(model.basic_RVs) - {rv}):

@@ -169,13 +169,7 @@ class CollapsedLayer:
 
 @proposes(priority=200)
 def propose_collapsed(context: Context) -> Proposals:
-    """Propose to collapse layers behind binary gates that have no draws of another kind.
-
-    Raises
-    ------
-    ValueError
-        If ``collapse`` is True and there is a layer, or no layer at all, for which it cannot be.
-    """
+    """Propose to collapse layers behind binary gates that have no draws of another kind."""
     collapse, blocks, moved = context.options.collapse, context.blocks, context.layers
     if collapse is False:
         return Proposals()
@@ -215,12 +209,7 @@ def propose_collapsed(context: Context) -> Proposals:
 
 
 def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) -> CollapsedLayer:
-    """Find the gates and the weights of activations, to be drawn without these.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Find the gates and the weights of activations, to be drawn without these."""
     likelihood = marginal_likelihood(activations)
     a = likelihood.activations
     if (likelihood.samples, likelihood.units) != (0, 1):

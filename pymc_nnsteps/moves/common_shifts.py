@@ -64,7 +64,6 @@ class CommonShift(Conditional):
 
     Attributes
     ----------
-    effects : GaussianVectors or GaussianSeries
     numbers : mapping from random variable to (TensorVariable, TensorVariable)
         Mean and precision of each number.
     observations : tuple of (Child, Term)
@@ -161,13 +160,7 @@ def _common_shifts(context: Context) -> Iterator[CommonShift]:
 def _common_shift(
     model: pm.Model, block: Correlated, beside: Sequence[TensorVariable]
 ) -> CommonShift:
-    """The joint draw of a shift and of numbers.
-
-    Raises
-    ------
-    NotConjugate
-        If a child is not affine in the effects and the numbers, or the prior of one is not Normal.
-    """
+    """The joint draw of a shift and of numbers."""
     observations = []
     for seen in block.observations:
         observe(model, seen.child, [*beside, *block.draws])

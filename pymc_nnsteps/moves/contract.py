@@ -23,8 +23,6 @@ class Context:
 
     Attributes
     ----------
-    model : pm.Model
-    options : Options
     shapes : mapping from random variable to tuple of int
     blocks : sequence of Conditional
         The conditionals as they were recognised.
@@ -86,11 +84,6 @@ def proposes[P: Propose](priority: int) -> Callable[[P], P]:
     ----------
     priority : int
         See :class:`Move`. Those of the package are multiples of 100.
-
-    Raises
-    ------
-    ValueError
-        If another move has this priority.
     """
     if any(move.priority == priority for move in _TABLE):
         raise ValueError(f"priority {priority} is that of another move; choose one beside it.")

@@ -99,7 +99,6 @@ class Variance:
 
     Attributes
     ----------
-    law : Scale
     power : int
         The variance is proportional to this power of the variable.
     """
@@ -183,7 +182,6 @@ class GatedTrajectories(Conditional):
         The move of the layer's own weights.
     incoming : tuple of Shrunk
         The members of these.
-    outgoing : Shrunk
     places : array of int, shape (units,)
         The entries of the outgoing weights that each unit is seen through.
     bias : Member or None

@@ -89,7 +89,6 @@ class Interweaving(Conditional):
     inputs : TensorVariable, shape (n_obs, d)
     activation : PiecewiseForm
         The mean of the activations as a function of the pre-activations.
-    likelihood : MarginalLikelihood
     passes : int
         How often each row is moved.
     """
@@ -215,13 +214,7 @@ def why_too_long(n_weights: int) -> str | None:
 def match_interweaving(
     model: pm.Model, z: TensorVariable, conditionals: Sequence[Conditional], passes: int
 ) -> Interweaving:
-    """Find the weights and the activations of pre-activations, to be moved with them.
-
-    Raises
-    ------
-    NotConjugate
-        With the reason why there is no such move.
-    """
+    """Find the weights and the activations of pre-activations, to be moved with them."""
     gaussian = [c for c in conditionals if isinstance(c, Gaussian)]
     likelihood, activation = layer_above(model, z, gaussian)
     for block in [c for c in gaussian if only_child(c) is z]:
@@ -253,13 +246,7 @@ def layer_above(
     *,
     of_positions: bool = False,
 ) -> tuple[MarginalLikelihood, PiecewiseForm]:
-    """What is seen of the activations that alone see pre-activations, and their mean.
-
-    Raises
-    ------
-    NotConjugate
-        If there are none, or they are read in another way.
-    """
+    """What is seen of the activations that alone see pre-activations, and their mean."""
     direct = children(model, z)
     if z.ndim < 2 or len(direct) != 1 or not has_law(model, direct[0], NormalRV):
         raise NotConjugate("it is no layer of pre-activations of one layer of activations")

@@ -84,7 +84,6 @@ class InterwovenGates(Conditional):
 
     Attributes
     ----------
-    layer : CollapsedLayer
     passes : int or integer scalar
         How often each row is moved.
     """
@@ -185,11 +184,6 @@ def propose_interwoven_gates(context: Context) -> Proposals:
     """Propose to move weights with the gates behind them, in place of other draws of them.
 
     With ``collapse=True`` the layers are also drawn collapsed.
-
-    Raises
-    ------
-    ValueError
-        If ``interweave`` is True and there is a layer behind gates for which it cannot be.
     """
     interweave, blocks = context.options.interweave, context.blocks
     if interweave is False:
@@ -233,13 +227,7 @@ def match_interwoven_gates(
     conditionals: Sequence[Conditional],
     passes: int,
 ) -> InterwovenGates:
-    """Find the gates and the weights of activations, to be moved together.
-
-    Raises
-    ------
-    NotConjugate
-        With the reason why there is no such move.
-    """
+    """Find the gates and the weights of activations, to be moved together."""
     layer = match_collapsed(activations, conditionals)
     a = layer.likelihood.activations
     [gates] = layer.gates.draws

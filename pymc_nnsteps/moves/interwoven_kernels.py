@@ -121,13 +121,7 @@ class InterwovenKernels(Interweaving):
 def match_kernels(
     model: pm.Model, z: TensorVariable, conditionals: Sequence[Conditional], passes: int
 ) -> InterwovenKernels:
-    """Find the kernels and the activations of pre-activations, to be moved with them.
-
-    Raises
-    ------
-    NotConjugate
-        With the reason why there is no such move.
-    """
+    """Find the kernels and the activations of pre-activations, to be moved with them."""
     gaussian = [c for c in conditionals if isinstance(c, Gaussian)]
     likelihood, activation = layer_above(model, z, gaussian, of_positions=True)
     a, layer = likelihood.activations, likelihood.layer

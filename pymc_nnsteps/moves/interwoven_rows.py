@@ -18,14 +18,7 @@ from pymc_nnsteps.moves.unit_rays import find_unit_rays
 
 @proposes(priority=300)
 def propose_interwoven(context: Context) -> Proposals:
-    """Propose to move weights with their pre-activations.
-
-    Raises
-    ------
-    ValueError
-        If ``interweave`` is True and there is a layer behind an activation for which it cannot be,
-        or no layer at all, of gates neither.
-    """
+    """Propose to move weights with their pre-activations."""
     model, blocks, interweave = context.model, context.blocks, context.options.interweave
     if interweave is False:
         return Proposals()

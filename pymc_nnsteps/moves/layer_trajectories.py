@@ -180,7 +180,6 @@ def find_trajectories(
 
     Parameters
     ----------
-    outgoing : OutgoingWeights
     conditionals : sequence of Conditional
         Among them those of the outgoing weights and of scales.
     shapes : mapping from random variable to tuple of int

@@ -146,13 +146,7 @@ def _exchange(model: pm.Model, designs: Mapping[TensorVariable, TensorVariable])
 def _columns(
     model: pm.Model, product: Product, effects: TensorVariable
 ) -> dict[TensorVariable, TensorVariable]:
-    """How columns of a factor are shifted, and effects of rows of the other one with them.
-
-    Raises
-    ------
-    NotConjugate
-        If a child would see it.
-    """
+    """How columns of a factor are shifted, and effects of rows of the other one with them."""
     u, [v], columns = product.up, product.down, product.columns
     n_columns = len(columns) // 2
     if not u.ndim == v.ndim == effects.ndim + n_columns == 1 + n_columns:

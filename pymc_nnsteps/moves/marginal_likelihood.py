@@ -68,7 +68,6 @@ class MarginalLikelihood:
     ----------
     layer : Member
         The activations, one axis of samples and one of units.
-    rows : Rows
     before : tuple of Augmentation
         What is to be drawn before anything that uses ``rows``, if anything is.
     fresh : Gaussian
@@ -235,15 +234,8 @@ def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) ->
 
     Parameters
     ----------
-    activations : Gaussian
     of_positions : bool
         Whether units may have several axes: channels, and positions of an image.
-
-    Raises
-    ------
-    NotConjugate
-        If the activations have not one axis of samples and one of units, children that see them
-        in another way than all samples alike, or noise that varies with the sample.
     """
     [layer, *others] = activations.members
     a = layer.rv

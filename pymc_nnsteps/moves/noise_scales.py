@@ -143,8 +143,6 @@ def find_noise_scale(
 
     Parameters
     ----------
-    model : pm.Model
-    likelihood : MarginalLikelihood
     conditionals : sequence of Conditional
         Among them those of scales.
     """

@@ -17,13 +17,7 @@ Choice = bool | Literal["auto"]
 
 @dataclass(frozen=True)
 class Options:
-    """How a sweep is put together, see :class:`pymc_nnsteps.Gibbs`.
-
-    Raises
-    ------
-    ValueError
-        If one of them is none of its choices.
-    """
+    """How a sweep is put together, see :class:`pymc_nnsteps.Gibbs`."""
 
     scan: Scan = "sequential"
     collapse: Choice = "auto"

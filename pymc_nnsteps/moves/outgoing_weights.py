@@ -141,7 +141,6 @@ def find_outgoing(
 
     Parameters
     ----------
-    model : pm.Model
     rows : Interweaving
         The move of the layer's own weights.
     conditionals : sequence of Conditional

@@ -84,21 +84,11 @@ def plan(
 
     Parameters
     ----------
-    model : pm.Model
     rvs : collection of TensorVariable
         Or their conditionals, by variable, where these have been found.
-    options : Options
     shapes : mapping from random variable to tuple of int
     reasons : mapping from random variable to str, optional
         Why others, to be named in the table, are not drawn.
-
-    Raises
-    ------
-    NotConjugate
-        For the first variable that has no conditional of a known form.
-    ValueError
-        If ``collapse`` or ``interweave`` is True and there is a layer, or no layer at all, for
-        which it cannot be.
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)

@@ -54,7 +54,6 @@ class Product:
 
     Attributes
     ----------
-    up : TensorVariable
     down : tuple of TensorVariable
         All that children see by products with it.
     columns : mapping from random variable to int
@@ -152,13 +151,7 @@ def _product(
     seed: TensorVariable,
     pool: Collection[TensorVariable],
 ) -> Product:
-    """All that a factor multiplies, one variable among it.
-
-    Raises
-    ------
-    NotConjugate
-        If a child sees more than products of both.
-    """
+    """All that a factor multiplies, one variable among it."""
     seen_by = {child: observe(model, child, [up]) for child in children(model, up)}
     parts = {child: seen.terms[0].whole().coefficient for child, seen in seen_by.items()}
     down, n_before = [seed], 0
@@ -224,12 +217,7 @@ def _scales_along(
 def _ray(
     context: Context, product: Product, up: Degrees, down: Degrees, laws: Mapping[Any, ScaleLaw]
 ) -> Ray:
-    """The ray of a product and of scales that go along.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """The ray of a product and of scales that go along."""
     factors = {product.up: 1.0} | dict.fromkeys(product.down, -1.0)
     free = (
         {} if is_a(product.up, NormalRV, ZeroSumNormalRV) else {product.up: factors.pop(product.up)}

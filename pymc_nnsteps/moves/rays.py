@@ -71,7 +71,6 @@ class Apart:
 
     Attributes
     ----------
-    mean, precision : TensorVariable
     degree : float
         That of its scale.
     """
@@ -97,7 +96,6 @@ class Ray(Conditional):
         Children that are not moved, and the degree by which their scale is.
     linear : tuple of (Child, float)
         Gaussian children of Gaussian variables, and the degree of these.
-    apart : mapping from random variable to Apart
     against : tuple of TensorVariable
         Those by whose products with the others children see both.
     columns : mapping from random variable to int

@@ -66,7 +66,6 @@ class ResidualScale(Conditional):
 
     Attributes
     ----------
-    likelihood : MarginalLikelihood
     of_response, of_activations : float
         The exponents p and q.
     elsewhere : tuple of Scaled
@@ -214,7 +213,6 @@ def find_residual_scales(
 
     Parameters
     ----------
-    likelihood : MarginalLikelihood
     conditionals : sequence of Conditional
         Among them those of the scales.
     shapes : mapping from random variable to tuple of int
@@ -268,8 +266,6 @@ def residual_scale(
 
     Parameters
     ----------
-    likelihood : MarginalLikelihood
-    scale : ScaleLaw
     entry : tuple of int
         Which of its entries; empty if it is a number.
     seen_by : sequence of Scaled, optional

@@ -93,8 +93,6 @@ def find_effects(
 
     Parameters
     ----------
-    model : pm.Model
-    likelihood : MarginalLikelihood
     conditionals : sequence of Conditional
         Among them those of the effects.
     shapes : mapping from random variable to tuple of int

@@ -72,18 +72,12 @@ def find_ray(
 
     Parameters
     ----------
-    context : Context
     scales : mapping from random variable to float
         Degrees of scales that no other takes along.
     deep : bool
         Whether effects and weights go along; if not, only scales do.
     factors : mapping from random variable to float
         Degrees of Gaussian factors of products that stay as they are.
-
-    Raises
-    ------
-    NotConjugate
-        With the reason why there is none.
     """
     laws = scales_of(context.blocks)
     means = {

@@ -40,11 +40,6 @@ def check_scan(
         In the order of the sweep.
     given : sequence of collection of TensorVariable
         What each draw conditions on.
-
-    Raises
-    ------
-    ValueError
-        If the order would not leave the posterior invariant.
     """
     stale: dict[TensorVariable, Conditional] = {}
     for conditional, conditions in zip(conditionals, given, strict=True):

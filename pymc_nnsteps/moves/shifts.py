@@ -171,15 +171,10 @@ def shift_of(
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         Means of effects, and coefficients of the same responses.
     effects : collection of TensorVariable
         Variables that may be shifted.
-
-    Raises
-    ------
-    NotConjugate
     """
     moved: list[TensorVariable] = []
     below: set[TensorVariable] = set()

@@ -124,7 +124,6 @@ def find_unit_rays(
 
     Parameters
     ----------
-    outgoing : OutgoingWeights
     conditionals : sequence of Conditional
         Among them those of scales.
     """

@@ -67,7 +67,6 @@ class VectorScale(Conditional):
 
     Attributes
     ----------
-    likelihood : MarginalLikelihood
     exponent : float
         The exponent p.
     groups : TensorVariable, optional
@@ -145,7 +144,6 @@ def find_vector_scales(
 
     Parameters
     ----------
-    likelihood : MarginalLikelihood
     conditionals : sequence of Conditional
         Among them those of the scales.
     shapes : mapping from random variable to tuple of int

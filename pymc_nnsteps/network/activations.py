@@ -43,12 +43,7 @@ class Largest:
 
 
 def read_activation(model: pm.Model, z: TensorVariable, x: TensorVariable) -> PiecewiseForm:
-    """Read the mean of a child as a piecewise-linear function of ``z``, plus an offset.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Read the mean of a child as a piecewise-linear function of ``z``, plus an offset."""
     [mean, *_] = parameters(x)
     with declined_as(f"the mean of child {describe(x)} is not a piecewise-linear function of it"):
         return piecewise_linear(mean, z, model.basic_RVs, known_shape(model, z))
@@ -62,13 +57,7 @@ def decides(child: TensorVariable) -> bool:
 
 
 def read_decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Threshold | Largest:
-    """Read a label as a decision by utilities ``z``.
-
-    Raises
-    ------
-    NotConjugate
-        If its probabilities are others than 0 and 1, or not of this form.
-    """
+    """Read a label as a decision by utilities ``z``."""
     if is_a(y, BernoulliRV):
         return _threshold(model, z, y)
     if not is_a(y, CategoricalRV):

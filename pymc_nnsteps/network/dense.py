@@ -57,7 +57,6 @@ def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:
 
     Parameters
     ----------
-    model : pm.Model
     y : TensorVariable
         The observed variable, normal about an affine function of the last hidden layer.
 
@@ -65,10 +64,6 @@ def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:
     -------
     tuple of DenseLayer
         From the inputs on.
-
-    Raises
-    ------
-    NotConjugate
     """
     z, sd = normal_of(model, y, "the observed variable")
     if y.ndim == 1:
@@ -89,13 +84,7 @@ def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:
 def normal_of(
     model: pm.Model, rv: TensorVariable, role: str
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Mean and standard deviation of a normal variable.
-
-    Raises
-    ------
-    NotConjugate
-        If it has another law.
-    """
+    """Mean and standard deviation of a normal variable."""
     try:
         layer = layer_of(model, rv)
     except NotConjugate:

@@ -248,13 +248,7 @@ class _Search(ABC):
         self._model = model
 
     def axes(self, known: dict[TensorVariable, int]) -> dict[TensorVariable, int]:
-        """All axes that are changed with those that are known.
-
-        Raises
-        ------
-        MixesRows
-            If the density changes.
-        """
+        """All axes that are changed with those that are known."""
         while True:
             try:
                 more = self._missing(known)

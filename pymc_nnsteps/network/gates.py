@@ -44,13 +44,7 @@ def _logit(probability: TensorVariable) -> TensorVariable | None:
 def gated(
     model: pm.Model, a: TensorVariable, mean: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Gates and pre-activations of activations, ``gamma * z``.
-
-    Raises
-    ------
-    NotConjugate
-        If their mean is not such a product.
-    """
+    """Gates and pre-activations of activations, ``gamma * z``."""
     factors = operands(mean, scalar.Mul) or []
     if len(factors) == 2:
         for gamma, z in (factors, factors[::-1]):
@@ -60,13 +54,7 @@ def gated(
 
 
 def temperature_of(gamma: TensorVariable, z: TensorVariable) -> TensorVariable | None:
-    """``T``, where gates have probability ``sigmoid(z / T)``; None, where it is ``sigmoid(z)``.
-
-    Raises
-    ------
-    NotConjugate
-        If the probability is another one.
-    """
+    """``T``, where gates have probability ``sigmoid(z / T)``; None, where it is ``sigmoid(z)``."""
     logit = logit_of(gamma)
     if logit is not None:
         logit = unwrapped(logit)

@@ -84,20 +84,10 @@ Layer = Normal | Gates | Mixture
 def layer_of(model: pm.Model, rv: TensorVariable) -> Layer:
     """Read a random variable as a layer.
 
-    Parameters
-    ----------
-    model : pm.Model
-    rv : TensorVariable
-
     Returns
     -------
     Layer
         With the parameters that the model states.
-
-    Raises
-    ------
-    NotConjugate
-        If it is none, or if a transform or a potential changes its law.
 
     Examples
     --------

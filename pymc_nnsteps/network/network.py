@@ -21,7 +21,6 @@ class Network:
 
     Attributes
     ----------
-    model : pm.Model
     inputs : TensorSharedVariable
         The data container of the inputs.
     response : TensorVariable
@@ -39,13 +38,7 @@ class Network:
     weights: tuple[TensorVariable, ...]
 
     def layer(self, rv: TensorVariable) -> Layer:
-        """Read a layer, or a normal response, given the layers below it.
-
-        Raises
-        ------
-        NotConjugate
-            If it is of another law, or if its mean does not follow the inputs, entry by entry.
-        """
+        """Read a layer, or a normal response, given the layers below it."""
         layer = layer_of(self.model, rv)
         if not depends_on(layer.mean, {self.inputs}):
             raise NotConjugate(
@@ -64,13 +57,7 @@ class Network:
         return layer
 
     def utilities(self) -> TensorVariable:
-        """The latent layer that the response is a decision on.
-
-        Raises
-        ------
-        NotConjugate
-            If the response does not depend on one layer alone.
-        """
+        """The latent layer that the response is a decision on."""
         [p, *_] = parameters(self.response)
         free = self.model.free_RVs
         parents = [rv for rv in free if depends_on(p, {rv}, free)]
@@ -93,22 +80,12 @@ def network_of(
 
     Parameters
     ----------
-    model : pm.Model
     inputs : TensorSharedVariable
         The data container of the inputs.
     any_response : bool
         Whether one of several observed variables that depend on the inputs will do.
     named : str, optional
         Name of the one that is meant.
-
-    Returns
-    -------
-    Network
-
-    Raises
-    ------
-    NotConjugate
-        As for :func:`response_of`.
 
     Examples
     --------
@@ -140,13 +117,6 @@ def response_of(
     """The observed variable that depends on the inputs, or that of a name among several.
 
     If any will do, it is a potential where no observed variable depends on them.
-
-    Raises
-    ------
-    NotConjugate
-        If there is none, or several and not any of them will do.
-    ValueError
-        If there is none of the name.
     """
     observed = responses_of(model, inputs)
     potentials = [p for p in model.potentials if depends_on(p, {inputs})]

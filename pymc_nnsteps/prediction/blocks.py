@@ -40,7 +40,6 @@ def evaluate(
         Values of the weights.
     values : sequence of ndarray, shape (n_obs, ...)
         Values of the inputs.
-    n_draws : int
     progressbar : bool
         Whether to show one if it takes long.
 

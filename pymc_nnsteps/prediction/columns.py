@@ -20,7 +20,6 @@ class Column:
 
     Attributes
     ----------
-    position : int
     name : str
         Its label; or the container's name with it, if it is a number or a name of a dimension.
     """

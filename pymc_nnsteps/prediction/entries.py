@@ -42,11 +42,6 @@ def require_entries(
         What stands for the inputs, and for data that go with their rows.
     values : sequence of ndarray
         New ones.
-
-    Raises
-    ------
-    ValueError
-        Naming the first that picks another one, and the variable.
     """
     for picked in picked_entries(outputs, rows, values):
         length, new, old = picked.length, picked.new, picked.old
@@ -70,8 +65,6 @@ class Picked:
 
     Attributes
     ----------
-    entries, array : TensorVariable
-    axis : int
     length : int or None
         Of the axis, as far as its type tells.
     new, old : ndarray

@@ -71,7 +71,6 @@ def forward_pass(
 
     Parameters
     ----------
-    model : pm.Model
     container : TensorSharedVariable
         The data container of the inputs.
     output_name : str, optional
@@ -80,16 +79,6 @@ def forward_pass(
         Type of the inputs; the container's if not given.
     lengths : mapping
         Numbers of entries of variables that have others than in the model.
-
-    Returns
-    -------
-    ForwardPass
-
-    Raises
-    ------
-    ValueError
-        If the model has no such mean, or if it is not established that each of its rows depends
-        on its own row of the inputs alone.
     """
     model = with_gaps(model)
     network = network_of(model, container, any_response=output_name is not None)
@@ -139,7 +128,6 @@ def stand_ins_of(
 
     Parameters
     ----------
-    network : Network
     outputs : sequence of TensorVariable
         What is to be computed.
     lengths : mapping
@@ -167,8 +155,6 @@ def without_rows(
 
     Parameters
     ----------
-    model : pm.Model
-    stand_ins : mapping from TensorVariable to TensorVariable
     outputs : sequence of TensorVariable
         What is to be computed, in terms of the model's variables.
     """
@@ -218,13 +204,7 @@ def _output(network: Network) -> tuple[TensorVariable, str]:
 
 
 def named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:
-    """The deterministic of a name.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or none that depends on the inputs.
-    """
+    """The deterministic of a name."""
     known = {v.name: v for v in model.deterministics if depends_on(v, {container})}
     if name not in known:
         raise ValueError(

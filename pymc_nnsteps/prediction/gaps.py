@@ -37,10 +37,6 @@ Mask = np.ndarray
 def with_gaps(model: pm.Model) -> pm.Model:
     """The model with one observed variable for each that has missing entries.
 
-    Parameters
-    ----------
-    model : pm.Model
-
     Returns
     -------
     pm.Model
@@ -143,7 +139,6 @@ def some_rows(
 
     Parameters
     ----------
-    model : pm.Model
     y : TensorVariable
         An observed variable, or a potential.
 

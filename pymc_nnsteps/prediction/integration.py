@@ -127,14 +127,12 @@ class Integrator:
 
     Parameters
     ----------
-    network : NoisyPass
     data : sequence of ndarray, shape (n_obs, ...)
         The inputs, and data that go with their rows.
     y : ndarray, shape (n_obs,) or (n_obs, n_outputs)
         NaN where it is missing: the likelihood is that of the others.
     draws : int
         Of the noise.
-    rng : numpy.random.Generator
     apart : bool
         Whether each column of a row counts by itself: one has the likelihood of each number.
     """

@@ -31,27 +31,19 @@ def predicted_probabilities(
 
     Parameters
     ----------
-    network : NoisyPass
     rows : sequence of ndarray, shape (n_obs, ...)
         The inputs, and data that go with their rows.
     draws : sequence of ndarray, shape (n_draws, ...)
         Of the network's weights.
-    n_draws : int
     noise_draws : int
         Draws of the noise for each row.
     seed : int
         The noise is the same for all classes, so that their probabilities sum to one.
-    progressbar : bool
 
     Returns
     -------
     ndarray, shape (n_draws, n_obs, n_classes)
         Of 0 and 1: the probability of 1, for each column of the targets.
-
-    Raises
-    ------
-    ValueError
-        If what is observed is no class.
     """
     labels = _labels(network)
     columns = network.columns

@@ -36,15 +36,6 @@ FAR = -1e4
 def log_probability_above(level: float, mean: Numbers, sd: Numbers) -> tuple[Numbers, Numbers]:
     """``log P(z > level)`` and ``log P(z < level)`` of ``z ~ N(mean, sd^2)``.
 
-    Parameters
-    ----------
-    level : float
-    mean, sd : ndarray
-
-    Returns
-    -------
-    above, below : ndarray
-
     Examples
     --------
     >>> import numpy as np

@@ -56,15 +56,8 @@ def group_numbers(
         What the caller calls it, for messages.
     given : array_like
         Numbers are left as they are.
-    model : pm.Model
-    data : Variable
     sample_new_groups : bool
         Whether there may be new labels.
-
-    Raises
-    ------
-    ValueError
-        If the model has no labels, or not these.
     """
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         return given
@@ -139,11 +132,6 @@ def lengths_with_new_groups(
         What stands for variables of the model and for data, in the outputs.
     values : sequence of ndarray
         New data.
-
-    Raises
-    ------
-    ValueError
-        If entries of new groups are not functions of such variables' entries alone.
     """
     stand_ins = set(weights.values())
     lengths: dict[Variable, int] = {}
@@ -186,18 +174,10 @@ def draws_with_new_groups(
 
     Parameters
     ----------
-    posterior : Dataset
-    model : pm.Model
     weights : mapping
         As for :func:`.stored_draws`.
     lengths : mapping
         Of those that have new entries.
-    rng : numpy.random.Generator
-
-    Raises
-    ------
-    ValueError
-        If the law of new entries is not known.
     """
     stored = {
         variable: stand_in_for(model, variable) if variable in lengths else stand_in
@@ -226,12 +206,7 @@ def _effects(
 
 
 def _read_effects(array: TensorVariable, axis: int, variables: set[Any]) -> RowData:
-    """Those of some variables whose entries along the first axis determine those of an array.
-
-    Raises
-    ------
-    MixesRows
-    """
+    """Those of some variables whose entries along the first axis determine those of an array."""
 
     def read(effects: Known) -> None:
         _, place = follow_rows(array, {each: (each, None) for each in variables} | effects)

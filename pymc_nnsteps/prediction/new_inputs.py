@@ -298,8 +298,6 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
     ----------
     argument : str
         What the caller calls the inputs, for messages.
-    model : pm.Model
-    name : str or None
     """
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)

@@ -78,7 +78,6 @@ class NoisyPass:
         The observed variable.
     value : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
         What is observed of it; NaN where it is missing.
-    law : Law
     parameters : tuple of TensorVariable
         Mean and standard deviation, rows along their first axis if they have as many axes as the
         law; of any other law its log density alone.
@@ -137,7 +136,6 @@ def noisy_pass(
 
     Parameters
     ----------
-    model : pm.Model
     container : TensorSharedVariable
         The data container of the inputs.
     dtype : dtype_like, optional
@@ -146,12 +144,6 @@ def noisy_pass(
         As for :func:`.forward_pass`.
     named : str, optional
         Name of the observed variable, of several.
-
-    Raises
-    ------
-    ValueError
-        If there is a latent variable that is neither Normal, Bernoulli nor a mixture of normals,
-        or if it is not established that each row depends on its own row of the inputs alone.
     """
     model = with_gaps(model)
     network = network_of(model, container, named=named)

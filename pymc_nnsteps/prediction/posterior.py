@@ -55,13 +55,7 @@ def others_of(idata: Any) -> dict[str, xr.Dataset]:
 
 
 def sampled_rows(idata: Any, model: pm.Model, container: TensorSharedVariable) -> NDArray[Any]:
-    """Values of a data container when the model was sampled, where the result tells, or now.
-
-    Raises
-    ------
-    ValueError
-        If these had other columns.
-    """
+    """Values of a data container when the model was sampled, where the result tells, or now."""
     values: NDArray[Any] = container.get_value()
     stored: Any = others_of(idata).get("constant_data", {})
     if container.name not in stored:
@@ -80,7 +74,6 @@ def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.
 
     Parameters
     ----------
-    model : pm.Model
     stored : DataArray
         Named as in the model; left as it is if its dimensions are others.
     rows : int
@@ -105,20 +98,12 @@ def stored_draws(
 
     Parameters
     ----------
-    posterior : Dataset
-    model : pm.Model
     weights : mapping from TensorVariable to TensorVariable
         Variables of the model, and a variable of the type that their draws are to have.
 
     Returns
     -------
     list of ndarray, shape (n_draws, ...)
-
-    Raises
-    ------
-    ValueError
-        If a variable is missing, has other dimensions, labels or lengths than in the model, or
-        is NaN somewhere.
     """
     missing = [describe(variable) for variable in weights if variable.name not in posterior]
     if missing:
@@ -194,16 +179,10 @@ def thinned(
 
     Parameters
     ----------
-    posterior : Dataset
     num_samples : int or None
         None: all draws.
     name : str
         The argument's name, for messages.
-
-    Raises
-    ------
-    ValueError
-        If it is not a positive integer, or less than the number of chains.
     """
     if num_samples is None or posterior.sizes["chain"] == 0:
         return posterior
@@ -248,7 +227,6 @@ def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Datase
     Parameters
     ----------
     values : DataArray, dims (chain, draw, ...)
-    samples : Index or None
     posterior : Dataset
         The posterior that was used, perhaps thinned.
     """

@@ -15,8 +15,6 @@ def tracked(title: str, n_steps: int, progressbar: bool) -> Iterator[int]:
 
     Parameters
     ----------
-    title : str
-    n_steps : int
     progressbar : bool
         False: never.
     """

@@ -39,7 +39,6 @@ def read_readout(
 
     Parameters
     ----------
-    model : pm.Model
     y : TensorVariable
         The observed variable, with rows of the inputs along its last axis.
     container : TensorSharedVariable

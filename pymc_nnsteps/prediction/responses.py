@@ -27,11 +27,6 @@ def responses(
 ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], NDArray[np.number]]:
     """A function that draws responses to inputs, given weights.
 
-    Parameters
-    ----------
-    network : NoisyPass
-    rng : numpy.random.Generator
-
     Returns
     -------
     callable

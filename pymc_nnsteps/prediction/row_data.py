@@ -62,18 +62,12 @@ def with_row_data[T](
     ----------
     read : callable
         From what stands for the inputs and these data, each with its rows along the first axis.
-    model : pm.Model
     container : TensorSharedVariable
         The data container of the inputs.
     targets : collection of Variable
         Data that are observed, which go with no rows to be predicted.
     dtype : dtype_like, optional
         Type of the inputs; the container's if not given.
-
-    Raises
-    ------
-    MixesRows
-        As ``read`` does, where no more data can be found.
     """
     data = arrays_in([*model.basic_RVs, *model.deterministics])
     return with_rows(read, {container: _stand_in(container, dtype)}, {*data}.difference(targets))
@@ -92,11 +86,6 @@ def with_rows[T](
         Those that are to begin with.
     candidates : collection of Variable
         Others that may be.
-
-    Raises
-    ------
-    MixesRows
-        As ``read`` does, where no more can be found.
     """
     while True:
         try:
@@ -118,13 +107,7 @@ def own_rows(data: Variable) -> NDArray[Any]:
 def given_rows(
     argument: str, given: Mapping[Any, object], model: pm.Model
 ) -> dict[Variable, object]:
-    """Values by the data that they are of, given by these or by their names.
-
-    Raises
-    ------
-    ValueError
-        If there is no data container of a name.
-    """
+    """Values by the data that they are of, given by these or by their names."""
     containers = {data.name: data for data in model.data_vars}
     unknown = [each for each in given if isinstance(each, str) and each not in containers]
     if unknown:
@@ -164,18 +147,11 @@ def rows_of(
     ----------
     argument : str
         What the caller calls ``X``, for messages.
-    data : RowData
-    container : TensorSharedVariable
     X : ndarray
         Values of the inputs.
     given : mapping
         Values of other data, checked also where nothing depends on them; rows that the model
         holds at present need none.
-
-    Raises
-    ------
-    ValueError
-        If some are needed and not given, of another shape or not finite.
     """
     is_own = np.array_equal(X, own_rows(container))
     found = []
@@ -257,8 +233,6 @@ def behind(operand: Variable, axis: int, candidates: Collection[Variable]) -> Ro
 
     Parameters
     ----------
-    operand : Variable
-    axis : int
     candidates : collection of Variable
         Data, or random variables.
 

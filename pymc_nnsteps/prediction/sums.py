@@ -137,7 +137,6 @@ def log_density(law: Sum, y: Numbers) -> Numbers:
 
     Parameters
     ----------
-    law : Sum
     y : ndarray, shape (n_obs,)
 
     Returns
@@ -153,11 +152,6 @@ def log_density(law: Sum, y: Numbers) -> Numbers:
 
 def log_tail(law: Sum, level: float) -> tuple[Numbers, Numbers]:
     """``log P(F > level)`` and ``log P(F < level)``; NaN as for :func:`log_density`.
-
-    Parameters
-    ----------
-    law : Sum
-    level : float
 
     Returns
     -------

@@ -66,7 +66,6 @@ def read_units(
 
     Parameters
     ----------
-    model : pm.Model
     child : TensorVariable
         The target, or its utility.
     stated : sequence of TensorVariable
@@ -77,10 +76,6 @@ def read_units(
         Those that the mean is affine in.
     known : mapping
         What stands for inputs and weights.
-
-    Raises
-    ------
-    MixesRows
     """
     if len(linear) != 1 or linear[0].ndim != 2 or len(latents) > 2:
         return None

@@ -36,14 +36,12 @@ def lattice_step(
 
     Parameters
     ----------
-    rng : random generator variable
     log_density : callable
         Log density at each entry of a vector of shifts, up to a constant; finite at zero. Of
         several lines: at each of an array of shape (n_points, size).
     widest : float or scalar variable
         The largest spacing, about the least standard deviation that the density is expected to
         have.
-    n_points : int
     size : scalar variable, optional
         Number of lines; None: there is one, and the shift is a number.
     """
@@ -65,7 +63,6 @@ def lattice_of(
     levels : TensorVariable, shape (2, ...)
         Uniform numbers, two of each lattice.
     widest : float or TensorVariable, shape (...)
-    n_points : int
 
     Returns
     -------

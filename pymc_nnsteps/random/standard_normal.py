@@ -85,7 +85,6 @@ def standard_normal(
         The generator to draw with.
     size : sequence of int or scalar variables
         Shape of the draw.
-    dtype : {"float32", "float64"}
 
     Returns
     -------

@@ -100,13 +100,6 @@ def argmax_utilities(
     draw : TensorVariable, shape (n, K)
         The utilities after the scan, of the common dtype of mu, sigma and current. The one
         of the label is greater than all others of its row, without ties.
-
-    Raises
-    ------
-    TypeError
-        If the labels are not integers.
-    ValueError
-        At run time, if a label is not in ``0 .. K - 1``.
     """
     mu, sigma, current = map(as_float, (mu, sigma, current))
     labels = pt.as_tensor(labels)

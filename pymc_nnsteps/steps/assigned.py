@@ -34,11 +34,6 @@ def assign(
 
     Arguments have their names in :func:`pymc.sample`: :mod:`~pymc_nnsteps.steps.assignment` reads
     them by these names.
-
-    Raises
-    ------
-    ValueError
-        If the chains of a step depend on each other.
     """
     provided, selected = assign_step_methods(model, step, methods=STEP_METHODS)
     options = resolve_backend_compile_kwargs(None, compile_kwargs)

@@ -131,10 +131,6 @@ def _is_readable(model: pm.Model) -> bool:
 def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     """List the variables that :func:`pymc.sample` gives to other steps than Gibbs by default.
 
-    Parameters
-    ----------
-    model : pm.Model
-
     Returns
     -------
     list of (TensorVariable, str, str)

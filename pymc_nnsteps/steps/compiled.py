@@ -79,15 +79,6 @@ class Compiled:
     outputs : sequence of Variable
     compile_kwargs : mapping
         Options of :func:`pymc.pytensorf.compile`.
-
-    Attributes
-    ----------
-    function : pytensor function
-
-    Raises
-    ------
-    ValueError
-        If the mode has no form of a kernel, as JAX has not.
     """
 
     @without_bookkeeping()

@@ -35,17 +35,10 @@ def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariab
 
     Parameters
     ----------
-    model : pm.Model
     rv : TensorVariable
         A free variable with a Normal or MvNormal prior.
     block : collection of TensorVariable
         Variables proposed together, including ``rv``.
-
-    Raises
-    ------
-    ValueError
-        If the prior is not Gaussian, is transformed, or depends on a variable that moves with the
-        block.
     """
     if not has_prior(model, rv, NormalRV, MvNormalRV):
         raise ValueError(

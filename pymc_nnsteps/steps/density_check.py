@@ -27,15 +27,8 @@ def require_density(target: Target, step: HMC, one: Point, other: Point) -> None
 
     Parameters
     ----------
-    target : Target
-    step : HMC
     one, other : mapping from name to array
         Two points. What the step moves is taken from both, all else from the first.
-
-    Raises
-    ------
-    AssertionError
-        If the two log densities differ by different amounts between the points.
     """
     moved = step.moved
     there = {**one, **{name: other[name] for name in moved}}

@@ -104,22 +104,7 @@ def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
 
 
 def planned(model: pm.Model, options: Options) -> Plan:
-    """The sweep over the variables that ``pm.sample`` gives to Gibbs, or if none over all it knows.
-
-    Parameters
-    ----------
-    model : pm.Model
-    options : Options
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    ValueError
-        As for :func:`explain`.
-    """
+    """The sweep over the variables that ``pm.sample`` gives to Gibbs, or all it knows."""
     require_fitting_data(model)
     recognised, reasons = recognise(model)
     beside = beside_gibbs(model)

@@ -59,7 +59,6 @@ class FlatDensity:
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         The free variables that are moved.
     compile_kwargs : mapping
@@ -75,11 +74,6 @@ class FlatDensity:
     ----------
     values : list of str
         Names of the value variables that are moved.
-
-    Raises
-    ------
-    ValueError
-        If the log density has no gradient or is random itself.
 
     Notes
     -----

@@ -103,7 +103,6 @@ class Scales:
 
     Attributes
     ----------
-    centre : ndarray
     reach : ndarray
         Size of moves: roughly the standard deviation given all other entries.
     """

@@ -168,12 +168,7 @@ DIRECTIONS: dict[type, Callable[..., list[Direction]]] = {
 
 
 class Unaligned(NotConjugate):
-    """Rows of a response share entries of what their parameters are computed from.
-
-    Attributes
-    ----------
-    place : TensorVariable
-    """
+    """Rows of a response share entries of what their parameters are computed from."""
 
     def __init__(self, place: TensorVariable) -> None:
         super().__init__("rows share what it depends on")
@@ -201,11 +196,6 @@ def information(
     -------
     list of TensorVariable
         With the shapes of ``inputs``, not negative.
-
-    Raises
-    ------
-    NotConjugate
-        If it is not of one row each.
 
     Examples
     --------

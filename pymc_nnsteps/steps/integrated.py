@@ -48,17 +48,11 @@ def block_to_collapse(
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         Variables that the step moves; the block never contains all of them.
     collapse : bool or "auto"
         As for :class:`~pymc_nnsteps.HMC`.
     shapes : mapping from random variable to tuple of int
-
-    Raises
-    ------
-    ValueError
-        If ``collapse`` is True and there is none.
 
     Examples
     --------
@@ -113,8 +107,6 @@ def log_integral(model: pm.Model, block: Gaussian, total: Total | None) -> Tenso
 
     Parameters
     ----------
-    model : pm.Model
-    block : Gaussian
     total : Total, optional
         What the block's children say of it.
 

@@ -26,7 +26,6 @@ class Metric:
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         The free variables that are moved.
     metric : {"auto", "network", "learnt", "prior"}
@@ -35,15 +34,6 @@ class Metric:
         Options of :func:`pymc.pytensorf.compile`.
     integrated_out : sequence of TensorVariable
         Variables integrated out of the density; the metric must not depend on them either.
-
-    Attributes
-    ----------
-    kind : {"network", "learnt", "prior"}
-
-    Raises
-    ------
-    ValueError
-        If ``metric`` is "network" and the graph does not tell the curvature.
     """
 
     def __init__(

@@ -70,15 +70,9 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> Network
 
     Parameters
     ----------
-    model : pm.Model
     rvs : sequence of TensorVariable
         Free variables. Those with Normal, Student-t or Laplace priors are weights if they enter
         the parameters of the model's variables as those of a network do.
-
-    Raises
-    ------
-    NotConjugate
-        If it cannot be read off the graph for any of them; the message says why.
 
     Examples
     --------

@@ -43,11 +43,6 @@ def network_outputs(
         Random variables, behind which the search does not go.
     require_readable : callable
         Raises :class:`.NotConjugate` for an expression of weights that is no output.
-
-    Raises
-    ------
-    NotConjugate
-        If something between the weights and the expressions is neither.
     """
     reader = _Reader(weights, barriers, require_readable)
     return list(dict.fromkeys(u for each in expressions for u in reader.outputs(each)))

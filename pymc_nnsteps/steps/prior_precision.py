@@ -42,8 +42,6 @@ def prior_precision(
 
     Parameters
     ----------
-    model : pm.Model
-    rv : TensorVariable
     moved : collection of TensorVariable
         Variables that the precision must not depend on.
 

@@ -34,7 +34,6 @@ class Relabelling:
 
     Parameters
     ----------
-    model : pm.Model
     moved : collection of TensorVariable
         Variables that a step moves; only layers whose variables are all among these are relabelled.
     """

@@ -40,13 +40,7 @@ class ByRow:
     containers: frozenset[SharedVariable] = frozenset()
 
     def has_rows(self, part: Any) -> bool:
-        """Whether what is computed from data has one entry for each row, along its first axis.
-
-        Raises
-        ------
-        MixesRows
-            If it has none, and is no function of other data alone either.
-        """
+        """Whether what is computed from data has one entry for each row, along its first axis."""
         place = follow_rows(part, {data: (data, Rows(0)) for data in self.containers})[1]
         if place is None:
             return False
@@ -83,7 +77,6 @@ def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
 
     Parameters
     ----------
-    model : pm.Model
     factors : sequence of TensorVariable
         Random variables and potentials of the model.
 
@@ -146,12 +139,7 @@ def _may_have_rows(data: SharedVariable, n_rows: int) -> bool:
 
 
 def _require_own_rows(model: pm.Model, rv: TensorVariable, found: ByRow) -> None:
-    """Check that each row of an observed variable is a function of the containers' same row.
-
-    Raises
-    ------
-    MixesRows
-    """
+    """Check that each row of an observed variable is a function of the containers' same row."""
     if not found.has_rows(model.rvs_to_values[rv]):
         raise MixesRows(f"{rv.name} is observed without rows")
     known: dict[Any, Any] = {free: (free, None) for free in model.free_RVs}

@@ -51,7 +51,6 @@ class TunedScales:
 
     Attributes
     ----------
-    adaptation : DualAveraging
     n_held : int
         Number of draws that hold scales yet.
     curvature : Recent or None

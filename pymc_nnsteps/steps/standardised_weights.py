@@ -58,7 +58,6 @@ class StandardisedWeights:
 
     Parameters
     ----------
-    model : pm.Model
     moved : sequence of TensorVariable
         Free variables that the step moves.
     integrated_out : collection of TensorVariable

@@ -109,18 +109,10 @@ def check_chain(
 
     Parameters
     ----------
-    model : pm.Model
     sweeps : int, optional
         Sweeps of the first stretch. None: as many as give a thousand draws.
     step, initvals
         As for ``pm.sample``.
-    rng : numpy.random.Generator
-
-    Raises
-    ------
-    AssertionError
-        If the law of the chain is not the model's, or it leaves where the model has a density, or
-        trajectories follow another log density.
     """
     with without_blas_notice():
         chain = _Chain.tuned(model, step, initvals, rng)
@@ -233,7 +225,6 @@ class _Pilot:
         Scales of the variables along which the log density is differentiable without a jump found.
     axes : Axes or None
         Principal axes of the smooth variables together.
-    thinning : int
     """
 
     scales: dict[str, Scales]

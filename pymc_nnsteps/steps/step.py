@@ -11,15 +11,7 @@ from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
 
 
 class Step(BlockedStep):
-    """A step method that moves all its variables at once, and computes in one thread.
-
-    Raises
-    ------
-    TypeError
-        If no model is given and none is open.
-    ValueError
-        If ``vars`` is empty, or a model.
-    """
+    """A step method that moves all its variables at once, and computes in one thread."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check arguments before PyMC raises a less helpful error."""

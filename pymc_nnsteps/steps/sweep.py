@@ -36,7 +36,6 @@ class Sweep:
 
     Parameters
     ----------
-    model : pm.Model
     conditionals : sequence of Conditional
         In the order in which they are drawn.
     shapes : mapping from random variable to tuple of int
@@ -57,7 +56,6 @@ class Sweep:
         Moves that are given averages: the number of the parameter, and which averages.
     n_averages : int
         Number of all averages.
-    compiled : Compiled
     """
 
     def __init__(
@@ -109,8 +107,6 @@ class Sweep:
 
         Parameters
         ----------
-        rng : numpy.random.Generator
-        point : mapping from name to array
         tuning : sequence of float, length n_tuned
             Parameters of the moves that are adapted.
         averages : array, shape (n_averages,)
@@ -124,12 +120,6 @@ class Sweep:
             Mean probability of acceptance of each of these moves.
         numbers : array, shape (n_averages,)
             What is to be averaged.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If floating-point numbers do not hold the law of a block: it names the first variable,
-            and scales that are far from one.
         """
         self.compiled.refresh_if_data_changed()
         state = [
@@ -246,9 +236,7 @@ def follow(
 
     Parameters
     ----------
-    current : mapping from random variable to its value
     conditionals : sequence of Conditional
-    rng : random generator variable
     shapes : mapping from random variable to tuple of int
     rvs : collection of TensorVariable
         The model's free variables, which draws condition on.

@@ -69,7 +69,6 @@ def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVar
 
     Parameters
     ----------
-    model : pm.Model
     factors : sequence of TensorVariable
         Random variables and potentials of the model.
     """
@@ -85,13 +84,7 @@ def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVar
 def gradient_of(
     target: TensorVariable, parts: Sequence[TensorVariable], values: Sequence[Variable]
 ) -> list[TensorVariable]:
-    """Gradient of a log density with respect to ``parts``, from which ``values`` are made.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Gradient of a log density with respect to ``parts``, from which ``values`` are made."""
     try:
         slopes: Any = pt.grad(target, list(parts), disconnected_inputs="ignore")
     except (NullTypeGradError, NotImplementedError) as error:

@@ -146,7 +146,6 @@ def adam(
         Gradient of the misfit at ``(*values, rows)``.
     values : sequence of ndarray
     batches : sequence of ndarray of int
-    rate : float
     decay : float
         Of matrices.
     """

@@ -23,14 +23,8 @@ def chosen(
 
     Parameters
     ----------
-    model : pm.Model
     vars : variable, name, or list of these
         Random variables or value variables of the model.
-
-    Raises
-    ------
-    ValueError
-        If something is not a free variable of the model.
     """
     given = vars if isinstance(vars, list | tuple) else [vars]
     return list(dict.fromkeys(_free_variable(model, var) for var in given))
@@ -64,13 +58,7 @@ def _problem(model: pm.Model, variable: Variable) -> str:
 
 
 def require_continuous(rvs: Sequence[TensorVariable], step: str) -> None:
-    """Check that a step that follows gradients is given continuous variables.
-
-    Raises
-    ------
-    ValueError
-        If a variable is discrete; the message names it.
-    """
+    """Check that a step that follows gradients is given continuous variables."""
     discrete = [describe(rv) for rv in rvs if not rv.dtype.startswith("float")]
     if discrete:
         raise ValueError(

@@ -44,9 +44,7 @@ class Block:
 
     Attributes
     ----------
-    name : str
     inputs : TensorVariable, shape (n_obs, n_features)
-    stack : Stack
     dims : dict of str to Dim
         Dimensions of the layers that the model may not have yet.
     output_dims : tuple of str or None
@@ -67,14 +65,8 @@ class Block:
 
         Parameters
         ----------
-        network : callable
         usual : tuple of float
             As for :func:`.warn_of_scales`, of inputs that depend on no random variable.
-
-        Raises
-        ------
-        ValueError
-            If names or dimensions clash with the model's. Nothing has been added then.
         """
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
@@ -100,13 +92,7 @@ def block(
     name: str,
     dims: str | Sequence[str] | None,
 ) -> Block:
-    """Read what all blocks are told.
-
-    Raises
-    ------
-    ValueError
-        If an argument is unusable.
-    """
+    """Read what all blocks are told."""
     if not isinstance(name, str) or not name or "::" in name:
         raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
     inputs = _inputs(x)

@@ -51,16 +51,6 @@ def connections_between(key: str, given: ArrayLike, shape: tuple[int, ...]) -> C
     given : array_like of int
     shape : tuple of int
         Numbers of destination and source units; of biases and offsets, of units.
-
-    Returns
-    -------
-    Connections
-
-    Raises
-    ------
-    ValueError
-        If it is no integer array of this shape, masked, or does not use each of the weights 0,
-        1, ...
     """
     name = f"connections[{key!r}]"
     if np.ma.is_masked(given):

@@ -74,16 +74,10 @@ def check_names(
 
     Parameters
     ----------
-    model : pm.Model
     variables, dims : iterable of str
         Names about to be added. A dimension may exist already, a variable may not.
     advice : str
         What to do about a clash, for the message.
-
-    Raises
-    ------
-    ValueError
-        Naming every clash.
     """
     known, variables = model.named_vars, list(variables)
     of_dims = [name for name in variables if model.name_for(name) in model.coords]
@@ -102,13 +96,7 @@ def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
 
     Parameters
     ----------
-    model : pm.Model
     dims : mapping of str to Dim
-
-    Raises
-    ------
-    ValueError
-        If a dimension of that name has another length or other labels.
     """
     for name, dim in dims.items():
         if name not in model.dim_lengths:
@@ -132,7 +120,6 @@ def add_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
 
     Parameters
     ----------
-    model : pm.Model
     dims : mapping of str to Dim
         Dimensions without labels are numbered by ArviZ.
     """
@@ -148,7 +135,6 @@ def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
 
     Parameters
     ----------
-    build : callable
     dims : mapping of str to Dim
         Dimensions that it needs.
     """
@@ -170,16 +156,10 @@ def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: i
 
     Parameters
     ----------
-    build : callable
     dims : mapping of str to Dim
         Dimensions that it needs, that of the rows left out.
     n_obs : int
         Number of rows.
-
-    Raises
-    ------
-    ValueError
-        If names or dimensions clash with the model's. Nothing has been added then.
     """
     alone = rehearsed(build, dims)
     variables = list(alone.named_vars)

@@ -71,7 +71,6 @@ class Convolution:
 
     Attributes
     ----------
-    channels : int
     image : tuple of int
         Channels, height and width of what it is applied to.
     kernel, stride, padding, pool : tuple of int
@@ -126,11 +125,6 @@ def sized(convolutions: Sequence[Conv2D], image: tuple[int, int, int]) -> tuple[
     convolutions : sequence of Conv2D
     image : tuple of int
         Channels, height and width.
-
-    Raises
-    ------
-    ValueError
-        If ``convolutions`` is no sequence of them, or an image is smaller than a kernel or window.
     """
     if not isinstance(convolutions, Sequence) or not all(
         isinstance(layer, Conv2D) for layer in convolutions
@@ -175,10 +169,8 @@ def convolution(
     layer : int
         The layer's number ``l``: the variables are called ``W{l}`` and ``b{l}``.
     images : TensorVariable, shape (n_obs, in_channels, height, width)
-    made : Convolution
     dims : tuple of str
         Names of the axes of ``W{l}``.
-    weight_precision : float
     bias_precision : float or None
         None: no biases.
     initval : TensorVariable, str or None
@@ -219,7 +211,6 @@ def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
     Parameters
     ----------
     images : TensorVariable, shape (n_obs, *made.shape)
-    made : Convolution
 
     Returns
     -------

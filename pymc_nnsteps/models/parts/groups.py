@@ -64,10 +64,6 @@ class Groups:
 
     Attributes
     ----------
-    weights : dict from (source, destination) to Prior
-    biases, offsets : dict from layer to Prior
-    adjustments : dict from layer to float
-    noise : Prior or None
     connections : dict from full key to Connections
         Of the groups whose connections are given.
     """
@@ -113,16 +109,6 @@ def groups(
         For groups of weights, the weight of each connection; of biases and offsets, of each unit.
     varying_noise : bool
         Whether the noise varies with the inputs.
-
-    Returns
-    -------
-    Groups
-
-    Raises
-    ------
-    ValueError
-        Naming the key, if it is none of this network's or its prior is impossible, and the
-        hidden layer, if nothing leads into it or out of it.
     """
     given = {} if given is None else given
     if not isinstance(given, Mapping):
@@ -161,9 +147,6 @@ class _Keys:
 
     Attributes
     ----------
-    n_hidden : int
-    weights : dict from key to (source, destination)
-    biases, offsets, adjustments : dict from key to layer
     shorthand : dict from key without numbers to list of full keys
     """
 

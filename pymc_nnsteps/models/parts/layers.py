@@ -47,11 +47,6 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-
-    Raises
-    ------
-    ValueError
-        If ``hidden`` is not a sequence of positive integers.
     """
     is_sequence = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
     if (
@@ -77,12 +72,6 @@ def require_size(units: Sequence[int], n_obs: int) -> None:
     ----------
     units : sequence of int
         Widths of the layers, from the inputs to the outputs.
-    n_obs : int
-
-    Raises
-    ------
-    ValueError
-        If the weights of a layer, or its values for all rows, are more than 1e9 numbers.
     """
     for fan_in, width in pairwise(units):
         numbers = width * max(fan_in, n_obs)
@@ -98,16 +87,10 @@ def require_resolved(variance: float, name: str, given: object) -> None:
 
     Parameters
     ----------
-    variance : float
     name : str
         The argument's name, for messages.
     given : object
         The argument.
-
-    Raises
-    ------
-    ValueError
-        If it is less than the precision of ``floatX``, or beyond its range.
     """
     epsilon = np.finfo(config.floatX).eps
     if variance < epsilon:
@@ -140,11 +123,6 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
     -------
     tuple of float, length ``count``
 
-    Raises
-    ------
-    ValueError
-        If ``value`` is not numeric, not finite or of another length.
-
     Examples
     --------
     >>> from pymc_nnsteps.models.parts.layers import per_layer
@@ -166,11 +144,6 @@ def one_per_layer(name: str, value: object, count: int, kind: str | None) -> tup
         As for :func:`per_layer`.
     value : object
         One setting, or a sequence of as many as there are layers.
-
-    Raises
-    ------
-    ValueError
-        If there are too many or too few.
     """
     given = np.asarray(value, dtype=object)
     if given.ndim > 1 or (given.ndim == 1 and len(given) != count):
@@ -200,11 +173,6 @@ def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, 
     Returns
     -------
     tuple of float, length ``count``
-
-    Raises
-    ------
-    ValueError
-        If ``value`` is not positive, not finite or of another length.
     """
     given = per_layer(name, value, count, "layer")
     if min(given) <= 0:
@@ -227,11 +195,6 @@ def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tup
     Returns
     -------
     tuple of float, one per layer
-
-    Raises
-    ------
-    ValueError
-        If a precision is not a positive number or there are too many or too few.
     """
     if value is None:
         return tuple(float(width) for width in fan_in)
@@ -256,11 +219,6 @@ def bias_precisions(
     -------
     tuple of float or None, one per layer
         None where a layer has no biases.
-
-    Raises
-    ------
-    ValueError
-        If ``bias`` is no truth value, or precisions are unusable or given without biases.
     """
     if not isinstance(bias, bool | np.bool_):
         raise ValueError(f"bias must be True or False; got {bias!r}.")
@@ -274,10 +232,6 @@ def bias_precisions(
 def floating(number: float) -> NDArray[np.floating]:
     """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32.
 
-    Parameters
-    ----------
-    number : float
-
     Returns
     -------
     ndarray, shape ()
@@ -287,10 +241,6 @@ def floating(number: float) -> NDArray[np.floating]:
 
 def standard_deviation(variance: float) -> NDArray[np.floating]:
     """Square root in ``floatX``.
-
-    Parameters
-    ----------
-    variance : float
 
     Returns
     -------
@@ -322,7 +272,6 @@ def dense(
         ``(fan_out, fan_in)``.
     dims : tuple of str
         Names of these two dimensions.
-    weight_precision : float
     bias_precision : float or None
         None: no biases.
     initval : TensorVariable, str or None

@@ -64,7 +64,6 @@ def observe(
 
     Parameters
     ----------
-    likelihood : {"normal", "probit", "multinomial_probit"}
     layer : int
         Number of the last pre-activations: where they are latent they are called ``Z{layer}``.
     mean : TensorVariable, shape (n_obs, n_outputs)
@@ -74,11 +73,6 @@ def observe(
     Returns
     -------
     TensorVariable, shape of the targets
-
-    Raises
-    ------
-    ValueError
-        If the variance of utilities, which classes leave open, is to be learnt.
     """
     latent = f"Z{layer}"
     if likelihood == "normal":
@@ -136,7 +130,6 @@ def probit(
     name : str
         Name of the latent ``Z``.
     mean : TensorVariable, shape (n_obs, 1)
-    variance : float
     targets : TensorVariable of 0 and 1, shape (n_obs,)
     start : {"support_point", "prior"}
         Whether the latent starts at ``+-sqrt(Delta)`` or at random on its side of zero.
@@ -169,9 +162,7 @@ def multinomial_probit(
     name : str
         Name of the latent ``Z``.
     mean : TensorVariable, shape (n_obs, n_outputs)
-    variance : float
     targets : TensorVariable of class indices, shape (n_obs,)
-    n_outputs : int
     start : {"support_point", "prior"}
         Whether the latent starts at ``sqrt(Delta)`` for the class and 0 elsewhere, or at random
         with its largest value moved to the class.

@@ -78,12 +78,6 @@ def variances(
     dict
         From each kind to its variances; ``"output"`` has one.
 
-    Raises
-    ------
-    ValueError
-        If one is no number or prior, negative or lost in rounding, if that of an observed output is
-        not positive, if kinds are missing or unknown, or both ``noise`` and ``sigma`` are given.
-
     Examples
     --------
     >>> from pymc_nnsteps.models.parts.noise import variances
@@ -126,10 +120,6 @@ def variances(
 def without_network(given: Noise | None) -> tuple[Noise | None, bool]:
     """Noise of which that of the output is learnt where it varies, and whether it does.
 
-    Parameters
-    ----------
-    given : float, "learnt", "network", Prior, mapping or None
-
     Examples
     --------
     >>> from pymc_nnsteps.models.parts.noise import without_network
@@ -146,10 +136,6 @@ def default_noise(likelihood: str) -> OneNoise:
     """The noise of a network where none is given: learnt from real targets.
 
     Classes tell nothing of the scale of their utilities, which is that of :data:`DEFAULT_NOISE`.
-
-    Parameters
-    ----------
-    likelihood : str
     """
     return "learnt" if likelihood == "normal" else DEFAULT_NOISE
 
@@ -161,7 +147,6 @@ def noise_scale(name: str, variance: Variance, initval: InitialValue) -> TensorV
     ----------
     name : str
         Of the variable: a variance that is not known is called ``noise_{name}``.
-    variance : float or Prior
     initval : TensorVariable, str or None
         Where the variance begins.
     """
@@ -184,7 +169,6 @@ def noisy(
 
     Parameters
     ----------
-    name : str
     mean : TensorVariable, shape (n_obs, ...)
     variance : float or Prior
         Zero makes the variable a ``pm.Deterministic``; a prior adds the variance to the model.

@@ -30,8 +30,6 @@ class Scaffold:
 
     Attributes
     ----------
-    inputs : Inputs
-    targets : Targets
     units : tuple of int
         Widths of the layers, from the inputs to the outputs.
     dims : dict of str to Dim
@@ -73,15 +71,8 @@ class Scaffold:
 
         Parameters
         ----------
-        build : callable
         more_dims : mapping of str to Dim, optional
             Dimensions beside those of the layers.
-
-        Raises
-        ------
-        ValueError
-            If names or dimensions clash with the model's, or arrays would be too large. Nothing
-            has been added then.
         """
         layers.require_size(self.units, self.n_obs)
         dims = {**self.dims, **(more_dims or {})}
@@ -113,13 +104,7 @@ def scaffold(
     read_targets: Callable[..., data.Targets],
     hidden: Sequence[int],
 ) -> Scaffold:
-    """Read the data of a network with these hidden layers.
-
-    Raises
-    ------
-    ValueError
-        If ``X``, ``y`` or ``hidden`` is unusable, or their rows do not go together.
-    """
+    """Read the data of a network with these hidden layers."""
     inputs = data.inputs(X)
     n_obs, n_features = inputs.values.shape
     targets = read_targets(y, n_obs)

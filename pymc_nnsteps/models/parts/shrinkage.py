@@ -219,18 +219,8 @@ def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[i
     shrinkage : str or Shrinkage
         A parameter that is not given takes a default, which gives the global factors the mean
         ``global_mean`` and the local ones the mean ``1 / fan_in``.
-    global_mean : float
     fan_in : sequence of int
         Inputs of each layer.
-
-    Returns
-    -------
-    WeightPrior
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of its range, or is not one number or one per layer.
     """
     given = shrinkage if isinstance(shrinkage, Shrinkage) else Shrinkage(shrinkage)
     local_means = [1 / width for width in fan_in]
