@@ -37,12 +37,7 @@ class Barrier(TypeCastingOp):
 
 
 def plus(array: TensorVariable, change: TensorVariable) -> TensorVariable:
-    """``array + change``, of the shape of ``array``, and in its memory if nothing else needs that.
-
-    Parameters
-    ----------
-    array, change : TensorVariable
-    """
+    """``array + change`` in the shape of ``array``, and in its memory if nothing else needs it."""
     known = zip(array.type.shape, (array + change).type.shape, strict=True)
     shape = tuple(total if own is None else own for own, total in known)
     moved: TensorVariable = Barrier(shape)(array) + change

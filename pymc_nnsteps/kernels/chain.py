@@ -137,9 +137,6 @@ def draw_chain(sizes: Sizes, layers: Layers, seen: Seen, noise: Array) -> Array:
 
     Parameters
     ----------
-    sizes : Sizes
-    layers : Layers
-    seen : Seen
     noise : array, shape (L, n_obs, d)
         Standard normals.
     """

@@ -97,7 +97,6 @@ def draw_collapsed_gates(
     logit : array, shape (n_obs, d)
         Prior log odds of a gate.
     slope, gates : array, shape (n_obs, d)
-    above : Above
     uniform : array, shape (n_obs, d)
     """
     m, d = above.design.shape
@@ -166,7 +165,6 @@ def collapsed_information(
     inputs : array, shape (n_obs, k)
     factor, own : array, shape (n_obs, d)
         Factors of the means, and weights of what else is seen of ``inputs . w_a``.
-    above : Above
 
     Returns
     -------

@@ -133,7 +133,6 @@ class Loop(Op):
 
     Parameters
     ----------
-    op : Elemwise
     code : str
         Of :func:`code_of`.
     """

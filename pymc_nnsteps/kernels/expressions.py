@@ -97,10 +97,6 @@ def fields_of(kind: object) -> tuple[str, ...]:
 class Expressions:
     """Expressions of a function, and the names in them.
 
-    Parameters
-    ----------
-    function : callable
-
     Attributes
     ----------
     needed : dict

@@ -253,8 +253,6 @@ def move_gated_layer(
 
     Parameters
     ----------
-    layer : Rows
-    gates : GatedUnits
     row_tails : Tails of shape (units, d)
     outgoing : array, shape (units + 1,)
         Outgoing weights, and the bias of the output.
@@ -262,7 +260,6 @@ def move_gated_layer(
         The bias has a Gaussian prior.
     above : AboveOne
         Its response is the one with the bias of the output.
-    laws : Laws
     gram : array, shape (d, d)
         ``X^T X``.
     averages : array, shape (d + N_AVERAGES,)

@@ -68,19 +68,10 @@ class CppLinker(JITLinker):
 class Graph:
     """A graph as a function of arrays.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-
     Attributes
     ----------
     unit : dict
         What is built for it, by its name.
-
-    Raises
-    ------
-    UntranslatableError
-        If something in it is not known.
     """
 
     def __init__(self, fgraph: FunctionGraph) -> None:

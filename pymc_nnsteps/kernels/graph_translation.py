@@ -28,10 +28,6 @@ MOST_AXES, MOST_RESULTS = 4, 8
 class Translation:
     """The text of a graph in C++.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-
     Attributes
     ----------
     headers : list of str

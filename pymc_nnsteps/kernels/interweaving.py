@@ -413,10 +413,8 @@ def move_rows(
 
     Parameters
     ----------
-    layer : Rows
     pre : array, shape (units, n_obs)
         ``z_a``.
-    activation : Pieces
     above : Above
         What is seen of the activations, and the variance of their noise.
     rho : array, shape (units,)

@@ -42,7 +42,6 @@ class GatedUnits[Of](NamedTuple):
 
     Parameters
     ----------
-    gates : array
     logit, level : array
         Prior log odds of open gates, and means of the activations behind open gates.
     logit_factor, level_factor : array
@@ -61,7 +60,6 @@ class GatedUnit(NamedTuple):
 
     Parameters
     ----------
-    logit, logit_factor, level, level_factor : array
     chance : array
         Probability of an open gate after what is seen of activations.
     """
@@ -313,8 +311,6 @@ def move_gated_rows(
 
     Parameters
     ----------
-    layer : Rows
-    gates : GatedUnits
     above : Above
         What is seen of the activations, and the variance of their noise.
     rho : array, shape (units,)

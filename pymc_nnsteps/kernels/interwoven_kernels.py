@@ -168,7 +168,6 @@ def move_kernels(
     layer : Rows
         Its inputs are patches, of shape (n_obs * positions, d).
     pre : array, shape (channels, n_obs * positions)
-    activation : Pieces
     above : Above
         What is seen of the activations, in the order of channels and positions.
     rho : array, shape (channels,)

@@ -41,7 +41,6 @@ class Kernel:
 
     Parameters
     ----------
-    function : callable
     is_inline : bool
         Whether it becomes a part of each kernel that calls it.
     is_fused : bool

@@ -409,9 +409,7 @@ def move_layer(
 
     Parameters
     ----------
-    weights : Rows
     pre : array, shape (units, n_obs)
-    activation : Pieces
     seen : Outgoing
         Outgoing weights, and the bias of the output if it is moved.
     above : AboveOne

@@ -203,12 +203,6 @@ def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
         Of the sum of what the precision matrix was formed of, or NaN.
     roots : array, shape (d,)
         Diagonal of the matrix's Cholesky factor, NaN if there is none.
-    block : array
-
-    Raises
-    ------
-    LinAlgError
-        If a pivot is of the size of rounding.
     """
     no_factor = np.isnan(roots).any() and not np.isnan(diagonal).any()
     if no_factor or is_rounding(diagonal, roots):

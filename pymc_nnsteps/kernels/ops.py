@@ -100,13 +100,7 @@ class UnlessLost(OpFromGraph):
     view_map = {0: [0]}  # noqa: RUF012
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Check that the first input may be the output.
-
-        Raises
-        ------
-        TypeError
-            If their dtypes differ: nothing would tell it when the graph is evaluated.
-        """
+        """Check that the first input may be the output."""
         node = super().make_node(*inputs)
         given, drawn = node.inputs[0].type.dtype, node.outputs[0].type.dtype
         if given != drawn:

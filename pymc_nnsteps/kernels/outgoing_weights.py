@@ -202,10 +202,8 @@ def draw_outgoing(
     ----------
     pre : array, shape (units, n_obs)
         ``z_a``.
-    activation : Pieces
     offset : array, shape (units, n_obs) or (units, 1)
         Of the activations' mean.
-    prior : Prior
     above : Above
         Its design is the present weights.
     noise : array, shape (units, n_obs)

@@ -65,8 +65,6 @@ def whiten_samples(above: Above, first: int, whitened: Array, residual: Array) -
 
     Parameters
     ----------
-    above : Above
-    first : int
     whitened : array, shape (m, held, len(weight))
     residual : array, shape (m, n_obs), or (m, 0) if there are none to be whitened
     """
@@ -235,7 +233,6 @@ def weigh_proposals(
         Standard normals of the proposal.
     back : array, shape (d,)
         What w is beside the mean of the proposal back.
-    spread : float
     """
     total = 0.0
     for i in range(len(back)):

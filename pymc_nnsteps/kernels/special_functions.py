@@ -45,7 +45,6 @@ class InCpp(ScalarOp):
 
     Parameters
     ----------
-    op : ScalarOp
     code : str
         An expression, with places for the arguments.
     """

@@ -92,10 +92,8 @@ def over_blocks(evaluate: Any, q: Array, numbers: Array, layouts: Array, given: 
     evaluate : function
         One of :class:`Density`.
     q : array, shape (n,)
-    numbers : array
     layouts : array, shape (blocks, ...)
         Where a block finds its numbers.
-    given : array
     """
     total = evaluate((q, numbers, layouts[0], given))[0]
     for block in range(1, len(layouts)):
@@ -208,7 +206,6 @@ def no_u_turn(
 
     Parameters
     ----------
-    density : Density
     q : array, shape (k,)
         The place.
     start : array, shape (1 + k,) or longer
@@ -221,7 +218,6 @@ def no_u_turn(
         Doublings at most.
     numbers, layouts : array
         What the functions are given beside the place.
-    rng : Generator
 
     Returns
     -------
@@ -393,7 +389,6 @@ def on_orbit(
 
     Parameters
     ----------
-    orbit : Orbit
     basis : array, shape (m, m)
         Directions along which momenta are standard normal, one column each.
     slope : array, shape (m,)

@@ -118,7 +118,6 @@ class Translation(Expressions):
 
     Parameters
     ----------
-    function : callable
     is_inline : bool
         Whether it becomes a part of each function that calls it.
     """
@@ -172,13 +171,7 @@ class Translation(Expressions):
         return text
 
     def _set_within(self, node: ast.stmt, later: Sequence[ast.stmt]) -> str:
-        """Declare what a branch or loop sets first and statements after it use.
-
-        Raises
-        ------
-        UntranslatableError
-            If a branch within a loop need not set it: in Python it would be that of the last round.
-        """
+        """Declare what a branch or loop sets first and statements after it use."""
         if not isinstance(node, ast.If | ast.While | ast.For):
             return ""
         used = read_first(later)

@@ -207,11 +207,9 @@ def move_units(
 
     Parameters
     ----------
-    weights : Rows
     pre : array, shape (units, n_obs)
     slopes : array, shape (2,)
         Of the activation below and above zero.
-    seen : Outgoing
     above : AboveOne
         Its weight is ``1 / D``.
     keeps : array, shape (1,)

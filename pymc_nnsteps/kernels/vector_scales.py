@@ -61,7 +61,6 @@ def move_scales_of_groups(
 
     Parameters
     ----------
-    lattices : Lattices
     count, squares, own : array, shape (q,)
         Number of rows, sum of squares of their residuals, and their variance as far as it is a
         matter of the scale.
@@ -116,7 +115,6 @@ def move_scales_of_outputs(
 
     Parameters
     ----------
-    lattices : Lattices
     count : array, shape (1,)
         Number of rows.
     squares : array, shape (q, q)

@@ -243,7 +243,6 @@ class Ensemble:
     Attributes
     ----------
     members : tuple of Approximation
-    zeta : float
     """
 
     members: tuple[Approximation, ...]
