@@ -315,6 +315,8 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         rv: zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv) for rv in rvs
     }
     seen_by = {rv: children(model, rv) for rv in rvs}
+    if alone := [rv for rv, seen in seen_by.items() if not seen]:
+        raise NotConjugate(f"{', '.join(map(describe, alone))} has no children")
     together = {child for of_one in seen_by.values() for child in of_one}
     direct = [child for child in model.basic_RVs if child in together]
     in_part = [rv for rv in rvs if len(seen_by[rv]) < len(direct)]
