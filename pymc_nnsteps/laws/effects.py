@@ -315,8 +315,8 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         rv: zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv) for rv in rvs
     }
     seen_by = {rv: children(model, rv) for rv in rvs}
-    if alone := [rv for rv, seen in seen_by.items() if not seen]:
-        raise NotConjugate(f"{', '.join(map(describe, alone))} has no children")
+    if not all(seen_by.values()):
+        raise NotConjugate(f"{', '.join(map(describe, rvs))} do not all have children")
     together = {child for of_one in seen_by.values() for child in of_one}
     direct = [child for child in model.basic_RVs if child in together]
     in_part = [rv for rv in rvs if len(seen_by[rv]) < len(direct)]
@@ -353,16 +353,10 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     if any(axes[rv] is not None or sums[rv] for rv in in_part):
         raise NotConjugate(f"{', '.join(map(describe, in_part))} do not have the same children")
     labelled = _eliminated(axes, picked, shapes)
-    members = []
-    for rv in rvs:
-        groups = axes[rv]
-        first = () if groups is None else (groups,)
-        others = tuple(axis for axis in range(rv.ndim) if axis != groups)
-        labels, dense = (first, others) if rv in labelled else ((), first + others)
-        contrasts = _contrasts(sums[rv], groups)
-        if any(shapes[rv][axis] < 2 for axis in contrasts):
-            raise NotConjugate(f"{describe(rv)} has one entry along an axis of sums that are zero")
-        members.append(Member(rv, labels, dense, *priors[rv], contrasts=contrasts))
+    members = [
+        _member(rv, axes[rv], rv in labelled, priors[rv], _contrasts(sums[rv], axes[rv]), shapes)
+        for rv in rvs
+    ]
     if dense_size([m for m in members if not m.labels], shapes) > MOST_COEFFICIENTS:
         raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients are not eliminated")
     return Effects(
@@ -372,6 +366,23 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         sums={rv: over for rv, over in sums.items() if over},
         centred=tuple(centred),
     )
+
+
+def _member(
+    rv: TensorVariable,
+    groups: int | None,
+    is_eliminated: bool,
+    prior: tuple[TensorVariable, TensorVariable],
+    contrasts: tuple[int, ...],
+    shapes: Shapes,
+) -> Member:
+    """A variable with its groups, if it has any, as labels or among the others."""
+    if any(shapes[rv][axis] < 2 for axis in contrasts):
+        raise NotConjugate(f"{describe(rv)} has one entry along an axis of sums that are zero")
+    first = () if groups is None else (groups,)
+    others = tuple(axis for axis in range(rv.ndim) if axis != groups)
+    labels, dense = (first, others) if is_eliminated else ((), first + others)
+    return Member(rv, labels, dense, *prior, contrasts=contrasts)
 
 
 @recognises(

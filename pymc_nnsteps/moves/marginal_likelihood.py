@@ -127,6 +127,12 @@ class MarginalLikelihood:
             _are_apart([_entries_of(child)]) for child in self.fresh.observations
         )
 
+    def is_told(self, child: TensorVariable) -> bool:
+        """Whether each entry of a child is in the rows, with no factor that may be zero."""
+        factor = self.evidence_by(child).factor
+        known = None if factor is None else array_constant(factor)
+        return factor is None or (known is not None and bool(np.all(known)))
+
     @property
     def sees_samples_once(self) -> bool:
         """Whether no two entries of the children see the same sample."""

@@ -227,7 +227,9 @@ def find_residual_scales(
         n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations]),
     )
     laws = [c for c in conditionals if isinstance(c, ScaleLaw)]
-    found = [residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale)]
+    found = [
+        residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale, shapes)
+    ]
     scales = [
         scale
         for scale in found
@@ -240,20 +242,27 @@ def find_residual_scales(
     return first + [scale for scale in scales if not scale.is_of_all]
 
 
-def _parts(scale: ScaleLaw) -> list[tuple[tuple[int, ...], list[Scaled]]]:
+def _parts(scale: ScaleLaw, shapes: Shapes) -> list[tuple[tuple[int, ...], list[Scaled]]]:
     """The entries of a scale that children see one each of, and these children."""
     [rv] = scale.draws
     if all(rv.type.broadcastable):
         return [((), list(scale.scaled))]
     parts: dict[tuple[int, ...], list[Scaled]] = {}
     for seen in scale.scaled:
-        along = (index for _, index in sorted(seen.form.picked, key=itemgetter(0)))
-        numbers = [constant_or_none(pt.as_tensor(index)) for index in along]
-        entry = tuple(int(number) for number in numbers if number is not None)
+        along = sorted(seen.form.picked, key=itemgetter(0))
+        numbers = [(axis, constant_or_none(pt.as_tensor(index))) for axis, index in along]
+        entry = tuple(int(n) % shapes[rv][axis] for axis, n in numbers if n is not None)
         if len(entry) < rv.ndim:
             return []
         parts.setdefault(entry, []).append(seen)
     return list(parts.items())
+
+
+def cover(scales: Sequence[Conditional], rv: TensorVariable, shapes: Shapes) -> bool:
+    """Whether draws of a scale together move each of its entries."""
+    own = [scale for scale in scales if scale.draws == (rv,)]
+    entries = {scale.entry for scale in own if isinstance(scale, ResidualScale) and scale.entry}
+    return len(entries) == math.prod(shapes[rv]) or len(own) > len(entries)
 
 
 def residual_scale(
@@ -280,7 +289,11 @@ def residual_scale(
     seen_above = [scaled.pop(child) for child in children if child in scaled]
     parts = [seen for seen in (own, *seen_above) if seen is not None]
     exponents = {seen.form.exponent for seen in seen_above}
-    if not parts or len(exponents) > 1 or (seen_above and not likelihood.sees_entries_once):
+    if not parts or len(exponents) > 1:
+        return None
+    if seen_above and not (
+        likelihood.sees_entries_once and all(likelihood.is_told(seen.child) for seen in seen_above)
+    ):
         return None
     elsewhere = tuple(scaled.values())
     if any(seen.form.where is not None for seen in (*parts, *elsewhere)):

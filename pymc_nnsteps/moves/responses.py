@@ -43,7 +43,7 @@ from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
-from pymc_nnsteps.moves.residual_scales import find_residual_scales
+from pymc_nnsteps.moves.residual_scales import cover, find_residual_scales
 from pymc_nnsteps.moves.vector_scales import find_vector_scales
 
 
@@ -77,7 +77,7 @@ def propose_responses(context: Context) -> Proposals:
             given = tuple(
                 draw
                 for draw in context.sweep
-                if isinstance(draw, ScaleLaw) and any(draw.draws == s.draws for s in scales)
+                if isinstance(draw, ScaleLaw) and cover(scales, draw.draws[0], shapes)
             )
             proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
     return Proposals(tuple(proposals))

@@ -141,11 +141,17 @@ def of_two_of_three():
 
 
 def entry_of_scales():
-    """The second of three scales, and not those before and after it."""
+    """The last of three scales, of two responses by other names, and not those before it."""
     sigma, a = pm.HalfNormal("sigma", [1.3, 0.7, 1.0], shape=3), layer()
-    v = pm.Normal("v", shape=(UNITS, 3))
-    for i in (1, 0, 2):
-        pm.Normal(f"y{i}", a @ v[:, i], sigma[i], observed=X[:, 0] + Y[:, i % 2])
+    v = pm.Normal("v", shape=(UNITS, 4))
+    for i, which in enumerate((-1, 0, 1, 2)):
+        pm.Normal(f"y{i}", a @ v[:, i], sigma[which], observed=X[:, 0] + Y[:, i % 2])
+
+
+def factors_of_rows():
+    """None of them zero."""
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma")
+    pm.Normal("y", np.linspace(-1, 2.5, N) * (layer() @ v) + X[:, 0], sigma, observed=Y[:, 0])
 
 
 CASES = {
@@ -171,6 +177,7 @@ CASES = {
     "on some rows": (on_some_rows, {}, "sigma"),
     "of two of three": (of_two_of_three, {}, "sigma"),
     "entry": (entry_of_scales, {}, "sigma"),
+    "factors": (factors_of_rows, {}, "sigma"),
 }
 
 
@@ -241,10 +248,32 @@ def repeated():
     pm.Normal("y", (layer() @ v)[:, None], sigma, observed=Y)
 
 
-@pytest.mark.parametrize("function", [seen_twice, repeated])
+def rows_without_the_layer():
+    """Such rows tell of the scale, and nothing of the activations."""
+    v, sigma = pm.Normal("v", shape=UNITS), pm.HalfNormal("sigma")
+    pm.Normal("y", np.arange(N) % 2 * (layer() @ v) + X[:, 0], sigma, observed=Y[:, 0])
+
+
+@pytest.mark.parametrize("function", [seen_twice, repeated, rows_without_the_layer])
 def test_scale_of_responses_that_share_what_they_see_is_left(function):
-    """Their means are enough for the activations, and not for the scale."""
+    """What is known for the activations is not enough for the scale."""
     assert scale_of(built(function)) == (None, {})
+
+
+def entries_of_noise_and_response():
+    sigma, w = pm.HalfNormal("sigma", shape=3), pm.Normal("W1", shape=(2, UNITS))
+    a = pm.Normal("X2", abs(pm.Normal("Z2", X @ w, 0.6)), sigma[0])
+    pm.Normal("y", a @ pm.Normal("v", shape=UNITS), sigma[1], observed=Y[:, 0])
+
+
+def test_entries_that_are_not_drawn_so_keep_their_own_draw():
+    """A scale whose draw is replaced by that of some of its entries: the others stay for ever."""
+    model = built(entries_of_noise_and_response)
+    of_sigma = [draw for draw in sweep_of(model) if draw.draws == (model["sigma"],)]
+    assert [isinstance(draw, ResidualScale) for draw in of_sigma].count(False) == 1
+    point = model.initial_point(0)
+    moved = nns.Gibbs(model=model).step(point)[0]["sigma_log__"]
+    assert (moved != point["sigma_log__"]).all()
 
 
 def missing_rows_counted(right, *given):

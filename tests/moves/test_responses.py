@@ -96,6 +96,7 @@ def one_row_in_a_child():
 
 def two_responses():
     """Coefficients of one of them and of both; one has an entry for some rows."""
+    pm.Normal("seen by none")
     beta, gamma, b = (pm.Normal(name, shape=n) for name, n in (("beta", 2), ("gamma", 2), ("b", 1)))
     v, a = pm.Normal("v", shape=(UNITS, 2)), layer()
     mean = X @ beta + b
