@@ -27,13 +27,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pymc as pm
-from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import is_a
+from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
@@ -219,9 +218,8 @@ def _ray(
 ) -> Ray:
     """The ray of a product and of scales that go along."""
     factors = {product.up: 1.0} | dict.fromkeys(product.down, -1.0)
-    free = (
-        {} if is_a(product.up, NormalRV, ZeroSumNormalRV) else {product.up: factors.pop(product.up)}
-    )
+    is_normal = is_zero_sum(product.up) or has_law(context.model, product.up, NormalRV)
+    free = {} if is_normal else {product.up: factors.pop(product.up)}
     ray = find_ray(context, {**free, **up, **down}, factors=factors)
     scaled = [(scale, seen) for scale in (*up, *down) for seen in laws[scale].scaled]
     return replace(ray, against=(*product.down, *down), columns=_columns(product, scaled))

@@ -31,7 +31,7 @@ class Oracle:
         how = {"mode": "FAST_COMPILE", "on_unused_input": "ignore"}
         compiled = self.model.compile_fn(self.model.logp(), point_fn=True, **how)
         object.__setattr__(self, "logp", lambda point: float(compiled(point)))
-        if not isinstance(self.step, nns.PCN):
+        if type(self.step) is not nns.PCN:
             gradient = self.model.compile_fn(self.model.dlogp(vars=rvs), point_fn=True, **how)
             object.__setattr__(self, "gradient", gradient)
 
@@ -44,7 +44,7 @@ class Oracle:
         if isinstance(self.step, nns.MALA):
             return x + size**2 / 2 * C @ self.gradient(point), size**2 * C
         u = x - self.mean
-        if isinstance(self.step, nns.PCN):
+        if type(self.step) is nns.PCN:
             return self.mean + np.sqrt(1 - size**2) * u, size**2 * C
         g = self.gradient(point) + np.linalg.solve(C, u)
         drift = ((2 - size) * u + 2 * size * C @ g) / (2 + size)
