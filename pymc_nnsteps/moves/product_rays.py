@@ -159,7 +159,8 @@ def _product(
         for child, part in parts.items():
             forms[child] = affine(part, down, model.basic_RVs)
             left = forms[child].offset
-            more = [] if left is None else stated_in([left], model.basic_RVs).intersection(pool)
+            beside = [] if left is None else stated_in([left], model.basic_RVs)
+            more = set(pool).intersection(beside).difference(down)
             if left is not None and not more:
                 raise NotConjugate(f"{describe(child)} sees {describe(up)} beside the product")
             down += [rv for rv in pool if rv in more]
