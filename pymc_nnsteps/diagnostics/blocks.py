@@ -57,6 +57,12 @@ def rhat_over_time(
         ``block`` is the label of the block's last draw. R-hat is NaN at points where no draw of a
         block differs from another, and these are left out of mean and quantiles.
 
+    Raises
+    ------
+    ValueError
+        If there is one chain, if there are fewer draws than a block has, or as for
+        :func:`~pymc_nnsteps.predict`.
+
     References
     ----------
     Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of Neural Networks*

@@ -1,5 +1,6 @@
 """A picture of a network: its layers, noise and scales, and what is drawn with what."""
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,6 @@ from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
 from pymc_nnsteps.moves.options import Options
 from pymc_nnsteps.moves.plan import Plan
-from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.explanation import planned
 
 LAYER, SCALE, OTHER = "#cfe2f3", "#d9ead3", "#fff2cc"
@@ -58,7 +58,10 @@ def plot_network(model: pm.Model | None = None) -> Any:
     ['W1 -> Z2', 'W1 -> b1 [color="#d62728" constraint=false dir=none style=dashed]']
     """
     model = model_or_context(model)
-    drawn = _drawn_from(model, plan := planned(model, Options()))
+    plan, beside = planned(model, Options())
+    steps = {rv: step for rv, step, _ in beside}
+    drawn = {name: law or "" for name, law, _ in plan.explanation.rows}
+    drawn |= {str(rv.name): step for rv, step in steps.items()}
 
     def node(rv: TensorVariable) -> dict[str, str]:
         label = f"{rv.name}\n{distribution(rv)}\n{drawn[str(rv.name)]}"
@@ -70,28 +73,21 @@ def plot_network(model: pm.Model | None = None) -> Any:
         }
 
     graph = pm.model_to_graphviz(model, node_formatters={NodeType.FREE_RV: node})
-    for (one, other), color in _lines(plan, model).items():
+    for (one, other), color in _lines(plan, steps).items():
         graph.edge(one, other, color=color, style="dashed", dir="none", constraint="false")
     return graph
 
 
-def _drawn_from(model: pm.Model, plan: Plan) -> dict[str, str]:
-    """The conditional or the step of each variable, by name."""
-    laws = {variable: law or "" for variable, law, _ in plan.explanation.rows}
-    return laws | {str(rv.name): step for rv, step, _ in beside_gibbs(model)}
-
-
-def _lines(plan: Plan, model: pm.Model) -> dict[tuple[str, str], str]:
-    """Colours of lines between nodes.
+def _lines(plan: Plan, others: Collection[TensorVariable]) -> dict[tuple[str, str], str]:
+    """Colours of lines between nodes, none of those that other steps draw.
 
     A joint move counts for more than a joint draw, and a move beside other draws for less.
     """
-    others = {rv for rv, _, _ in beside_gibbs(model)}
     lines: dict[tuple[str, str], str] = {}
     for draw in sorted(
         plan.sweep, key=lambda draw: (not draw.supplements, draw.tuning is not None)
     ):
-        if others.isdisjoint(draw.draws):
+        if not any(rv in others for rv in draw.draws):
             color = MOVE if draw.supplements or draw.tuning is not None else JOINT
             for pair in pairwise(draw.draws):
                 one, other = sorted(map(_node_of, pair))

@@ -114,8 +114,18 @@ def plot_rhat_over_time(
     ----------
     over_time : Dataset
         Result of :func:`~pymc_nnsteps.lab.rhat_over_time`.
+    backend : str
     **options
         Of ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If ``over_time`` has no quantiles.
 
     Examples
     --------

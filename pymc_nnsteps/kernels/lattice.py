@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.linear_algebra import Array
+from pymc_nnsteps.kernels.linear_algebra import Array, rows_are_equal
 
 AT_ONCE = 32
 """Variances of which one logarithm is taken."""
@@ -70,10 +70,7 @@ def sum_over_variances(
 def pattern_of(weight: Array, n: int, first: Array, n_patterns: int) -> int:
     """The pattern whose first row has the weights of row n, of the latest; one more if none has."""
     for p in range(n_patterns - 1, max(n_patterns - PATTERNS, 0) - 1, -1):
-        same = True
-        for i in range(weight.shape[1]):
-            same = same and weight[n, i] == weight[int(first[p]), i]
-        if same:
+        if rows_are_equal(weight, n, int(first[p])):
             return p
     return n_patterns
 

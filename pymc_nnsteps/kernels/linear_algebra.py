@@ -42,6 +42,15 @@ def put(source: Array, target: Array, first_row: int, first_column: int) -> None
 
 
 @inline
+def rows_are_equal(matrix: Array, first: int, second: int) -> bool:
+    """Whether two rows of a matrix have the same entries."""
+    equal = True
+    for j in range(matrix.shape[1]):
+        equal = equal and matrix[first, j] == matrix[second, j]
+    return equal
+
+
+@inline
 def sum_of(terms: Array) -> float:
     """Sum of a vector, in several sums, as a sum waits for the one before it."""
     sums, rest = np.zeros(SUMS), len(terms) % SUMS

@@ -15,6 +15,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
     Array,
     copy,
     factorise,
+    rows_are_equal,
     solve,
     solve_rows_transposed,
     solve_transposed,
@@ -117,16 +118,6 @@ def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> Non
 
 
 @inline
-def changes(weight: Array, sample: int) -> bool:
-    """Whether the weights of a sample differ from those of the sample before it."""
-    if len(weight) > 1:
-        for i in range(weight.shape[1]):
-            if weight[sample, i] != weight[sample - 1, i]:
-                return True
-    return False
-
-
-@inline
 def tell_outputs(
     above: Above, unit: int, before: Array, spread: Array, told: Told, level: Array,
     residual: Array, noise: Array, precision: Array, linear: Array,
@@ -135,7 +126,7 @@ def tell_outputs(
     m, root = len(spread), 0.0
     for n in range(len(level)):
         # The response's precision, and what it tells of the unit's activations.
-        if n == 0 or changes(above.weight, n):
+        if n == 0 or (len(above.weight) > 1 and not rows_are_equal(above.weight, n, n - 1)):
             if n > 0:
                 add_told(told, precision, linear)
             know(spread, above, n, told)

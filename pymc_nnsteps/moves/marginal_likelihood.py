@@ -100,6 +100,11 @@ class MarginalLikelihood:
         return bool(self.rows.design.type.broadcastable[0])
 
     @property
+    def has_outputs_of_samples(self) -> bool:
+        """Whether there are several outputs with noise that varies with the sample."""
+        return not self.has_one_output and varies(self.rows.weight, [0])
+
+    @property
     def apart(self) -> "MarginalLikelihood":
         """The same with rows of its own for each child, and for each of its outputs."""
         evidence = [self.evidence_by(seen.child) for seen in self.fresh.observations]
@@ -127,8 +132,8 @@ class MarginalLikelihood:
             _are_apart([_entries_of(child)]) for child in self.fresh.observations
         )
 
-    def is_told(self, child: TensorVariable) -> bool:
-        """Whether each entry of a child is in the rows, with no factor that may be zero."""
+    def has_no_zero_factor(self, child: TensorVariable) -> bool:
+        """Whether no entry of a child may see the activations times zero: the rows lack these."""
         factor = self.evidence_by(child).factor
         known = None if factor is None else array_constant(factor)
         return factor is None or (known is not None and bool(np.all(known)))

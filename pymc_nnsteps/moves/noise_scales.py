@@ -37,7 +37,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.groups import Said
-from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in
@@ -122,7 +122,7 @@ class NoiseScale(Conditional):
 
 def _misfit(likelihood: MarginalLikelihood) -> TensorVariable:
     """Squares of what is seen less its mean, over its variance without the activations."""
-    if likelihood.has_one_output or not varies(likelihood.rows.weight, [0]):
+    if not likelihood.has_outputs_of_samples:
         _, squares, eigenvalues = along_eigenvectors(likelihood)
         return pt.true_div(squares, 1 + eigenvalues).sum()
     outputs = range(likelihood.rows.design.type.shape[0] or 0)
@@ -146,8 +146,8 @@ def find_noise_scale(
     conditionals : sequence of Conditional
         Among them those of scales.
     """
-    a, rows = likelihood.activations, likelihood.rows
-    if varies(rows.weight, [0]) and rows.design.type.shape[0] is None:
+    a = likelihood.activations
+    if likelihood.has_outputs_of_samples and likelihood.rows.design.type.shape[0] is None:
         return None
     for scale in (c for c in conditionals if isinstance(c, ScaleLaw)):
         [s] = scale.draws

@@ -222,10 +222,8 @@ def find_residual_scales(
     n_seen = sum(math.prod(shapes[child]) for child in seen_by)
     if n_seen > MOST_OUTPUTS * n_obs:
         return []
-    few, of_few_units = (
-        n_seen <= MOST_BY_SAMPLE * n_obs,
-        n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations]),
-    )
+    is_few = n_seen <= MOST_BY_SAMPLE * n_obs
+    of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations])
     laws = [c for c in conditionals if isinstance(c, ScaleLaw)]
     found = [
         residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale, shapes)
@@ -234,7 +232,7 @@ def find_residual_scales(
         scale
         for scale in found
         if scale is not None
-        and (few or scale.outputs is None)
+        and (is_few or scale.outputs is None)
         and not (of_few_units and scale.of_activations == 0)
     ]
     of_all = [scale for scale in scales if scale.is_of_all]
@@ -292,7 +290,8 @@ def residual_scale(
     if not parts or len(exponents) > 1:
         return None
     if seen_above and not (
-        likelihood.sees_entries_once and all(likelihood.is_told(seen.child) for seen in seen_above)
+        likelihood.sees_entries_once
+        and all(likelihood.has_no_zero_factor(seen.child) for seen in seen_above)
     ):
         return None
     elsewhere = tuple(scaled.values())
@@ -301,9 +300,8 @@ def residual_scale(
     for seen in elsewhere:
         if seen.role.mixing is not None or given_any([seen.value, *parameters(seen.child)], [a]):
             return None
-    by_sample = not likelihood.has_one_output and varies(likelihood.rows.weight, [0])
     outputs = None
-    if by_sample or (seen_above and len(children) > 1):
+    if likelihood.has_outputs_of_samples or (seen_above and len(children) > 1):
         outputs = likelihood.are_of([seen.child for seen in seen_above])
     of_response = seen_above[0].form.exponent if seen_above else 0.0
     of_activations = 0.0 if own is None else own.form.exponent

@@ -73,11 +73,10 @@ def explain(
     """
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes, rays, trajectories)
-    explanation = planned(model, options).explanation
-    beside = beside_gibbs(model)
+    sweep, beside = planned(model, options)
     named = tuple((describe(rv), step, why) for rv, step, why in beside)
     by_hmc = [rv for rv, step, _ in beside if step == "HMC"]
-    return replace(explanation, beside=named, notes=tuple(_notes(model, by_hmc)))
+    return replace(sweep.explanation, beside=named, notes=tuple(_notes(model, by_hmc)))
 
 
 def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
@@ -103,8 +102,10 @@ def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
     return notes
 
 
-def planned(model: pm.Model, options: Options) -> Plan:
-    """The sweep over the variables that ``pm.sample`` gives to Gibbs, or all it knows."""
+def planned(
+    model: pm.Model, options: Options
+) -> tuple[Plan, list[tuple[TensorVariable, str, str]]]:
+    """The sweep over what ``pm.sample`` gives to Gibbs, or all it knows; and what others draw."""
     require_fitting_data(model)
     recognised, reasons = recognise(model)
     beside = beside_gibbs(model)
@@ -112,4 +113,4 @@ def planned(model: pm.Model, options: Options) -> Plan:
         for rv, step, _ in beside:
             if (law := recognised.pop(rv, None)) is not None:
                 reasons[rv] = f"given to {step}; Gibbs knows its law, {law.name}"
-    return plan(model, recognised, options, shapes_of(model), reasons)
+    return plan(model, recognised, options, shapes_of(model), reasons), beside
