@@ -27,7 +27,7 @@ from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import numbers
 
-__all__ = ["Block", "Network", "block"]
+__all__ = ["BEGIN", "Block", "Network", "block", "require_name"]
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
@@ -93,8 +93,7 @@ def block(
     dims: str | Sequence[str] | None,
 ) -> Block:
     """Read what all blocks are told."""
-    if not isinstance(name, str) or not name or "::" in name:
-        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
+    require_name(name)
     inputs = _inputs(x)
     sizes = layers.layer_sizes(hidden)
     n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
@@ -119,6 +118,12 @@ def block(
         output_dims,
         outputs is None,
     )
+
+
+def require_name(name: object) -> None:
+    """Check the name of a block."""
+    if not isinstance(name, str) or not name or "::" in name:
+        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
 
 
 def _inputs(x: Any) -> TensorVariable:

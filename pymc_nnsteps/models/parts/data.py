@@ -50,8 +50,11 @@ class Targets:
         return np.where(self.missing, np.nanmedian(values, axis=0), values)
 
 
-def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
-    """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names."""
+def inputs(X: ArrayLike | pd.DataFrame, *, gaps: bool = False) -> Inputs:
+    """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names.
+
+    With ``gaps`` they may have missing entries, which are NaN.
+    """
     table = numbers("X", X, ("obs", "feature"))
     values = _floating(table)
     if values.ndim != 2:
@@ -69,7 +72,9 @@ def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
             "columns that were divided by their standard deviation."
         )
     require_finite(
-        "X", values, "remove or impute them, or model them around a network of nns.blocks"
+        "X",
+        np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if gaps else values,
+        'remove or impute them, or pass missing="impute"',
     )
     return Inputs(values, table.columns)
 
