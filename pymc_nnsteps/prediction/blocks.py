@@ -1,21 +1,35 @@
-"""An expression for all draws and inputs, in blocks of bounded memory."""
+"""Expressions for all draws and inputs, in blocks of bounded memory, with a progress bar."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from time import monotonic
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pymc.progress_bar import create_simple_progress
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
-from pymc_nnsteps.prediction.progress import tracked
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""
+
+SECONDS = 3.0
+"""Delay in seconds before the progress bar appears."""
+
+
+def compiled(
+    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]
+) -> pytensor.compile.Function:
+    """Function for many calls; inputs that nothing depends on are taken too."""
+    with without_blas_notice():
+        return pytensor.function(inputs, outputs, on_unused_input="ignore", **c_by_default())
 
 
 def evaluate(
@@ -27,30 +41,13 @@ def evaluate(
     n_draws: int,
     progressbar: bool = False,
 ) -> np.ndarray:
-    """Evaluate ``output`` for all draws of the weights and all rows of the inputs.
+    """Values (n_draws, n_obs, ...) of ``output`` at all draws of weights and rows of inputs.
 
-    Parameters
-    ----------
-    output : TensorVariable, shape (n_obs, ...)
-        In terms of inputs and weights.
-    inputs : sequence of TensorVariable, shape (n_obs, ...)
-        With the same rows.
-    weights : sequence of TensorVariable
-    draws : sequence of ndarray, shape (n_draws, ...)
-        Values of the weights.
-    values : sequence of ndarray, shape (n_obs, ...)
-        Values of the inputs.
-    progressbar : bool
-        Whether to show one if it takes long.
-
-    Returns
-    -------
-    ndarray, shape (n_draws, n_obs, ...)
+    Both are sequences of arrays: draws (n_draws, ...), values (n_obs, ...).
     """
     batched = [pt.tensor(dtype=w.dtype, shape=(None, *w.type.shape)) for w in weights]
     many = vectorize_graph(output, dict(zip(weights, batched, strict=True)))
-    with without_blas_notice():
-        function = pytensor.function([*inputs, *batched], many, **c_by_default())
+    function = compiled([*inputs, *batched], many)
     n_obs = len(values[0])
     width = max(
         1,
@@ -81,3 +78,18 @@ def _numbers_per_row(output: TensorVariable, inputs: Sequence[TensorVariable]) -
         array for array in dependents(output, set(inputs)) if isinstance(array.type, TensorType)
     ]
     return max((math.prod(n or 1 for n in array.type.shape) for array in arrays), default=1)
+
+
+def tracked(title: str, n_steps: int, progressbar: bool) -> Iterator[int]:
+    """Count steps, with a progress bar, if wanted, once they have taken three seconds."""
+    start = monotonic()
+    with ExitStack() as stack:
+        progress = task = None
+        for step in range(n_steps):
+            yield step
+            if progress is not None:
+                progress.update(task, completed=step + 1)
+            elif progressbar and monotonic() - start > SECONDS:
+                progress = create_simple_progress(progressbar=True)
+                stack.enter_context(progress)
+                task = progress.add_task(title, completed=step + 1, total=n_steps)

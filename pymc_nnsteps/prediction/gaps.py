@@ -35,13 +35,9 @@ Mask = np.ndarray
 
 
 def with_gaps(model: pm.Model) -> pm.Model:
-    """The model with one observed variable for each that has missing entries.
+    """The model with one observed variable for each that has missing entries, for reading only.
 
-    Returns
-    -------
-    pm.Model
-        For reading only; ``model`` itself, if nothing is missing or the missing entries enter
-        something else.
+    It is ``model`` itself if nothing is missing or the missing entries enter something else.
     """
     for observed in model.observed_RVs:
         name = observed.name.removesuffix("_observed")
@@ -135,19 +131,9 @@ def _replaced(
 def some_rows(
     model: pm.Model, y: TensorVariable
 ) -> tuple[NDArray[np.intp] | None, dict[Variable, TensorVariable]]:
-    """The rows that a variable is observed of, if it picks them of others by constants.
+    """The numbers of the rows that a variable is observed of, if it picks them by constants.
 
-    Parameters
-    ----------
-    y : TensorVariable
-        An observed variable, or a potential.
-
-    Returns
-    -------
-    numbers : ndarray of int, or None
-        Of these rows among all, if they are fewer.
-    whole : dict of Variable to TensorVariable
-        From what is picked to what it is picked of.
+    They are None if these are all. With them: from what is picked to what it is picked of.
     """
     found: NDArray[np.intp] | None = None
     whole: dict[Variable, TensorVariable] = {}

@@ -46,15 +46,14 @@ from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
-from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
+from pymc_nnsteps.prediction.blocks import BLOCK_BYTES, compiled
+from pymc_nnsteps.prediction.closed_forms import Units
+from pymc_nnsteps.prediction.forward import NoisyPass, Other
 from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
-from pymc_nnsteps.prediction.noisy import NoisyPass, Other
 from pymc_nnsteps.prediction.row_data import repeated, taken
-from pymc_nnsteps.prediction.units import Units
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 __all__ = ["Integral", "Integrator"]
@@ -75,13 +74,9 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True)
 class Integral:
-    """Log likelihood of each row.
+    """Log likelihood of each row (n_obs,), and its standard error.
 
-    Attributes
-    ----------
-    log : ndarray, shape (n_obs,)
-    standard_error : ndarray, shape (n_obs,)
-        Zero where it is exact, infinite where so few draws count that they do not tell it.
+    The error is zero where it is exact, infinite where so few draws count that they do not tell it.
     """
 
     log: Numbers
@@ -172,13 +167,7 @@ class Integrator:
         return self._sums is not None or not (self._rest or self._network.uniform)
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
-        """The likelihood of all rows.
-
-        Parameters
-        ----------
-        weights : sequence of ndarray
-            Values of the network's weights, in their order.
-        """
+        """The likelihood of all rows, given the values of the network's weights in their order."""
         [seen] = np.nonzero(self.observed)
         if len(seen) == self.n_obs:
             return self._of_rows(seen, weights)
@@ -237,13 +226,9 @@ class Integrator:
     def _log_weights(
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
     ) -> tuple[Numbers, Numbers]:
-        """Logs of the weights of ``n`` draws for each row, and of the largest that there can be.
+        """Logs of the weights (rows, n) of draws for each row, and the largest there can be.
 
-        Returns
-        -------
-        log_weights : ndarray, shape (rows, n)
-        most : ndarray, shape (rows,)
-            Minus infinity where nothing is observed.
+        The latter, (rows,), are minus infinity where nothing is observed.
         """
         data, y, missing = taken(self._data, rows), self._y[rows], self._missing[rows]
         many_y = np.repeat(y, n, axis=0)
@@ -441,10 +426,7 @@ class Integrator:
             outputs = [mean, sd]
             if self._guided:
                 outputs += [_slopes(mean, self._y.shape[1], e) for e in (self._rest, self._linear)]
-        with without_blas_notice():
-            return pytensor.function(
-                [*first, *inputs], outputs, on_unused_input="ignore", **c_by_default()
-            )
+        return compiled([*first, *inputs], outputs)
 
 
 def _as_columns(parameter: TensorVariable, n: int | None) -> TensorVariable:

@@ -14,11 +14,12 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, model_or_context
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import responses_of
-from pymc_nnsteps.prediction.entries import require_entries
+from pymc_nnsteps.prediction.blocks import tracked
+from pymc_nnsteps.prediction.forward import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.integration import Integrator
+from pymc_nnsteps.prediction.new_groups import require_entries
 from pymc_nnsteps.prediction.new_inputs import input_container
-from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     SAMPLES,
     others_of,
@@ -26,7 +27,6 @@ from pymc_nnsteps.prediction.posterior import (
     stored_draws,
     thinned,
 )
-from pymc_nnsteps.prediction.progress import tracked
 from pymc_nnsteps.prediction.row_data import own_rows, rows_of
 
 LOGS = "log_likelihood"

@@ -27,15 +27,20 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.columns import read_rows
-from pymc_nnsteps.prediction.entries import require_entries
-from pymc_nnsteps.prediction.forward import ForwardPass, Lengths, forward_pass
+from pymc_nnsteps.prediction.forward import (
+    ForwardPass,
+    Lengths,
+    NoisyPass,
+    forward_pass,
+    noisy_pass,
+)
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
     group_numbers,
     lengths_with_new_groups,
+    require_entries,
 )
-from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     posterior_of,
     stacked,
@@ -213,7 +218,7 @@ def function_values(
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
     values = evaluate(
-        network.output,
+        network.parameters[0],
         list(network.rows.values()),
         stand_ins,
         draws,
@@ -264,7 +269,7 @@ def function_expression(
     }
     for stand_in, values in zip(network.rows.values(), rows, strict=True):
         stated[stand_in] = pt.constant(values)
-    [output] = substitute([network.output], stated)
+    [output] = substitute([network.parameters[0]], stated)
     return output
 
 
