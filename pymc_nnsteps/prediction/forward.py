@@ -47,6 +47,7 @@ from pymc_nnsteps.network.layers import Gates, Layer, Normal
 from pymc_nnsteps.network.network import Network, network_of
 from pymc_nnsteps.prediction.closed_forms import Units, read_readout, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
+from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 
 Lengths = Mapping[TensorVariable, int]
@@ -67,11 +68,14 @@ class ForwardPass:
         What stands for the container of the inputs, and for data that go with its rows.
     weights : dict of TensorVariable to TensorVariable
         What stands for each stored variable of the model that the parameters depend on.
+    normal : tuple of TensorVariable, shape (n_obs, ...)
+        Standard normal noise, here of missing inputs.
     """
 
     parameters: tuple[TensorVariable, ...]
     rows: RowData
     weights: dict[TensorVariable, TensorVariable]
+    normal: tuple[TensorVariable, ...]
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,15 @@ class NoisyPass(ForwardPass):
     value : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
         What is observed of it; NaN where it is missing.
     normal, uniform : tuple of TensorVariable, shape (n_obs, ...)
-        Noise: standard normal, and uniform between 0 and 1.
+        Noise of missing inputs and layers: standard normal, and uniform between 0 and 1.
     linear : tuple of TensorVariable
         Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     units : Units or None
         The mean as a sum of independent hidden units, where there is one noisy layer.
     numbers : ndarray of int, or None
         Of the rows that are observed, if these are not all.
+    of_complete_rows : NoisyPass or None
+        That of rows without gaps in their inputs, if the others have noise of missing inputs.
     known, made : dict
         What stands for variables of the model, and what is passed on in place of others: latent
         layers as functions of the layers before and of noise, and all rows for some.
@@ -120,11 +126,11 @@ class NoisyPass(ForwardPass):
     y: TensorVariable
     value: TensorVariable
     law: Law
-    normal: tuple[TensorVariable, ...]
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
     units: Units | None
     numbers: NDArray[np.intp] | None
+    of_complete_rows: "NoisyPass | None"
     known: Known
     made: dict[Any, TensorVariable]
 
@@ -146,12 +152,13 @@ def forward_pass(
     output_name: str | None = None,
     dtype: DTypeLike | None = None,
     lengths: Lengths = NO_LENGTHS,
+    gaps: bool = False,
 ) -> ForwardPass:
     """Mean of the observed variable, or a ``pm.Deterministic``, with latent layers at their means.
 
-    The inputs have the container's type if no ``dtype`` is given.
+    The inputs have the container's type if no ``dtype`` is given; with ``gaps`` some are NaN.
     """
-    model = with_gaps(model)
+    model, completed, noise = read_inputs(model, container, gaps)
     network = network_of(model, container, any_response=output_name is not None)
     y = network.response
     if output_name is None:
@@ -160,7 +167,7 @@ def forward_pass(
         output, name = named_output(model, output_name, container), output_name
 
     def mean_of_layer(variable: Any) -> Variable | None:
-        return _mean(network, variable) if variable in network.latents else None
+        return _mean(network, variable) if variable in network.latents else completed.get(variable)
 
     def read(known: Known) -> TensorVariable:
         computed, place = follow_rows(output, known, mean_of_layer)
@@ -170,7 +177,7 @@ def forward_pass(
         return computed
 
     stand_ins = _stand_ins(network, [output], lengths)
-    others = _without_rows(model, stand_ins, [output])
+    others = _without_rows(model, stand_ins, [output]) | {e: (e, Rows(0)) for e in noise}
     complaint = f"predict cannot tell what {name} computes from each row of {describe(container)}"
     computed, rows = _by_rows(read, others, network, dtype, complaint)
     if computed.ndim > 2:
@@ -179,7 +186,7 @@ def forward_pass(
             "axes."
         )
     entered = {*graph_inputs([computed]), rows[container]}
-    return ForwardPass((computed,), _entering(rows, entered), _entering(stand_ins, entered))
+    return ForwardPass((computed,), _entering(rows, entered), _entering(stand_ins, entered), noise)
 
 
 def noisy_pass(
@@ -187,24 +194,28 @@ def noisy_pass(
     container: TensorSharedVariable,
     dtype: DTypeLike | None = None,
     lengths: Lengths = NO_LENGTHS,
+    gaps: bool = False,
     *,
     named: str | None = None,
 ) -> NoisyPass:
     """The law of the targets given inputs, weights and noise; of several by the name of one."""
-    model = with_gaps(model)
+    own = model
+    model, completed, of_inputs = read_inputs(own, container, gaps)
     network = network_of(model, container, named=named)
     y = network.response
     law, stated, utilities, value = _law(network)
-    numbers, whole = some_rows(model, y)
+    numbers, whole = some_rows(model, y, completed)
     _require_no_potential(model, container)
     latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     stand_ins = _stand_ins(network, stated, lengths)
     others = _without_rows(model, stand_ins, stated)
-    others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
+    normal = *of_inputs, *(kinds["normal"] for kinds in noise.values() if "normal" in kinds)
+    uniform = tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds)
+    others |= {each: (each, Rows(0)) for each in [*normal, *uniform]}
     others |= {law.value: (law.value, Rows(0))} if isinstance(law, Other) else {}
-    made: dict[Any, TensorVariable] = whole | {
+    made: dict[Any, TensorVariable] = {**whole, **completed} | {
         rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
     }
     child = y if utilities is None else utilities
@@ -216,7 +227,10 @@ def noisy_pass(
             require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
         for table, place in (follow_rows(table, known, made.get) for table in whole.values()):
             require_aligned(table, place, table.ndim)
-        units = read_units(model, child, stated, read_as, linear, known) if linear else None
+        units = None
+        if linear and not of_inputs:
+            known = known | dict.fromkeys(completed, known[container])
+            units = read_units(model, child, stated, read_as, linear, known)
         return [new for new, _ in followed], units
 
     complaint = f"the law of {describe(y)} is not known row by row of {describe(container)}"
@@ -225,17 +239,34 @@ def noisy_pass(
         tuple(computed),
         rows,
         _entering(stand_ins, set(graph_inputs(computed))),
+        normal,
         y,
         value,
         law,
-        tuple(kinds["normal"] for kinds in noise.values() if "normal" in kinds),
-        tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
+        uniform,
         tuple(noise[rv]["normal"] for rv in linear),
         units,
         numbers,
+        noisy_pass(own, container, dtype, lengths, named=named) if of_inputs else None,
         others | {each: (new, Rows(0)) for each, new in rows.items()},
         made,
     )
+
+
+def read_inputs(
+    model: pm.Model, container: TensorSharedVariable, gaps: bool
+) -> tuple[pm.Model, dict[Any, Any], tuple[TensorVariable, ...]]:
+    """A model without laws of targets' and inputs' missing entries, for reading only.
+
+    With it what stands for completed inputs, and the noise of these if there are ``gaps``.
+    """
+    model = with_gaps(model)
+    imputation = imputation_of(model, container)
+    if imputation is None:
+        return model, {}, ()
+    if gaps:
+        return imputation.model, imputation.made, (imputation.noise,)
+    return imputation.model, dict.fromkeys(imputation.made, container), ()
 
 
 def _by_rows[T](

@@ -40,11 +40,13 @@ from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import parameters
+from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
+from pymc_nnsteps.prediction.row_data import Known
 
 __all__ = ["Imputation", "imputation_of"]
 
@@ -98,6 +100,7 @@ class Imputation:
     missing: NDArray[np.bool_]
 
 
+@once_per_model
 def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputation | None:
     """Read the laws of missing inputs off a model; None if it has none.
 
@@ -157,7 +160,7 @@ def _completed(
     others = np.setdiff1d(np.arange(n_features), numbers)
     lines = pt.stack(
         [
-            _line(model, column, [*others, *numbers[:k]], n_features)
+            _line(model, container, column, [*others, *numbers[:k]])
             for k, column in enumerate(columns)
         ]
     )
@@ -179,23 +182,29 @@ def _completed(
 
 
 def _line(
-    model: pm.Model, column: _Column, known: Collection[int], n_features: int
+    model: pm.Model, container: TensorSharedVariable, column: _Column, completed: Collection[int]
 ) -> TensorVariable:
-    """Intercept and slopes of a column's mean in those ``known``, of shape (1 + n_features,)."""
+    """Intercept and slopes of a column's mean in others, of shape (1 + n_features,).
+
+    These are without gaps, or ``completed`` before it.
+    """
     name = describe(column.entries)
     if not has_law(model, column.entries, NormalRV):
         raise NotConjugate(f"{name} is not Normal")
-    if not set(_columns_used(column)).issubset(known):
+    if not set(_columns_used(column)).issubset(completed):
         raise NotConjugate(f"the mean of {name} depends on columns that are completed after it")
     rows = column.before.type()
     try:
         with declined_as(f"the mean of {name} is not linear in other columns"):
             affine(column.mean, {column.before}, model.basic_RVs)
-        _, place = follow_rows(column.mean, {column.before: (rows, Rows(0))})
+        fixed = [rv for rv in model.free_RVs if not depends_on(rv, {container})]
+        known: Known = {rv: (rv, None) for rv in fixed}
+        _, place = follow_rows(column.mean, known | {column.before: (rows, Rows(0))})
     except MixesRows as reason:
         raise NotConjugate(f"the mean of {name} mixes rows: {reason}") from None
     if place != Rows(0):
         raise NotConjugate(f"the mean of {name} has no rows")
+    n_features = container.get_value(borrow=True).shape[1]
     probes = np.vstack([np.zeros(n_features), np.eye(n_features)])
     [at_probes] = substitute([column.mean], {column.before: pt.constant(probes)})
     return pt.concatenate([at_probes[:1], at_probes[1:] - at_probes[0]])

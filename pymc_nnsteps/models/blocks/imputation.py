@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import model_or_context
