@@ -354,8 +354,8 @@ def _read(
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
             others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
-    table, values = read_rows(argument, model, container, given)
-    X = in_type(values, container.dtype)
+    table = read_rows(argument, model, container, given)
+    X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         single = "; give a single row two dimensions" if X.shape == old.shape[1:] else ""
@@ -363,5 +363,5 @@ def _read(
             f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
             f"model's {container.name}; got {X.shape}{single}."
         )
-    require_finite(argument, X)
+    require_finite(argument, X, columns=table.columns)
     return table, X, others
