@@ -59,6 +59,7 @@ TESTED_IN = {
     "laws/test_gate": ["laws/table"],
     "models/test_blocks": [
         *("models/blocks/bow_tie", "models/blocks/hierarchical", "models/blocks/wide"),
+        "models/blocks/table",
         *("models/blocks/intermediate_noise", "models/parts/block", "models/parts/stack"),
     ],
     "models/test_varying_noise": ["models/blocks/noise"],

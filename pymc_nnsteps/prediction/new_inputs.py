@@ -363,8 +363,8 @@ def _read(
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
             others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
-    table, values = read_rows(argument, model, container, given)
-    X = in_type(values, container.dtype)
+    table = read_rows(argument, model, container, given)
+    X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         single = "; give a single row two dimensions" if X.shape == old.shape[1:] else ""
@@ -374,9 +374,9 @@ def _read(
         )
     imputation = imputation_of(model, container) if np.isnan(X).any() else None
     if imputation is None:
-        require_finite(argument, X)
+        require_finite(argument, X, columns=table.columns)
     else:
         drawn = np.isnan(X) & imputation.missing.any(axis=0)
         advice = "the model has laws of columns with missing entries among its own rows only"
-        require_finite(argument, np.where(drawn, 0, X), advice)
+        require_finite(argument, np.where(drawn, 0, X), advice, table.columns)
     return table, X, others
