@@ -77,7 +77,7 @@ class Block:
         if all(map(_is_data, graph_inputs([self.inputs]))):
             inputs = Inputs(self.inputs.eval(mode=ONCE), model.coords.get(self.stack.unit_dims[0]))
             if np.ptp(inputs.values, axis=0).any():  # otherwise they hold a place
-                warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
+                warn_of_scales(inputs, None, usual=usual, name="x")
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
             outputs = network(self.inputs, self.stack)
