@@ -43,6 +43,7 @@ from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
@@ -62,6 +63,7 @@ USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
 
 
+@recorded
 def bow_tie(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,

@@ -44,6 +44,7 @@ from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
@@ -62,6 +63,7 @@ _READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
 }
 
 
+@recorded
 def hierarchical_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,

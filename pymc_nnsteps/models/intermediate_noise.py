@@ -29,12 +29,14 @@ from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, READ_TARGETS, Likelihood, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
 __all__ = ["intermediate_noise_mlp"]
 
 
+@recorded
 def intermediate_noise_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,

@@ -35,6 +35,7 @@ from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.stack import Stack
@@ -45,6 +46,7 @@ LEVEL = 0.1
 """Typical standard deviation of noise that varies with the inputs."""
 
 
+@recorded
 def wide_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,

@@ -82,7 +82,7 @@ class Block:
             labels = self.dims[feature].labels or model.coords.get(feature)
             inputs = Inputs(self.inputs.eval(mode=ONCE), labels)
             if np.ptp(inputs.values, axis=0).any():  # otherwise they hold a place
-                warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
+                warn_of_scales(inputs, None, usual=usual, name="x")
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
             outputs = self._outputs(network)
