@@ -34,11 +34,11 @@ from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import has_law, prior_kind
-from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, random_in
+from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.laws.probit import match_probit

@@ -29,8 +29,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.search import children, parameters, partly_observed
 from pymc_nnsteps.prediction.row_data import behind, own_rows
 
-__all__ = ["some_rows", "with_gaps"]
-
 Mask = np.ndarray
 
 

@@ -56,8 +56,6 @@ from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_
 from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
-__all__ = ["Integral", "Integrator"]
-
 Numbers = NDArray[np.float64]
 
 SHARE_OF_PRIOR = 0.2

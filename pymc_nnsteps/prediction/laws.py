@@ -15,8 +15,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["log_probability_above", "log_probability_of_largest"]
-
 Numbers = NDArray[np.float64]
 
 REACH = 9.0

@@ -25,7 +25,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError

@@ -16,9 +16,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.kernels.trajectories import Orbit, on_orbit
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.networks import first_held
-from pymc_nnsteps.steps.recent import Recent
 from pymc_nnsteps.steps.standardised_weights import StandardisedWeights
-from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.step_size import DualAveraging, Recent
 
 LONGEST = 19
 """Upper limit of the number of leapfrog steps."""
@@ -103,15 +102,7 @@ class ScaleTrajectories:
         *,
         tune: bool,
     ) -> tuple[TunedScales, float, dict[str, Any]]:
-        """Overwrite a place by a draw along the directions.
-
-        Returns
-        -------
-        tuned : TunedScales
-        log_density : float
-            At the new place.
-        stats : dict
-        """
+        """Overwrite a place by a draw along the directions; return the log density there."""
         start = density(located)
         size = math.exp(tuned.adaptation.current if tune else tuned.adaptation.average)
         acceptance, log_density = 1.0, start[0]

@@ -25,7 +25,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Total
-from pymc_nnsteps.graphs.lengths import lengths, stated_lengths
+from pymc_nnsteps.graphs.shapes import lengths, stated_lengths
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.integrated import likelihood, log_integral

@@ -140,14 +140,7 @@ def adam(
 ) -> Arrays:
     """Values after one step of AdamW for each batch, of lengths that fall to zero.
 
-    Parameters
-    ----------
-    slopes : callable
-        Gradient of the misfit at ``(*values, rows)``.
-    values : sequence of ndarray
-    batches : sequence of ndarray of int
-    decay : float
-        Of matrices.
+    ``slopes`` is the gradient of the misfit at ``(*values, rows)``; matrices decay.
     """
     given = [np.asarray(value) for value in values]
     flat = np.concatenate([value.ravel() for value in given])
