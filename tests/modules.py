@@ -52,6 +52,7 @@ TESTED_IN = {
     "laws/test_gate": ["laws/table"],
     "models/test_blocks": [
         *("models/blocks/bow_tie", "models/blocks/hierarchical", "models/blocks/wide"),
+        "models/blocks/table",
         *("models/blocks/intermediate_noise", "models/parts/block", "models/parts/stack"),
     ],
     "models/test_varying_noise": ["models/blocks/noise"],
@@ -79,6 +80,7 @@ TESTED_IN = {
     "random/test_piecewise_normal": ["random/pieces", "random/two_pieces"],
     "random/test_standard_normal": ["random/streams"],
     "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
+    "runs/test_saving": ["models/parts/recorded", "runs/arguments"],
     "runs/test_sampling": [
         *("runs/chains", "runs/run", "runs/store", "runs/tasks", "runs/writing"),
         "steps/assigned",

@@ -40,13 +40,17 @@ def evaluate(
     values: Sequence[np.ndarray],
     n_draws: int,
     progressbar: bool = False,
+    normal: Sequence[TensorVariable] = (),
+    rng: np.random.Generator | None = None,
 ) -> np.ndarray:
     """Values (n_draws, n_obs, ...) of ``output`` at all draws of weights and rows of inputs.
 
-    Both are sequences of arrays: draws (n_draws, ...), values (n_obs, ...).
+    Both are sequences of arrays: draws (n_draws, ...), values (n_obs, ...). Normal noise of the
+    rows, of shape (n_obs, ...), is drawn by ``rng`` for each draw.
     """
-    batched = [pt.tensor(dtype=w.dtype, shape=(None, *w.type.shape)) for w in weights]
-    many = vectorize_graph(output, dict(zip(weights, batched, strict=True)))
+    drawn = [*weights, *normal]
+    batched = [pt.tensor(dtype=each.dtype, shape=(None, *each.type.shape)) for each in drawn]
+    many = vectorize_graph(output, dict(zip(drawn, batched, strict=True)))
     function = compiled([*inputs, *batched], many)
     n_obs = len(values[0])
     width = max(
@@ -58,11 +62,13 @@ def evaluate(
     step = max(1, BLOCK_BYTES // (8 * width * rows))
 
     def part(of_draws: slice) -> np.ndarray:
-        drawn = [each[of_draws] for each in draws]
-        parts = [
-            function(*(each[i : i + rows] for each in values), *drawn)
-            for i in range(0, max(n_obs, 1), rows)
-        ]
+        at = [each[of_draws] for each in draws]
+        parts = []
+        for i in range(0, max(n_obs, 1), rows):
+            some = [each[i : i + rows] for each in values]
+            shapes = [(len(at[0]), len(some[0]), *e.type.shape[1:]) for e in normal]
+            noise = [np.random.default_rng(rng).standard_normal(shape) for shape in shapes]
+            parts.append(function(*some, *at, *noise))
         return np.concatenate(parts, axis=min(len(draws), 1))
 
     if not draws:

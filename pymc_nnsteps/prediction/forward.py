@@ -2,14 +2,11 @@
 
 Latent layers are the free variables with one row for each row of the inputs. :func:`forward_pass`
 puts their means; :func:`noisy_pass` puts the layers themselves, as functions of noise: normal ones
-as mean and standard normal noise, gates and mixtures as comparisons of a uniform level. What is
-observed is read as one of three laws of the row, given the noise: normal, a decision
-(:mod:`~pymc_nnsteps.network.activations`) by utilities of parameters mean and sd, which are
-integrated out, or :class:`Other`.
+as mean and standard normal noise, gates and mixtures as comparisons of a uniform level.
 
 That each row depends on its own row of the inputs alone is established from the graph
-(:mod:`~pymc_nnsteps.graphs.rows`): of the output, or of the parameters of the first two laws, or of
-the log density of all others. Otherwise there is no prediction.
+(:mod:`~pymc_nnsteps.graphs.rows`): of the output, or of the parameters of the law of what is
+observed (:mod:`.laws`), or of its log density. Otherwise there is no prediction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +18,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike, NDArray
-from pymc.distributions.shape_utils import change_dist_size
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
@@ -33,20 +29,19 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import has_law, prior_kind
+from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
-from pymc_nnsteps.graphs.search import children, depends_on, parameters, random_in
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.shapes import length_of
-from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.gates import match_gates
-from pymc_nnsteps.laws.probit import match_probit
-from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
-from pymc_nnsteps.network.layers import Gates, Layer, Normal
+from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of
-from pymc_nnsteps.prediction.closed_forms import Units, read_readout, read_units
+from pymc_nnsteps.prediction.closed_forms import Units, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
+from pymc_nnsteps.prediction.imputation import imputation_of
+from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 
 Lengths = Mapping[TensorVariable, int]
@@ -67,28 +62,14 @@ class ForwardPass:
         What stands for the container of the inputs, and for data that go with its rows.
     weights : dict of TensorVariable to TensorVariable
         What stands for each stored variable of the model that the parameters depend on.
+    normal : tuple of TensorVariable, shape (n_obs, ...)
+        Standard normal noise, here of missing inputs.
     """
 
     parameters: tuple[TensorVariable, ...]
     rows: RowData
     weights: dict[TensorVariable, TensorVariable]
-
-
-@dataclass(frozen=True)
-class Other:
-    """Any other distribution, by the log density that PyMC computes at a value."""
-
-    value: TensorVariable
-    kind: type
-
-
-ELSEWHERE = (
-    "draw responses by pm.sample_posterior_predictive, and have the likelihood by "
-    "pm.compute_log_likelihood if the network has no latent layers"
-)
-"""What is left where the law of rows is not known."""
-
-Law = Normal | Threshold | Largest | Other
+    normal: tuple[TensorVariable, ...]
 
 
 @dataclass(frozen=True)
@@ -105,13 +86,15 @@ class NoisyPass(ForwardPass):
     value : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
         What is observed of it; NaN where it is missing.
     normal, uniform : tuple of TensorVariable, shape (n_obs, ...)
-        Noise: standard normal, and uniform between 0 and 1.
+        Noise of missing inputs and layers: standard normal, and uniform between 0 and 1.
     linear : tuple of TensorVariable
         Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     units : Units or None
         The mean as a sum of independent hidden units, where there is one noisy layer.
     numbers : ndarray of int, or None
         Of the rows that are observed, if these are not all.
+    of_complete_rows : NoisyPass or None
+        That of rows without gaps in their inputs, if the others have noise of missing inputs.
     known, made : dict
         What stands for variables of the model, and what is passed on in place of others: latent
         layers as functions of the layers before and of noise, and all rows for some.
@@ -120,11 +103,11 @@ class NoisyPass(ForwardPass):
     y: TensorVariable
     value: TensorVariable
     law: Law
-    normal: tuple[TensorVariable, ...]
     uniform: tuple[TensorVariable, ...]
     linear: tuple[TensorVariable, ...]
     units: Units | None
     numbers: NDArray[np.intp] | None
+    of_complete_rows: "NoisyPass | None"
     known: Known
     made: dict[Any, TensorVariable]
 
@@ -146,12 +129,13 @@ def forward_pass(
     output_name: str | None = None,
     dtype: DTypeLike | None = None,
     lengths: Lengths = NO_LENGTHS,
+    gaps: bool = False,
 ) -> ForwardPass:
     """Mean of the observed variable, or a ``pm.Deterministic``, with latent layers at their means.
 
-    The inputs have the container's type if no ``dtype`` is given.
+    The inputs have the container's type if no ``dtype`` is given; with ``gaps`` some are NaN.
     """
-    model = with_gaps(model)
+    model, completed, noise = read_inputs(model, container, gaps)
     network = network_of(model, container, any_response=output_name is not None)
     y = network.response
     if output_name is None:
@@ -160,7 +144,7 @@ def forward_pass(
         output, name = named_output(model, output_name, container), output_name
 
     def mean_of_layer(variable: Any) -> Variable | None:
-        return _mean(network, variable) if variable in network.latents else None
+        return _mean(network, variable) if variable in network.latents else completed.get(variable)
 
     def read(known: Known) -> TensorVariable:
         computed, place = follow_rows(output, known, mean_of_layer)
@@ -170,7 +154,7 @@ def forward_pass(
         return computed
 
     stand_ins = _stand_ins(network, [output], lengths)
-    others = _without_rows(model, stand_ins, [output])
+    others = _without_rows(model, stand_ins, [output]) | {e: (e, Rows(0)) for e in noise}
     complaint = f"predict cannot tell what {name} computes from each row of {describe(container)}"
     computed, rows = _by_rows(read, others, network, dtype, complaint)
     if computed.ndim > 2:
@@ -179,7 +163,7 @@ def forward_pass(
             "axes."
         )
     entered = {*graph_inputs([computed]), rows[container]}
-    return ForwardPass((computed,), _entering(rows, entered), _entering(stand_ins, entered))
+    return ForwardPass((computed,), _entering(rows, entered), _entering(stand_ins, entered), noise)
 
 
 def noisy_pass(
@@ -187,27 +171,30 @@ def noisy_pass(
     container: TensorSharedVariable,
     dtype: DTypeLike | None = None,
     lengths: Lengths = NO_LENGTHS,
+    gaps: bool = False,
     *,
     named: str | None = None,
 ) -> NoisyPass:
     """The law of the targets given inputs, weights and noise; of several by the name of one."""
-    model = with_gaps(model)
+    own = model
+    model, completed, of_inputs = read_inputs(own, container, gaps)
     network = network_of(model, container, named=named)
     y = network.response
-    law, stated, utilities, value = _law(network)
-    numbers, whole = some_rows(model, y)
+    law, stated, child, value = read_law(network)
+    numbers, whole = some_rows(model, y, completed)
     _require_no_potential(model, container)
-    latents = [rv for rv in network.latents if rv is not utilities and depends_on(y, {rv})]
+    latents = [rv for rv in network.latents if rv is not child and depends_on(y, {rv})]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     stand_ins = _stand_ins(network, stated, lengths)
     others = _without_rows(model, stand_ins, stated)
-    others |= {each: (each, Rows(0)) for kinds in noise.values() for each in kinds.values()}
+    normal = *of_inputs, *(kinds["normal"] for kinds in noise.values() if "normal" in kinds)
+    uniform = tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds)
+    others |= {each: (each, Rows(0)) for each in [*normal, *uniform]}
     others |= {law.value: (law.value, Rows(0))} if isinstance(law, Other) else {}
-    made: dict[Any, TensorVariable] = whole | {
+    made: dict[Any, TensorVariable] = {**whole, **completed} | {
         rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
     }
-    child = y if utilities is None else utilities
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
     def read(known: Known) -> tuple[list[TensorVariable], Units | None]:
@@ -216,7 +203,10 @@ def noisy_pass(
             require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
         for table, place in (follow_rows(table, known, made.get) for table in whole.values()):
             require_aligned(table, place, table.ndim)
-        units = read_units(model, child, stated, read_as, linear, known) if linear else None
+        units = None
+        if linear and not of_inputs:
+            known = known | dict.fromkeys(completed, known[container])
+            units = read_units(model, child, stated, read_as, linear, known)
         return [new for new, _ in followed], units
 
     complaint = f"the law of {describe(y)} is not known row by row of {describe(container)}"
@@ -225,17 +215,34 @@ def noisy_pass(
         tuple(computed),
         rows,
         _entering(stand_ins, set(graph_inputs(computed))),
+        normal,
         y,
         value,
         law,
-        tuple(kinds["normal"] for kinds in noise.values() if "normal" in kinds),
-        tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds),
+        uniform,
         tuple(noise[rv]["normal"] for rv in linear),
         units,
         numbers,
+        noisy_pass(own, container, dtype, lengths, named=named) if of_inputs else None,
         others | {each: (new, Rows(0)) for each, new in rows.items()},
         made,
     )
+
+
+def read_inputs(
+    model: pm.Model, container: TensorSharedVariable, gaps: bool
+) -> tuple[pm.Model, dict[Any, Any], tuple[TensorVariable, ...]]:
+    """A model without laws of targets' and inputs' missing entries, for reading only.
+
+    With it what stands for completed inputs, and the noise of these if there are ``gaps``.
+    """
+    model = with_gaps(model)
+    imputation = imputation_of(model, container)
+    if imputation is None:
+        return model, {}, ()
+    if gaps:
+        return imputation.model, imputation.made, (imputation.noise,)
+    return imputation.model, dict.fromkeys(imputation.made, container), ()
 
 
 def _by_rows[T](
@@ -388,52 +395,6 @@ def _mean(network: Network, rv: TensorVariable) -> TensorVariable:
     return layer.mean.astype(rv.dtype)
 
 
-Reading = tuple[Law, tuple[TensorVariable, ...], TensorVariable | None, TensorVariable]
-
-
-def _law(network: Network) -> Reading:
-    """The law of what is observed, its parameters, utilities integrated out, and the values."""
-    model, y = network.model, network.response
-    value: TensorVariable = model.rvs_to_values[y]
-    if has_law(model, y, NormalRV):
-        return *_normal(network, y), None, value
-    for z in network.latents:
-        decision = _decision(model, z, y)
-        if decision is not None:
-            return decision, _normal(network, z)[1], z, value
-    readout = read_readout(model, y, network.inputs)
-    if readout is not None:
-        return Normal(*readout), readout, None, value.T
-    with suppress(NotImplementedError):
-        placeholder = y.type.clone(shape=(None, *y.type.shape[1:])[: y.ndim])("y")
-        law = Other(placeholder, prior_kind(model, y))
-        return law, (_log_density(model, y, placeholder),), None, value
-    raise ValueError(
-        f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
-        f"{ELSEWHERE}."
-    )
-
-
-def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> TensorVariable:
-    """Log density of a variable as PyMC computes it.
-
-    PyMC copies and rewrites what random variables are made of, which is put in afterwards.
-    """
-    n_batch = y.ndim - getattr(y.owner.op, "ndim_supp", 0)
-    law = change_dist_size(y, tuple(value.shape)[:n_batch])
-    others: dict[Any, Any] = {}
-    pending = [law]
-    while pending:
-        for part in pending.pop().owner.inputs:
-            if random_in([part], model.basic_RVs):
-                pending.append(part)
-            elif isinstance(part, TensorVariable) and (part.ndim > 0 or part.owner is not None):
-                others[part.type()] = part
-    [law] = substitute([law], {part: other for other, part in others.items()})
-    found: list[TensorVariable] = substitute([pm.logp(law, value)], others)
-    return found[0]
-
-
 def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:
     """Check that no potential changes the law of latent variables."""
     for potential in model.potentials:
@@ -442,22 +403,6 @@ def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> N
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."
             )
-
-
-def _normal(network: Network, rv: TensorVariable) -> tuple[Normal, tuple[TensorVariable, ...]]:
-    """A normal variable, and its mean and standard deviation."""
-    layer = network.layer(rv)
-    assert isinstance(layer, Normal)
-    return layer, (layer.mean, layer.sd)
-
-
-def _decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Law | None:
-    """The law of ``y`` as a decision by utilities, if it is one."""
-    if decides(y) and children(model, z) == (y,):
-        with suppress(NotConjugate):
-            match_probit(model, z)
-            return read_decision(model, z, y)
-    return None
 
 
 def _noise(model: pm.Model, rv: TensorVariable, names: Sequence[str]) -> dict[str, TensorVariable]:

@@ -51,8 +51,8 @@ from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES, compiled
 from pymc_nnsteps.prediction.closed_forms import Units
-from pymc_nnsteps.prediction.forward import NoisyPass, Other
-from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
+from pymc_nnsteps.prediction.forward import NoisyPass
+from pymc_nnsteps.prediction.laws import Other, log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
@@ -148,6 +148,11 @@ class Integrator:
         self._linear = [e for e in network.normal if self._guided and e in network.linear]
         self._rest = [e for e in network.normal if e not in self._linear]
         self._sums = network.units if self._guided and self._y.shape[1] == 1 else None
+        self._of_complete_rows: Integrator | None = None
+        if network.of_complete_rows is not None:
+            self._of_complete_rows = Integrator(
+                network.of_complete_rows, data, y, draws, rng, apart
+            )
 
     @property
     def n_obs(self) -> int:
@@ -166,13 +171,20 @@ class Integrator:
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
         """The likelihood of all rows, given the values of the network's weights in their order."""
-        [seen] = np.nonzero(self.observed)
-        if len(seen) == self.n_obs:
-            return self._of_rows(seen, weights)
         log, error = np.zeros(self.n_obs), np.zeros(self.n_obs)
-        if len(seen):
-            found = self._of_rows(seen, weights)
-            log[seen], error[seen] = found.log, found.standard_error
+        parts = [(self, self.observed, weights)]
+        if (complete := self._of_complete_rows) is not None:
+            gaps = np.isnan(self._data[0]).any(axis=1)
+            own = dict(zip(self._network.weights, weights, strict=True))
+            of_complete = [own[each] for each in complete._network.weights]
+            parts = [
+                (self, self.observed & gaps, weights),
+                (complete, self.observed & ~gaps, of_complete),
+            ]
+        for integrator, chosen, given in parts:
+            if chosen.any():
+                found = integrator._of_rows(np.flatnonzero(chosen), given)
+                log[chosen], error[chosen] = found.log, found.standard_error
         return Integral(log, error)
 
     def _of_rows(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:

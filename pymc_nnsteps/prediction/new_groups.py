@@ -39,7 +39,7 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
 from pymc_nnsteps.prediction.row_data import Known, RowData, own_rows, with_rows
-from pymc_nnsteps.tables import as_array
+from pymc_nnsteps.tables import as_array, listed
 
 
 def require_entries(
@@ -144,9 +144,8 @@ def group_numbers(
     numbers = {label: number for number, label in enumerate(labels)}
     unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
     if unknown and not sample_new_groups:
-        known = ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
         raise ValueError(
-            f"{name} has the labels {', '.join(map(repr, unknown))}, but the model knows {known}; "
+            f"{name} has the labels {listed(unknown)}, but the model knows {listed(labels)}; "
             "pass rows whose groups it knows, or new ones with sample_new_groups=True."
         )
     numbers |= {label: number for number, label in enumerate(unknown, len(labels))}

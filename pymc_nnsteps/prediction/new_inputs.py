@@ -34,6 +34,7 @@ from pymc_nnsteps.prediction.forward import (
     forward_pass,
     noisy_pass,
 )
+from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
@@ -225,6 +226,8 @@ def function_values(
         rows,
         n_samples,
         progressbar,
+        network.normal,
+        rng,
     )
     return _labelled(values, output or "f", model, table, posterior)
 
@@ -278,20 +281,21 @@ def _at[P: (ForwardPass, NoisyPass)](
     X: object,
     model: pm.Model,
     container: TensorSharedVariable,
-    read: Callable[[DTypeLike, Lengths], P],
+    read: Callable[[DTypeLike, Lengths, bool], P],
     sample_new_groups: bool = False,
 ) -> tuple[Table, list[np.ndarray], P, Lengths]:
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
     require_bool("sample_new_groups", sample_new_groups)
     table, values, others = _read(argument, X, model, container, sample_new_groups)
     lengths: Lengths = {}
-    network = read(values.dtype, lengths)
+    gaps = bool(np.isnan(values).any())
+    network = read(values.dtype, lengths, gaps)
     rows = rows_of(argument, network.rows, container, values, others)
     if sample_new_groups:
         lengths = lengths_with_new_groups(
             argument, network.parameters, network.weights, network.rows, rows
         )
-        network = read(values.dtype, lengths)
+        network = read(values.dtype, lengths, gaps)
     require_entries(argument, network.parameters, network.rows, rows)
     return table, rows, network, lengths
 
@@ -359,8 +363,8 @@ def _read(
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
             others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
-    table, values = read_rows(argument, model, container, given)
-    X = in_type(values, container.dtype)
+    table = read_rows(argument, model, container, given)
+    X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         single = "; give a single row two dimensions" if X.shape == old.shape[1:] else ""
@@ -368,5 +372,11 @@ def _read(
             f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
             f"model's {container.name}; got {X.shape}{single}."
         )
-    require_finite(argument, X)
+    imputation = imputation_of(model, container) if np.isnan(X).any() else None
+    if imputation is None:
+        require_finite(argument, X, columns=table.columns)
+    else:
+        drawn = np.isnan(X) & imputation.missing.any(axis=0)
+        advice = "the model has laws of columns with missing entries among its own rows only"
+        require_finite(argument, np.where(drawn, 0, X), advice, table.columns)
     return table, X, others

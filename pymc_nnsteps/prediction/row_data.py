@@ -113,7 +113,7 @@ def rows_of(
     Other data are checked also where nothing depends on them; rows that the model holds at present
     need none.
     """
-    is_own = np.array_equal(X, own_rows(container))
+    is_own = np.array_equal(np.nan_to_num(X), own_rows(container))
     found = []
     for each in data:
         if each is container:
