@@ -181,9 +181,9 @@ def noisy_pass(
     network = network_of(model, container, named=named)
     y = network.response
     law, stated, child, value = read_law(network)
-    numbers, whole = some_rows(model, y, completed)
+    numbers, whole = some_rows(model, y)
     _require_no_potential(model, container)
-    latents = [rv for rv in network.latents if rv is not child and depends_on(y, {rv})]
+    latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     stand_ins = _stand_ins(network, stated, lengths)
@@ -205,7 +205,7 @@ def noisy_pass(
             require_aligned(table, place, table.ndim)
         units = None
         if linear and not of_inputs:
-            known = known | dict.fromkeys(completed, known[container])
+            known = known | {x: follow_rows(of, known) for x, of in completed.items()}
             units = read_units(model, child, stated, read_as, linear, known)
         return [new for new, _ in followed], units
 
@@ -232,7 +232,7 @@ def noisy_pass(
 def read_inputs(
     model: pm.Model, container: TensorSharedVariable, gaps: bool
 ) -> tuple[pm.Model, dict[Any, Any], tuple[TensorVariable, ...]]:
-    """A model without laws of targets' and inputs' missing entries, for reading only.
+    """A model, for reading only, whose targets have no gaps and are all that it observes.
 
     With it what stands for completed inputs, and the noise of these if there are ``gaps``.
     """
@@ -242,7 +242,7 @@ def read_inputs(
         return model, {}, ()
     if gaps:
         return imputation.model, imputation.made, (imputation.noise,)
-    return imputation.model, dict.fromkeys(imputation.made, container), ()
+    return imputation.model, dict.fromkeys(imputation.made, imputation.inputs), ()
 
 
 def _by_rows[T](

@@ -133,16 +133,15 @@ def without(model: pm.Model, gone: Collection[Variable]) -> pm.Model:
 
 
 def some_rows(
-    model: pm.Model, y: TensorVariable, barriers: Collection[Variable] = ()
+    model: pm.Model, y: TensorVariable
 ) -> tuple[NDArray[np.intp] | None, dict[Variable, TensorVariable]]:
     """The numbers of the rows that a variable is observed of, if it picks them by constants.
 
-    They are None if these are all. With them: from what is picked to what it is picked of. Behind
-    random variables, and other ``barriers`` the graph is not searched.
+    They are None if these are all. With them: from what is picked to what it is picked of.
     """
     found: NDArray[np.intp] | None = None
     whole: dict[Variable, TensorVariable] = {}
-    random = [*model.basic_RVs, *barriers]
+    random = model.basic_RVs
     for part in set(ancestors(y.owner.inputs, random)).difference(random):
         if part.owner is None or not isinstance(part.owner.op, Subtensor | AdvancedSubtensor):
             continue

@@ -1,6 +1,6 @@
 r"""Missing inputs of new rows, drawn from the law that the model states for its own.
 
-Each column with gaps is Normal given other columns (:mod:`~pymc_nnsteps.models.blocks.imputation`):
+Each column with gaps is Normal given other columns (:mod:`~pymc_nnsteps.models.parts.imputation`):
 together :math:`x = a + B x + D e` with e of independent standard normal numbers, a triangular B,
 and the standard deviations on the diagonal of D. Of a row some columns :math:`o` are known. A draw
 x from the joint law becomes one given these, column by column, with the covariance S of all columns
@@ -25,8 +25,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.subtensor import (
@@ -83,10 +84,12 @@ class Imputation:
     Attributes
     ----------
     model : pm.Model
-        Without the laws of inputs, for reading only.
+        Without observed inputs, for reading only.
     made : dict of Variable to TensorVariable
         Completed inputs, in terms of the data container, NaN where entries are missing, of the
         model's variables, and of the noise.
+    inputs : TensorVariable, shape (n_obs, n_features)
+        What is completed: the data container, perhaps standardised.
     noise : TensorVariable, shape (n_obs, n_columns)
         Standard normal.
     missing : ndarray of bool, shape (n_obs, n_features)
@@ -95,6 +98,7 @@ class Imputation:
 
     model: pm.Model
     made: dict[Variable, TensorVariable]
+    inputs: TensorVariable
     noise: TensorVariable
     missing: NDArray[np.bool_]
 
@@ -116,26 +120,42 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
         missing[column.rows, column.number] = True
     noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(columns)))
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
-        completed = _completed(model, container, columns, noise)
+        completed = _completed(model, columns, missing.shape[1], noise)
     means = {column.mean for column in columns}
-    laws = [rv for rv in model.basic_RVs if means.intersection(_picked(rv))]
+    laws = [rv for rv in model.observed_RVs if means.intersection(_picked(rv))]
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, laws), made, noise, missing)
+    return Imputation(without(model, laws), made, columns[0].before, noise, missing)
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[_Column]:
     """Columns with missing entries, in the order in which they are completed."""
-    before: Any = container
+    before: Any = None
     for node in io_toposort([], [*model.basic_RVs, *model.deterministics, *model.potentials]):
-        if isinstance(node.op, AdvancedIncSubtensor) and node.inputs[0] is before:
-            _, entries, *given = node.inputs
-            indices = indices_from_subtensor(given, node.op.idx_list)
-            if entries in model.free_RVs and len(indices) == 2:
-                rows, number = map(constant_or_none, indices)
-                if rows is None or number is None:
-                    return
-                yield _Column(int(number), rows, before, node.outputs[0], entries)
-                before = node.outputs[0]
+        if not isinstance(node.op, AdvancedIncSubtensor) or node.inputs[1] not in model.free_RVs:
+            continue
+        table, entries, *given = node.inputs
+        is_first = before is None and _has_columns_of(table, container)
+        indices = indices_from_subtensor(given, node.op.idx_list)
+        if (is_first or table is before) and len(indices) == 2:
+            rows, number = map(constant_or_none, indices)
+            if rows is None or number is None:
+                return
+            yield _Column(int(number), rows, table, node.outputs[0], entries)
+            before = node.outputs[0]
+
+
+def _has_columns_of(table: Variable, container: TensorSharedVariable) -> bool:
+    """Whether each entry of a table is a function of the same entry of the container alone."""
+    while table is not container:
+        node = table.owner
+        if node is None or not isinstance(node.op, Elemwise):
+            return False
+        within = [each for each in node.inputs if depends_on(each, {container})]
+        others = [each for each in node.inputs if each not in within]
+        if len(within) != 1 or any(not isinstance(each, Constant) for each in graph_inputs(others)):
+            return False
+        [table] = within
+    return True
 
 
 def _picked(rv: TensorVariable) -> list[Variable]:
@@ -148,18 +168,15 @@ def _picked(rv: TensorVariable) -> list[Variable]:
 
 
 def _completed(
-    model: pm.Model,
-    container: TensorSharedVariable,
-    columns: Sequence[_Column],
-    noise: TensorVariable,
+    model: pm.Model, columns: Sequence[_Column], n_features: int, noise: TensorVariable
 ) -> TensorVariable:
     """The inputs with a draw of each entry that is NaN, given the others of its row."""
-    n_features = container.get_value(borrow=True).shape[1]
+    inputs = columns[0].before
     numbers = [column.number for column in columns]
     others = np.setdiff1d(np.arange(n_features), numbers)
     lines = pt.stack(
         [
-            _line(model, container, column, [*others, *numbers[:k]])
+            _line(model, column, [*others, *numbers[:k]], n_features)
             for k, column in enumerate(columns)
         ]
     )
@@ -167,21 +184,21 @@ def _completed(
     one = pt.eye(len(columns))
     solved = pt.linalg.solve_triangular(one - lines[:, 1:][:, numbers], one, lower=True)
     root = solved * scales
-    x = (lines[:, 0] + container[:, others] @ lines[:, 1:][:, others].T) @ solved.T
+    x = (lines[:, 0] + inputs[:, others] @ lines[:, 1:][:, others].T) @ solved.T
     x, covariance = x + noise @ root.T, (root @ root.T)[None]
     for k, number in enumerate(numbers):
-        known = container[:, number]
+        known = inputs[:, number]
         gain = covariance[:, :, k] / covariance[:, k, k][:, None]
         gain = pt.where(pt.isnan(known)[:, None], 0.0, gain)
         x = x + gain * pt.where(pt.isnan(known), 0.0, known - x[:, k])[:, None]
         covariance = covariance - gain[:, :, None] * covariance[:, k, :][:, None, :]
     position = np.zeros(n_features, dtype=int)
     position[numbers] = range(len(numbers))
-    return pt.where(pt.isnan(container), x[:, position], container).astype(container.dtype)
+    return pt.where(pt.isnan(inputs), x[:, position], inputs).astype(inputs.dtype)
 
 
 def _line(
-    model: pm.Model, container: TensorSharedVariable, column: _Column, completed: Collection[int]
+    model: pm.Model, column: _Column, completed: Collection[int], n_features: int
 ) -> TensorVariable:
     """Intercept and slopes of a column's mean in others, of shape (1 + n_features,).
 
@@ -196,14 +213,13 @@ def _line(
     try:
         with declined_as(f"the mean of {name} is not linear in other columns"):
             affine(column.mean, {column.before}, model.basic_RVs)
-        fixed = [rv for rv in model.free_RVs if not depends_on(rv, {container})]
+        fixed = [rv for rv in model.free_RVs if not depends_on(rv, {column.before})]
         known: Known = {rv: (rv, None) for rv in fixed}
         _, place = follow_rows(column.mean, known | {column.before: (rows, Rows(0))})
     except MixesRows as reason:
         raise NotConjugate(f"the mean of {name} mixes rows: {reason}") from None
     if place != Rows(0):
         raise NotConjugate(f"the mean of {name} has no rows")
-    n_features = container.get_value(borrow=True).shape[1]
     probes = np.vstack([np.zeros(n_features), np.eye(n_features)])
     [at_probes] = substitute([column.mean], {column.before: pt.constant(probes)})
     return pt.concatenate([at_probes[:1], at_probes[1:] - at_probes[0]])

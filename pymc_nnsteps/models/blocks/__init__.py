@@ -7,8 +7,7 @@ module                  its subject
 ``hierarchical``        precisions at up to three levels, and skips
 ``bow_tie``             stochastic gates, and weights that are shrunk to zero
 ``wide``                NTK scaling
-``imputation``          inputs with missing entries
-``table``               inputs of blocks, with an embedding of categories
+``table``               inputs of blocks: categories, missing entries
 ======================  ================================================================
 
 Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,
@@ -28,9 +27,8 @@ nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may ha
 
 from pymc_nnsteps.models.blocks.bow_tie import bow_tie
 from pymc_nnsteps.models.blocks.hierarchical import hierarchical
-from pymc_nnsteps.models.blocks.imputation import imputed
 from pymc_nnsteps.models.blocks.intermediate_noise import intermediate_noise
 from pymc_nnsteps.models.blocks.table import table
 from pymc_nnsteps.models.blocks.wide import wide
 
-__all__ = ["bow_tie", "hierarchical", "imputed", "intermediate_noise", "table", "wide"]
+__all__ = ["bow_tie", "hierarchical", "intermediate_noise", "table", "wide"]
