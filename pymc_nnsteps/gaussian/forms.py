@@ -78,7 +78,7 @@ class Windows(Form):
     """No two rows of a constant design see the same entry, as in means over windows side by side.
 
     Nothing is factorised, and a draw takes time linear in the size of the block
-    (:func:`pymc_nnsteps.kernels.windows.draw_windows`).
+    (:func:`pymc_nnsteps.kernels.bands.draw_windows`).
     """
 
     @staticmethod

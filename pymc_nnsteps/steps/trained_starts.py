@@ -41,8 +41,8 @@ from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.network_curvature import network_curvature
-from pymc_nnsteps.steps.row_blocks import ByRow, by_row
 from pymc_nnsteps.steps.target import gradient_of, log_density
+from pymc_nnsteps.steps.terms import ByRow, by_row
 
 LOCATIONS = {NormalRV: 0, StudentTRV: 1}
 """Where the location stands among the parameters of a response."""
