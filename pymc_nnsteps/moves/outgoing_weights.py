@@ -45,8 +45,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
 from pymc_nnsteps.graphs.arrays import expand, varies
-from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
+from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.ops import draw_outgoing

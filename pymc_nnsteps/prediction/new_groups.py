@@ -30,11 +30,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.centred import differences, vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
-from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
+from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws

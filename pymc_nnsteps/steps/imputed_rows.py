@@ -38,8 +38,8 @@ from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.forward import log_density
 from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
+from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
 from pymc_nnsteps.steps.compiled import Compiled
 
