@@ -86,9 +86,13 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
-from pymc_nnsteps.moves.outgoing_weights import bias_beside, outgoing_of
+from pymc_nnsteps.moves.outgoing_weights import (
+    biases_beside,
+    outgoing_of,
+    outputs_by_child,
+)
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
-from pymc_nnsteps.moves.residual_scales import scale_of_response
+from pymc_nnsteps.moves.residual_scales import scales_of_response
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
@@ -353,7 +357,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     [behind_gates] = layer.gates.observations
     if not likelihood.has_one_output or found is None or behind_gates.offset is not None:
         return None
-    [member], places = found
+    [member], places = found.members, found.places
     [gates] = layer.gates.draws
     scales = _Scales(context)
     incoming = [scales.of_weights(member) for member in layer.weights.members]
@@ -363,10 +367,12 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     if totals:
         incoming = [each if each.total else Shrunk(each.member, None, None) for each in incoming]
     outgoing = scales.of_weights(member)
-    bias = bias_beside(member.rv, likelihood, blocks)
+    biases = biases_beside(context.model, likelihood, found, blocks)
+    bias = None if biases is None else biases.members[0]
     noise = scales.of_units(likelihood.activations, likelihood.units)
-    scale = scale_of_response(likelihood, blocks)
-    response = None if scale is None else scales.of_child(scale.draws[0], None)
+    outputs = outputs_by_child(context.model, likelihood, found)
+    of_response, _ = scales_of_response(likelihood, blocks, context.shapes, outputs)
+    response = scales.of_child(of_response[0].draws[0], None) if of_response else None
     weights = (*incoming, outgoing)
     moved = (_total_of(incoming), outgoing.total, noise, response)
     name = describe(gates)

@@ -75,7 +75,7 @@ def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...
         return (outgoing,)
     moves: list[Conditional | None] = [outgoing]
     if context.options.rays:
-        moves.append(find_unit_rays(outgoing, context.blocks))
+        moves.append(find_unit_rays(context.model, outgoing, context.blocks, context.shapes))
     if context.options.trajectories:
-        moves.append(find_trajectories(outgoing, context.blocks, context.shapes))
+        moves.append(find_trajectories(context.model, outgoing, context.blocks, context.shapes))
     return tuple(move for move in moves if move is not None)
