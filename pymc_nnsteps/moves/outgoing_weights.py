@@ -239,8 +239,8 @@ def biases_beside(
         entries = _biases_of(model, likelihood.seen_by(child), blocks, outputs)
         if entries is None:
             return None
-        for output, entry in zip(of_rows, entries, strict=False):
-            if found.setdefault(int(output), entry) != entry:
+        for row, entry in entries.items():
+            if found.setdefault(int(of_rows[row]), entry) != entry:
                 return None
     members = tuple(dict.fromkeys(member for member, _ in found.values()))
     sizes = [math.prod(n or 0 for n in known_shape(model, member.rv)) for member in members]
@@ -257,7 +257,7 @@ def _biases_of(
     layer_seen: Observation,
     blocks: Sequence[Gaussian],
     seen_by: Collection[TensorVariable],
-) -> list[tuple[Member, int]] | None:
+) -> dict[int, tuple[Member, int]] | None:
     """The number that a child sees beside each row of the design by which it sees the layer."""
     for block in blocks:
         if {seen.child for seen in block.observations} <= set(seen_by):
@@ -266,13 +266,13 @@ def _biases_of(
                     if seen.child is layer_seen.child and not member.contrasts:
                         entries = _entries_beside(model, member.rv, term, layer_seen)
                         if entries is not None:
-                            return [(member, entry) for entry in entries]
+                            return {row: (member, entry) for row, entry in entries.items()}
     return None
 
 
 def _entries_beside(
     model: pm.Model, rv: TensorVariable, term: Term, layer_seen: Observation
-) -> list[int] | None:
+) -> dict[int, int] | None:
     """The entry of a variable that a child sees times one beside each row of a layer's design."""
     shape = [n for n in known_shape(model, rv) if n is not None]
     if term.factor is not None or len(shape) < rv.ndim:
@@ -294,14 +294,15 @@ def _entries_beside(
     lengths = np.broadcast_shapes(numbers.shape[: term.out_ndim], row.shape)
     row = np.broadcast_to(row, lengths).ravel()
     seen = np.broadcast_to(numbers, (*lengths, *shape)).reshape(len(row), -1)
-    found = []
-    for i in range(row.max() + 1):
+    found = {}
+    for i in np.unique(row):
         entries = seen[row == i]
-        if not len(entries) or (entries != entries[0]).any():
+        one = int(entries[0].argmax())
+        if not np.array_equal(
+            entries, np.broadcast_to(np.arange(seen.shape[1]) == one, entries.shape)
+        ):
             return None
-        if np.count_nonzero(entries[0]) != 1 or entries[0].sum() != 1:
-            return None
-        found.append(int(entries[0].argmax()))
+        found[int(i)] = one
     return found
 
 
