@@ -154,42 +154,55 @@ def end_of_run(weight: Array, first: int, n_obs: int) -> int:
 
 
 @inline
+def own_variance(weight: float, scaled: Array, shift: Array, i: int) -> float:
+    """Variance of an output given the activations where log variances are shifted; 0: not seen."""
+    change = 0.0
+    for k in range(len(shift)):
+        change += scaled[k, i] * shift[k]
+    return math.exp(change) / weight if weight > 0.0 else 0.0
+
+
+@inline
 def fill_own(scene: Scene, shift: Array, n: int, noise: Noise) -> None:
     """Fill the variances of the response at a sample given the activations, zero if not seen."""
     for i in range(len(noise.own)):
-        change = 0.0
-        for k in range(len(shift)):
-            change += noise.scaled[k, i] * shift[k]
-        weight = scene.weight[n, i]
-        noise.own[i] = math.exp(change) / weight if weight > 0.0 else 0.0
+        noise.own[i] = own_variance(scene.weight[n, i], noise.scaled, shift, i)
+
+
+@inline
+def invert_seen(own: Array, matrix: Array) -> float:
+    """Invert a covariance matrix of what is seen, by Gauss and Jordan; returns its log determinant.
+
+    What is not seen has variances of zero of its own: its rows and columns become zero. The log
+    determinant is NaN where the matrix is not positive definite.
+    """
+    m, log_det = len(own), 0.0
+    for i in range(m):
+        for j in range(m):
+            matrix[i, j] = matrix[i, j] if own[i] > 0.0 and own[j] > 0.0 else 0.0
+    for k in range(m):
+        if own[k] > 0.0:
+            pivot = matrix[k, k]
+            log_det += math.log(pivot) if pivot > 0.0 else math.nan
+            matrix[k, k] = 1.0
+            for j in range(m):
+                matrix[k, j] /= pivot
+            for i in range(m):
+                if i != k:
+                    factor = matrix[i, k]
+                    matrix[i, k] = 0.0
+                    for j in range(m):
+                        matrix[i, j] -= factor * matrix[k, j]
+    return log_det
 
 
 @inline
 def know(noise: Noise) -> float:
-    """Fill ``V^{-1}`` of the outputs that are seen, by Gauss and Jordan, and return ``log det V``.
-
-    NaN where a matrix is not positive definite.
-    """
-    m, known, log_det = len(noise.own), noise.known, 0.0
-    for i in range(m):
-        for j in range(m):
-            both = noise.own[i] > 0.0 and noise.own[j] > 0.0
-            known[i, j] = noise.spread[i, j] if both else 0.0
-        known[i, i] += noise.own[i]
-    for k in range(m):
-        if noise.own[k] > 0.0:
-            pivot = known[k, k]
-            log_det += math.log(pivot) if pivot > 0.0 else math.nan
-            known[k, k] = 1.0
-            for j in range(m):
-                known[k, j] /= pivot
-            for i in range(m):
-                if i != k:
-                    factor = known[i, k]
-                    known[i, k] = 0.0
-                    for j in range(m):
-                        known[i, j] -= factor * known[k, j]
-    return log_det
+    """Fill ``V^{-1}`` of the outputs that are seen, and return ``log det V``."""
+    put(noise.spread, noise.known, 0, 0)
+    for i in range(len(noise.own)):
+        noise.known[i, i] += noise.own[i]
+    return invert_seen(noise.own, noise.known)
 
 
 @inline

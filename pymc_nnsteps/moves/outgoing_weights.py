@@ -86,15 +86,16 @@ class ByOutput:
 
     def value(self) -> TensorVariable:
         """The entries, shape (m, n)."""
-        return self._by_output(self.rvs)
+        return self.by_output(self.rvs)
 
     def prior(self) -> Prior[TensorVariable]:
         """Their prior."""
-        precision = self._by_output([member.precision for member in self.members])
-        mean = self._by_output([member.mean for member in self.members])
+        precision = self.by_output([member.precision for member in self.members])
+        mean = self.by_output([member.mean for member in self.members])
         return Prior(precision, precision * mean)
 
-    def _by_output(self, arrays: Sequence[TensorVariable]) -> TensorVariable:
+    def by_output(self, arrays: Sequence[TensorVariable]) -> TensorVariable:
+        """Entries of arrays of the shapes of the variables, shape (m, n)."""
         full = [
             pt.broadcast_to(array, rv.shape).flatten()
             for rv, array in zip(self.rvs, arrays, strict=True)
@@ -171,8 +172,7 @@ def find_outgoing(
     outgoing = outgoing_of(model, likelihood, conditionals)
     if outgoing is None:
         return None
-    n_outputs = len(outgoing.places)
-    if n_outputs > 1 and not _pays(model, likelihood, n_outputs):
+    if varies(likelihood.rows.weight, [0]) and len(outgoing.places) > MOST_OUTPUTS:
         return None
     return OutgoingWeights(outgoing.rvs, rows, outgoing, (likelihood.activations,))
 
@@ -182,7 +182,8 @@ def outgoing_of(
 ) -> ByOutput | None:
     """The weights through which all outputs see a layer.
 
-    None if outputs see it in another way, or the weights have other children.
+    None if outputs see it in another way, the weights have other children, or several outputs are
+    latent themselves.
     """
     design = likelihood.rows.design
     vs = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
@@ -197,6 +198,8 @@ def outgoing_of(
         return None
     n_entries = sum(math.prod(n or 0 for n in known_shape(model, v)) for v in vs)
     if not np.array_equal(np.sort(places, axis=None), np.arange(n_entries)):
+        return None
+    if len(places) > 1 and any(c in model.free_RVs and children(model, c) for c in seen_by):
         return None
     return ByOutput(tuple(drawn[v] for v in vs), places)
 
@@ -304,15 +307,6 @@ def _entries_beside(
             return None
         found[int(i)] = one
     return found
-
-
-def _pays(model: pm.Model, likelihood: MarginalLikelihood, n_outputs: int) -> bool:
-    """Whether chains gain by the draw where there are several outputs."""
-    every_sample = varies(likelihood.rows.weight, [0])
-    return not (every_sample and n_outputs > MOST_OUTPUTS) and all(
-        child in model.observed_RVs or not children(model, child)
-        for child in children(model, likelihood.activations)
-    )
 
 
 def _places_of(
