@@ -63,19 +63,31 @@ def open_behind(weights: Place, scene: Scene, order: Array) -> Array:
     return behind
 
 
-@inline
-def gain_of(
-    scene: Scene, pairs: Array, residual: Array, n: int, seen: Array, own: Array, known: Array
-) -> float:
-    """Log odds that a sample's residual adds to those of a gate behind which ``seen`` is."""
-    if len(own) == 1 and scene.own[0, n] > 0.0:
-        return seen[0] * (residual[0, n] - 0.5 * seen[0]) / pairs[0, n]
-    gain = 0.0
-    invert_at(scene, pairs, n, own, known)
-    for i in range(len(own)):
-        for j in range(len(own)):
-            gain += seen[i] * known[i, j] * (residual[j, n] - 0.5 * seen[j])
-    return gain
+@jit
+def add_gains(
+    scene: Scene, pairs: Array, residual: Array, outgoing: Array, unit: int, odds: Array
+) -> None:
+    """Add what residuals say to the log odds of a unit's gates.
+
+    Parameters
+    ----------
+    pairs : array, shape (m (m + 1) / 2, n_obs)
+        Covariance of the response.
+    """
+    (m, n_obs), active = residual.shape, scene.active[unit]
+    own, known = np.empty(m), np.empty((m, m))
+    if m == 1:
+        v = outgoing[0, unit]
+        for n in range(n_obs):
+            seen = v * active[n] if scene.own[0, n] > 0.0 else 0.0
+            odds[n] += seen * (residual[0, n] - 0.5 * seen) / pairs[0, n]
+        return
+    for n in range(n_obs):
+        invert_at(scene, pairs, n, own, known)
+        for i in range(m):
+            for j in range(m):
+                rest = residual[j, n] - 0.5 * outgoing[j, unit] * active[n]
+                odds[n] += outgoing[i, unit] * active[n] * known[i, j] * rest
 
 
 @jit
@@ -89,7 +101,6 @@ def weigh_gates(weights: Place, scene: Scene, uniform: Array, gates: Array, draw
     (units, n_obs), m = gates.shape, len(scene.mean)
     residual, own, known = scene.response - scene.mean, np.empty(m), np.empty((m, m))
     log_factor, before, after = -weigh_response(scene), np.empty(n_obs), np.empty(n_obs)
-    seen = np.empty(m)
     order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
     behind = open_behind(weights, scene, order)
     for i in range(units):
@@ -97,17 +108,20 @@ def weigh_gates(weights: Place, scene: Scene, uniform: Array, gates: Array, draw
         by_weights = np.dot(scene.inputs, weights.rows[a])
         for n in range(n_obs):
             before[n] = scene.logit[a, n] + scene.logit_factor[a, n] * by_weights[n]
-            for j in range(m):
-                seen[j] = weights.outgoing[j, a] * scene.active[a, n]
-                residual[j, n] += weights.outgoing[j, a] * scene.expected[a, n]
-            after[n] = before[n] + gain_of(scene, behind[i + 1], residual, n, seen, own, known)
+            after[n] = before[n]
+        for j in range(m):
+            v = weights.outgoing[j, a]
+            for n in range(n_obs):
+                residual[j, n] += v * scene.expected[a, n]
+        add_gains(scene, behind[i + 1], residual, weights.outgoing, a, after)
         if draws:
             for n in range(n_obs):
                 gates[a, n] = 1.0 if uniform[a, n] < logistic(after[n]) else 0.0
         log_factor += log_chance(gates[a], before) - log_chance(gates[a], after)
         for j in range(m):
+            v = weights.outgoing[j, a]
             for n in range(n_obs):
-                residual[j, n] -= gates[a, n] * weights.outgoing[j, a] * scene.active[a, n]
+                residual[j, n] -= gates[a, n] * v * scene.active[a, n]
     for n in range(n_obs):
         log_factor -= 0.5 * invert_at(scene, behind[units], n, own, known)
         for i in range(m):

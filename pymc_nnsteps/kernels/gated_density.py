@@ -11,7 +11,7 @@ import numpy as np
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits, logistic
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.layer_density import invert_seen, own_variance
+from pymc_nnsteps.kernels.layer_density import change_of, invert_seen
 from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put, sum_of
 from pymc_nnsteps.kernels.rows import Rows
 
@@ -212,11 +212,10 @@ def fill_noise(weights: Place, scene: Scene, total: Array) -> None:
     (m, n_obs), units, pair = scene.own.shape, len(scene.variance), 0
     shift = weights.scales[units : len(weights.scales) - 2]
     for i in range(m):
-        own = own_variance(scene.weight[0, i], scene.scaled, shift, i)
+        change = change_of(scene.scaled, shift, i)
         for n in range(n_obs):
-            if len(scene.weight) > 1:
-                own = own_variance(scene.weight[n, i], scene.scaled, shift, i)
-            scene.own[i, n] = own
+            weight = scene.weight[n, i] if len(scene.weight) > 1 else scene.weight[0, i]
+            scene.own[i, n] = change / weight if weight > 0.0 else 0.0
         for j in range(i, m):
             spread = 0.0
             for a in range(units):
@@ -276,29 +275,24 @@ def invert_at(scene: Scene, pairs: Array, n: int, own: Array, known: Array) -> f
     return invert_seen(own, known)
 
 
-@inline
-def weight_of_wide(scene: Scene, n: int) -> float:
-    """Weight of the wider Gaussian of what is seen, in units of the narrow one's density."""
-    weight = WIDER
-    for i in range(len(scene.own)):
-        weight /= math.sqrt(TIMES_WIDER) if scene.own[i, n] > 0.0 else 1.0
-    return weight
-
-
 @jit
 def weigh_response(scene: Scene) -> float:
     """Log density of the response after :func:`look`; fills its slopes."""
     (m, n_obs), density = scene.mean.shape, 0.0
     known, gain, own = np.empty((m, m)), np.empty(m), np.empty(m)
+    wides, narrowest = np.full(m + 1, WIDER), 1.0 - WIDER
+    for i in range(m):
+        wides[i + 1] = wides[i] / math.sqrt(TIMES_WIDER)
     for n in range(n_obs):
-        log_det, square = invert_at(scene, scene.total, n, own, known), 0.0
-        wide = weight_of_wide(scene, n)
+        log_det, square, n_seen = invert_at(scene, scene.total, n, own, known), 0.0, 0
         for i in range(m):
+            n_seen += int(scene.own[i, n] > 0.0)
             gain[i] = 0.0
             for j in range(m):
                 gain[i] += known[i, j] * (scene.response[j, n] - scene.mean[j, n])
             square += gain[i] * (scene.response[i, n] - scene.mean[i, n])
-        narrow = (1.0 - WIDER) * math.exp(-0.5 * square * (1.0 - 1.0 / TIMES_WIDER))
+        narrow, wide = narrowest, wides[n_seen]
+        narrow *= math.exp(-0.5 * square * (1.0 - 1.0 / TIMES_WIDER))
         share = narrow / (narrow + wide)
         pull, pair = share + (1.0 - share) / TIMES_WIDER, 0
         for i in range(m):
@@ -325,7 +319,9 @@ def add_up(factors: Array, slopes: Array, total: Array) -> None:
 def pull_back(weights: Place, scene: Scene, slope: Place) -> None:
     """Fill the slopes of the response's log density in weights, biases and variances."""
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
-    by_mean, by_unsure, of_spread = np.empty(n_obs), np.empty(n_obs), np.empty(n_pairs)
+    by_mean, by_unsure, of_spread = scene.by_mean[0], scene.by_total[0], np.empty(n_pairs)
+    if m > 1:
+        by_mean, by_unsure = np.empty(n_obs), np.empty(n_obs)
     factors, products = np.empty(m), np.empty(n_pairs)
     for pair in range(n_pairs):
         of_spread[pair] = sum_of(scene.by_total[pair])
@@ -337,16 +333,19 @@ def pull_back(weights: Place, scene: Scene, slope: Place) -> None:
             slope.outgoing[i, a] = inner_product(scene.by_mean[i], scene.expected[a])
         for i in range(m):
             for j in range(i, m):
-                v, other = weights.outgoing[i, a], weights.outgoing[j, a]
+                first, second = weights.outgoing[i, a], weights.outgoing[j, a]
                 own = noise * of_spread[pair]
                 by_product = inner_product(scene.by_total[pair], scene.unsure[a]) + own
-                slope.outgoing[i, a] += by_product * other
-                slope.outgoing[j, a] += by_product * v
-                slope.scales[a] += v * other * own
-                products[pair] = v * other
+                slope.outgoing[i, a] += by_product * second
+                slope.outgoing[j, a] += by_product * first
+                slope.scales[a] += first * second * own
+                products[pair] = first * second
                 pair += 1
-        add_up(factors, scene.by_mean, by_mean)
-        add_up(products, scene.by_total, by_unsure)
+        v, square = factors[0], products[0]
+        if m > 1:
+            add_up(factors, scene.by_mean, by_mean)
+            add_up(products, scene.by_total, by_unsure)
+            v, square = 1.0, 1.0
         chance, active, score = scene.chance[a], scene.active[a], scene.score[a]
         by_logit, by_level = scene.logit_factor[a], scene.level_factor[a]
         for n in range(n_obs):
@@ -354,7 +353,9 @@ def pull_back(weights: Place, scene: Scene, slope: Place) -> None:
             open_too = p * (1.0 - p)
             of_mean = p * by_level[n] + level * open_too * by_logit[n]
             of_square = (1.0 - 2.0 * p) * by_logit[n] * level + 2.0 * by_level[n]
-            score[n] = by_mean[n] * of_mean + by_unsure[n] * open_too * level * of_square
+            score[n] = (
+                v * by_mean[n] * of_mean + square * by_unsure[n] * open_too * level * of_square
+            )
     for k in range(len(scene.scaled)):
         slope.scales[units + k] = 0.0
     pair = 0

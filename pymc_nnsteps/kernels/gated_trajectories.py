@@ -111,17 +111,27 @@ def empty_place(units: int, d: int, scaled: Array) -> Place:
 def information_of_rows(weights: Place, scene: Scene) -> float:
     """Mean over units and samples of the Fisher information of the response in ``x . w``."""
     (m, n_obs), units, total = scene.mean.shape, len(scene.stretch), 0.0
-    own, known = np.empty(m), np.empty((m, m))
+    own, known, inverse = np.empty(m), np.empty((m, m)), np.empty_like(scene.total)
     for n in range(n_obs):
         invert_at(scene, scene.total, n, own, known)
-        for a in range(units):
-            p, level = scene.chance[a, n], scene.active[a, n]
-            steep = scene.level_factor[a, n] + level * (1.0 - p) * scene.logit_factor[a, n]
-            steep *= p / scene.stretch[a]
-            for i in range(m):
-                for j in range(m):
-                    v = weights.outgoing[i, a] * weights.outgoing[j, a]
-                    total += steep * steep * v * known[i, j]
+        pair = 0
+        for i in range(m):
+            for j in range(i, m):
+                inverse[pair, n] = known[i, j] if i == j else 2.0 * known[i, j]
+                pair += 1
+    steep = np.empty(n_obs)
+    for a in range(units):
+        chance, active, pair = scene.chance[a], scene.active[a], 0
+        by_logit, by_level = scene.logit_factor[a], scene.level_factor[a]
+        for n in range(n_obs):
+            slope = by_level[n] + active[n] * (1.0 - chance[n]) * by_logit[n]
+            slope *= chance[n] / scene.stretch[a]
+            steep[n] = slope * slope
+        for i in range(m):
+            for j in range(i, m):
+                v = weights.outgoing[i, a] * weights.outgoing[j, a]
+                total += v * inner_product(steep, inverse[pair])
+                pair += 1
     return total / (n_obs * units)
 
 

@@ -154,19 +154,20 @@ def end_of_run(weight: Array, first: int, n_obs: int) -> int:
 
 
 @inline
-def own_variance(weight: float, scaled: Array, shift: Array, i: int) -> float:
-    """Variance of an output given the activations where log variances are shifted; 0: not seen."""
+def change_of(scaled: Array, shift: Array, i: int) -> float:
+    """Factor of the variances of an output where log variances are shifted."""
     change = 0.0
     for k in range(len(shift)):
         change += scaled[k, i] * shift[k]
-    return math.exp(change) / weight if weight > 0.0 else 0.0
+    return math.exp(change)
 
 
 @inline
 def fill_own(scene: Scene, shift: Array, n: int, noise: Noise) -> None:
     """Fill the variances of the response at a sample given the activations, zero if not seen."""
     for i in range(len(noise.own)):
-        noise.own[i] = own_variance(scene.weight[n, i], noise.scaled, shift, i)
+        weight = scene.weight[n, i]
+        noise.own[i] = change_of(noise.scaled, shift, i) / weight if weight > 0.0 else 0.0
 
 
 @inline
@@ -230,11 +231,29 @@ def add_slopes(noise: Noise, count: int) -> float:
 
 
 @jit
+def say_one(place: Coordinates, scene: Scene, noise: Noise) -> float:
+    """The same as :func:`say` of one output whose noise varies with the sample."""
+    density, change = 0.0, change_of(noise.scaled, place.shift, 0)
+    for n in range(scene.residual.shape[1]):
+        own = change / scene.weight[n, 0] if scene.weight[n, 0] > 0.0 else math.inf
+        total, error = own + noise.spread[0, 0], scene.residual[0, n]
+        scene.score[0, n] = error / total
+        if own < math.inf:
+            slope = 0.5 * (error * scene.score[0, n] - 1.0) / total
+            density -= 0.5 * (math.log(total) + error * scene.score[0, n])
+            noise.by_covariance[0, 0] += slope
+            noise.by_shift[0] += noise.scaled[0, 0] * slope * own
+    return density
+
+
+@jit
 def say(place: Coordinates, scene: Scene, noise: Noise) -> float:
     """Fill scores, and return the log density of the response; fills its slopes in V."""
     m, n_obs = scene.residual.shape
     noise.by_covariance[:], noise.by_shift[:] = 0.0, 0.0
     fill_spread(place, scene, noise.spread)
+    if m == 1 and len(scene.weight) > 1:
+        return say_one(place, scene, noise)
     density, first = 0.0, 0
     while first < n_obs:
         end = end_of_run(scene.weight, first, n_obs)

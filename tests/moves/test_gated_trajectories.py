@@ -343,8 +343,8 @@ def common_noise_lost(right, weights, scene, total):
     total[1] = 0.0
 
 
-def noise_of_one_output_lost(right, weight, scaled, shift, i):
-    return right(weight, scaled, 0 * shift if i else shift, i)
+def noise_of_one_output_lost(right, scaled, shift, i):
+    return right(scaled, 0 * shift if i else shift, i)
 
 
 def scale_of_tails_lost(right, value, precision, linear, order, rate, shift, slope):
@@ -366,7 +366,7 @@ PLANTS = {
     "orders of scales": ("student_t", gated_density, "add_priors", orders_lost),
     "noise of the layer": ("by hand", gated_density, "noise_of", noise_of_the_layer_lost),
     "common noise": ("two variables", gate_draws, "fill_noise", common_noise_lost),
-    "noise of an output": ("few rows", gated_density, "own_variance", noise_of_one_output_lost),
+    "noise of an output": ("few rows", gated_density, "change_of", noise_of_one_output_lost),
 }
 """Parts of the kernel, and what stands in their place."""
 

@@ -257,6 +257,10 @@ def no_determinants(right, *args):
     return 0.0 * right(*args)
 
 
+def noise_of_one_sample(right, place, scene, noise):
+    return right(place, scene._replace(weight=0 * scene.weight + scene.weight[0]), noise)
+
+
 def noise_of_the_layer_lost(right, place, scene, spread):
     right(place, scene, spread)
     spread[:] = 0.0
@@ -282,7 +286,8 @@ def density_of_the_scale_lost(right, place, scene, noise, *args):
 
 PLANTS = {
     "no determinant": ("relu", layer_density, "know", no_determinants),
-    "no determinants": ("of each sample", layer_density, "know", no_determinants),
+    "no determinants": ("few rows", layer_density, "know", no_determinants),
+    "noise of one sample": ("of each sample", layer_density, "say_one", noise_of_one_sample),
     "noise of the layer": ("relu", layer_density, "fill_spread", noise_of_the_layer_lost),
     "common noise": ("two columns", layer_density, "fill_spread", common_noise_lost),
     "noise of an output": ("known scales", layer_density, "fill_own", noise_of_one_output_lost),
