@@ -323,7 +323,7 @@ def move_gated_layer(
     uniform : array, shape (3,)
         For the length of the trajectory, whether it is accepted, and whether there is one.
     """
-    units, d = layer.rows.shape
+    (units, d), last = layer.rows.shape, len(averages) - 1
     start, probability, numbers = start_of(layer, outgoing, scaled), np.ones(2), averages.copy()
     if rho[0] == 1.0 or uniform[2] > often(averages):
         probability[0] = TARGET_ACCEPT
@@ -332,7 +332,6 @@ def move_gated_layer(
     # The density at the beginning, and the metric.
     scene, weights = set_scene(layer, gates, above, scaled), empty_place(units, d, scaled)
     slope, place = empty_place(units, d, scaled), empty_place(units, d, scaled)
-    last = len(averages) - 1
     width = width_of(start.outgoing, averages[last - 1])
     to_coordinates(start, width, place)
     density = evaluate(place, width, scene, row_tails, outgoing_tails, laws, weights, slope)

@@ -3,14 +3,14 @@ r"""Hamiltonian trajectories of all weights of a layer behind gates, with the ga
 Gates that are held pin the signs of pre-activations, local scales pin weights, and both pin the
 global scales. Here all weights of a layer and above it move at once, with their scales. Model, for
 a layer of D units with inputs :math:`\tilde x`, activations that are integrated out, a response
-with one output, and local scales :math:`\psi`,
+with m outputs, of which each sample has some, and local scales :math:`\psi`,
 
 .. math::
 
     w_{aj} \sim N(0, \tau_1 \psi_{aj}), \qquad \psi_{aj} \sim \text{InvGamma}(\alpha, \beta), \qquad
     \gamma_{na} \sim \text{Bernoulli}(s_{na}), \quad s_{na} = \sigma(\ell_{na}), \\
     y_n \mid \gamma \sim N(b + \textstyle\sum_a v_a \gamma_{na} m_{na},\ V_n), \qquad
-    V_n = s_n^2 + \sum_a v_a^2 \eta_a^2,
+    V_n = \text{diag}(s_n^2) + \sum_a \eta_a^2 v_a v_a^T,
 
 with :math:`\ell` and m affine in :math:`\tilde x \cdot w_a` as in :mod:`.interwoven_gates`, and
 :math:`v_a` with :math:`\tau_2` like w. Without :math:`\psi` the weights are Student-t,
@@ -23,29 +23,29 @@ with :math:`\ell` and m affine in :math:`\tilde x \cdot w_a` as in :mod:`.interw
 .. math::
 
     M_n = b + \sum_a v_a s_{na} m_{na}, \qquad
-    U_n = V_n + \sum_a v_a^2 s_{na} (1 - s_{na}) m_{na}^2 .
+    U_n = V_n + \sum_a s_{na} (1 - s_{na}) m_{na}^2 v_a v_a^T .
 
 The trajectory runs on the prior times :math:`q_n = (1 - \epsilon) N(y_n; M_n, U_n) + \epsilon
 N(y_n; M_n, k U_n)`. The wider Gaussian keeps a rare gate, which no draw finds again, from holding a
 chain where it is.
 
 **Coordinates.** A unit says the same with its weights times c and :math:`v_a` divided by c. So the
-coordinates are :math:`\operatorname{asinh}(v_a / c)` and :math:`w_a \sqrt{v_a^2 + c^2}`, in which
-such a ray is a straight line; then b, and the logarithms of :math:`\eta_a^2`, of the response's
-variance, of :math:`\tau_1` and of :math:`\tau_2`. The density has the factor
-:math:`\prod_a (v_a^2 + c^2)^{(1 - d) / 2}` there, for rows of d weights. The metric is the Fisher
-information, averaged over units while tuning: of rows :math:`k \tilde X^T \tilde X` and the
-precision of the prior, of all else the mean square of the density's slope.
+coordinates are :math:`\operatorname{asinh}(v_{ia} / c)`, for output i, and
+:math:`w_a \sqrt{|v_a|^2 + c^2}`, in which such a ray is a straight line; then b, and logarithms
+of :math:`\eta_a^2`, of the response's variances, of :math:`\tau_1` and :math:`\tau_2`. The density
+has the factor :math:`\prod_a (|v_a|^2 + c^2)^{-d/2} \prod_i (v_{ia}^2 + c^2)^{1/2}`, for rows of d
+weights. The metric is the Fisher information, averaged over units while tuning: of rows
+:math:`k \tilde X^T \tilde X` and the precision of the prior, of all else the mean square of slopes.
 
 **What is exact.** At the end the gates are drawn unit by unit, each given those before it and the
 moments of those behind it,
 
 .. math::
 
-    \operatorname{logit} r_{na} = \ell_{na} + v_a m_{na} \frac{R_{na} - v_a m_{na} / 2}{U_{na}},
+    \operatorname{logit} r_{na} = \ell_{na} + m_{na} v_a^T U_{na}^{-1} (R_{na} - v_a m_{na} / 2),
     \qquad R_{na} = y_n - b - \sum_{j < a} v_j \gamma_{nj} m_{nj} - \sum_{j > a} v_j s_{nj} m_{nj},
 
-with :math:`U_{na} = V_n + \sum_{j > a} v_j^2 s_{nj} (1 - s_{nj}) m_{nj}^2`. The end is accepted
+with :math:`U_{na} = V_n + \sum_{j > a} s_{nj} (1 - s_{nj}) m_{nj}^2 v_j v_j^T`. The end is accepted
 with the ratio of energies on the smooth density, times the ratio at both ends of
 
 .. math::
@@ -76,6 +76,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.prior import prior_of, with_labels
 from pymc_nnsteps.graphs.arrays import concatenate, expand
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
@@ -344,14 +345,18 @@ def propose_gated_trajectories(context: Context) -> Proposals:
     """Propose trajectories after the moves of weights behind gates."""
     if not context.options.trajectories:
         return Proposals()
-    replacements = []
+    replacements, declined = [], {}
     for move in context.sweep:
         if not isinstance(move, InterwovenGates):
             continue
-        trajectory = find_gated_trajectories(move, context)
+        try:
+            trajectory = find_gated_trajectories(move, context)
+        except NotConjugate as reason:
+            declined[move.draws[-1]] = f"not along trajectories: {reason}"
+            continue
         if trajectory is not None:
             replacements.append(Replacement(move, (), (trajectory.rows, trajectory)))
-    return Proposals(tuple(replacements))
+    return Proposals(tuple(replacements), {}, declined)
 
 
 def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:
@@ -366,7 +371,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     if seen is None or behind_gates.offset is not None:
         return None
     if len(seen.places) > MOST_OUTPUTS:
-        return None
+        raise NotConjugate(f"more than {MOST_OUTPUTS} outputs see them")
     [gates] = layer.gates.draws
     scales = _Scales(context)
     incoming = scales.of_all(layer.weights.members)
@@ -450,9 +455,8 @@ class _Scales:
         self, likelihood: MarginalLikelihood, outputs: Mapping[TensorVariable, np.ndarray] | None
     ) -> tuple[tuple[Variance, ...], np.ndarray]:
         """The variances of the response, and of which outputs each is that."""
-        found, scaled = scales_of_response(
-            likelihood, self.context.blocks, self.context.shapes, outputs
-        )
+        context = self.context
+        found, scaled = scales_of_response(likelihood, context.blocks, context.shapes, outputs)
         variances = [
             (variance, of)
             for scale, of in zip(found, scaled, strict=False)

@@ -1,20 +1,20 @@
-r"""Hamiltonian trajectories of a layer's weights with those that one output sees it through.
+r"""Hamiltonian trajectories of a layer's weights with those that outputs see it through.
 
-Given the outgoing weights a unit keeps its sign and its place, and so does the bias of the output:
+Given the outgoing weights a unit keeps its sign and its place, and so does the bias of an output:
 what a network says is shared out among its units and biases by small steps only. Here all weights
 of a layer and above it move at once, with the noise of the pre-activations kept and the
 activations integrated out. Model, with a piecewise-linear activation :math:`\sigma`, activations X
-that are integrated out, D units and a bias b that all samples see,
+that are integrated out, D units, m outputs, of which each sample has some, and their biases b,
 
 .. math::
 
     w_a \sim N(\mu_a, \Lambda_a^{-1}), \qquad z_{na} = \tilde x_n \cdot w_a + e_{na}, \qquad
     v_a \sim N(\nu_a, \lambda_a^{-1}), \qquad b \sim N(\beta, \kappa^{-1}), \\
     y_n \mid Z \sim N(b + \textstyle\sum_a v_a \sigma(z_{na}), V_n), \qquad
-    V_n = s_n^2 + \sum_a v_a^2 \tau_a .
+    V_n = \text{diag}(s_n^2) + \sum_a \tau_a v_a v_a^T .
 
-The coordinates are :math:`(w, v, b)`, and the shift u of :math:`\log s^2` where one scale s is
-drawn for all samples. The potential energy is minus the log of
+The coordinates are :math:`(w, v, b)`, and shifts u of :math:`\log s^2` where a scale s is drawn
+that is that of all samples of some outputs. The potential energy is minus the log of
 
 .. math::
 
@@ -27,9 +27,10 @@ prior of s in its place (leapfrog steps preserve volume and are reversible whate
 
 The metric is the Fisher information of the response and the precision of the prior, averaged while
 tuning, and made the same for all units, as these may change their places: for :math:`w_a` a
-multiple of :math:`\tilde X^T \tilde X`, for v and b sums of :math:`\sigma(z_{na}) \sigma(z_{nb})`
-and :math:`\sigma(z_{na})` in which the units are averaged over, and nothing between them, where
-signs of v cancel. The number of steps is uniform up to
+multiple of :math:`\tilde X^T \tilde X`, for v and b of each pair of outputs sums of
+:math:`\sigma(z_{na}) \sigma(z_{nb})` and :math:`\sigma(z_{na})`, times the entry of
+:math:`V_n^{-1}`, in which the units are averaged over, and nothing between w and v, where signs of
+v cancel. The number of steps is uniform up to
 :data:`~pymc_nnsteps.kernels.layer_trajectories.MOST_STEPS`; their size is adapted. Before there
 are averages, nothing moves.
 
@@ -52,6 +53,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.layer_trajectories import n_averages
@@ -186,20 +188,25 @@ def find_trajectories(
     conditionals: Sequence[Conditional],
     shapes: Shapes,
 ) -> LayerTrajectories | None:
-    """The trajectories of a layer's weights; None if rows are too long.
+    """The trajectories of a layer's weights; None if activations have an offset, or rows are long.
 
     Parameters
     ----------
     conditionals : sequence of Conditional
         Among them those of the outgoing weights and of scales.
     shapes : mapping from random variable to tuple of int
+
+    Raises
+    ------
+    NotConjugate
+        If outputs have too many weights.
     """
     rows, weights = outgoing.rows, outgoing.outgoing
     m, units = weights.places.shape
     if rows.activation.offset is not None or why_too_long(rows.row_length(shapes)):
         return None
     if m > 1 and m * units > MOST_ABOVE:
-        return None
+        raise NotConjugate(f"{m} outputs of {units} units have more than {MOST_ABOVE} weights")
     outputs = outputs_by_child(model, rows.likelihood, weights)
     scales, scaled = scales_of_response(rows.likelihood, conditionals, shapes, outputs)
     biases = biases_beside(model, rows.likelihood, weights, conditionals)
