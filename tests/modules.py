@@ -40,8 +40,12 @@ TESTED_IN = {
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
     "moves/test_unit_rays": ["kernels/unit_rays"],
     "moves/test_vector_scales": ["kernels/vector_scales"],
-    "moves/test_layer_trajectories": ["kernels/layer_trajectories"],
-    "moves/test_gated_trajectories": ["kernels/gated_density", "kernels/gated_trajectories"],
+    "moves/test_layer_trajectories": ["kernels/layer_density", "kernels/layer_trajectories"],
+    "moves/test_gated_trajectories": [
+        "kernels/gate_draws",
+        "kernels/gated_density",
+        "kernels/gated_trajectories",
+    ],
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],
     "laws/test_pairs": [
