@@ -172,7 +172,8 @@ ROOMS = (
     ("steps",),
     ("runs",),
     ("diagnostics", "sharded"),
-    ("lab", "sklearn"),
+    ("lab", "estimator"),
+    ("sklearn",),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 
