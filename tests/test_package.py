@@ -41,6 +41,7 @@ NAMES = {
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",

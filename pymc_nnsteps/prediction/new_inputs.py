@@ -22,7 +22,8 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
@@ -166,7 +167,7 @@ def predict(
     if extend_inferencedata and not isinstance(idata, xr.DataTree):
         raise ValueError("extend_inferencedata needs the DataTree that pm.sample returns as idata.")
     posterior, samples = unstacked(idata)
-    model = model_or_context(model)
+    model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
     if kind == "function":
         predicted = function_values(
