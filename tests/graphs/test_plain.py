@@ -84,6 +84,10 @@ def test_laws_draws_and_data_are_the_same():
 
     predicted = [nns.predict(idata, X[:2] + 1, model=each) for each in (named, by_hand)]
     xr.testing.assert_allclose(*predicted, rtol=1e-12)
+    density = [
+        nns.log_likelihood(idata, model=each).log_likelihood["y"] for each in (named, by_hand)
+    ]
+    np.testing.assert_allclose(*density, rtol=1e-10)
 
     other = {"inputs": X[::-1] + 3, "targets": Y + 1}
     for each in (named, by_hand):
