@@ -846,14 +846,14 @@ def test_indicators_that_are_no_gates():
 
 def test_labels_and_the_group_of_predictions():
     """Labels of the model's own rows and outputs, whatever their dimensions are called."""
-    coords = {"day": ["mon", "tue", "wed"], "kind": ["a", "b"], "column": ["u", "v"]}
-    X = np.arange(6.0).reshape(3, 2)
+    coords = {"day": ["mon", "tue"], "kind": ["a", "b"], "column": ["u", "v"]}
+    X = np.arange(4.0).reshape(2, 2)
     with pm.Model(coords=coords) as model:
         inputs = pm.Data("inputs", X, dims=("day", "column"))
-        level = pm.Data("level", np.zeros(3), dims="day")
+        level = pm.Data("level", np.zeros(2), dims="day")
         w = pm.Normal("w", dims=("column", "kind"))
         mean = inputs @ w + level[:, None]
-        pm.Normal("y", mean, 1, observed=np.zeros((3, 2)), dims=("day", "kind"))
+        pm.Normal("y", mean, 1, observed=np.zeros((2, 2)), dims=("day", "kind"))
     draws = xr.Dataset({"w": (("chain", "draw", "column", "kind"), np.ones((1, 4, 2, 2)))})
     idata = xr.DataTree.from_dict({"posterior": draws})
     own = nns.predict(idata, X, model=model, kind="response", extend_inferencedata=True)
