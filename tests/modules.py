@@ -82,6 +82,7 @@ TESTED_IN = {
     "prediction/test_kinds": ["prediction/laws"],
     "random/test_piecewise_normal": ["random/two_pieces"],
     "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
+    "test_sklearn": ["estimator"],
     "runs/test_saving": ["models/parts/recorded", "runs/arguments"],
     "runs/test_sampling": [
         *("runs/chains", "runs/run", "runs/store", "runs/tasks", "runs/writing"),

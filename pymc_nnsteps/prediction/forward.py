@@ -34,7 +34,7 @@ from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
-from pymc_nnsteps.graphs.shapes import length_of
+from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of
@@ -408,6 +408,8 @@ def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> N
 def _noise(model: pm.Model, rv: TensorVariable, names: Sequence[str]) -> dict[str, TensorVariable]:
     """The noise that a latent variable is a function of, with rows along its first axis."""
     lengths = [length_of(model, rv, axis) for axis in range(1, rv.ndim)]
+    if None in lengths:  # those of variables before it, whose dimensions have lengths
+        lengths = list(shapes_of(model)[rv][1:])
     return {
         name: pt.tensor(f"{name} of {rv.name}", dtype="float64", shape=(None, *lengths))
         for name in names
