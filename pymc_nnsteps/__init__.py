@@ -35,6 +35,7 @@ from pymc_nnsteps.models import (
     wide_mlp,
 )
 from pymc_nnsteps.prediction import (
+    encode,
     log_likelihood,
     partial_dependence,
     predict,
@@ -68,6 +69,7 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "encode",
     "explain",
     "extend",
     "fit",

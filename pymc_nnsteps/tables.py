@@ -126,10 +126,27 @@ def before_encoding(labels: Iterable[object]) -> list[object]:
     ['age', 'depot']
     """
     labels = list(labels)
-    heads = [str(each).partition("[")[0] if str(each).endswith("]") else each for each in labels]
-    several = {head for head in heads if heads.count(head) > 1}
-    pairs = zip(heads, labels, strict=True)
-    return list(dict.fromkeys(head if head in several else label for head, label in pairs))
+    several = _same_heads(labels)
+    heads = {i: head for head, places in several.items() for i in places}
+    return list(dict.fromkeys(heads.get(i, label) for i, label in enumerate(labels)))
+
+
+def categories(labels: Sequence[object], X: NDArray[Any]) -> dict[str, list[int]]:
+    """Names of columns that are indicators of their levels in a table, and where these are."""
+    return {
+        head: places
+        for head, places in _same_heads(labels).items()
+        if np.isin(X[:, places], (0, 1)).all() and (X[:, places].sum(axis=1) == 1).all()
+    }
+
+
+def _same_heads(labels: Sequence[object]) -> dict[str, list[int]]:
+    """What several labels begin with before a bracket, and the numbers of these labels."""
+    found: dict[str, list[int]] = {}
+    for i, label in enumerate(map(str, labels)):
+        if label.endswith("]"):
+            found.setdefault(label[:-1].rpartition("[")[0].rstrip("["), []).append(i)
+    return {head: places for head, places in found.items() if head and len(places) > 1}
 
 
 def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any]]:

@@ -62,15 +62,20 @@ def operands(expression: TensorVariable, op: type) -> list[TensorVariable] | Non
 SHIFT_OR_SCALE = (scalar.Cast, scalar.Add, scalar.Sub, scalar.Mul, scalar.TrueDiv)
 
 
-def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> Named | None:
-    """The table whose columns are those of a matrix, shifted and scaled by the same in all rows."""
-    expression = unwrapped(expression)
-    if expression in tables:
-        return expression
+def before_scaling(expression: TensorVariable) -> TensorVariable | None:
+    """The matrix that an expression shifts or scales by the same in all rows."""
     parts = next(filter(None, (operands(expression, op) for op in SHIFT_OR_SCALE)), [])
     moved = [each for each in parts if not each.type.broadcastable[0]]
     is_divisor = len(parts) == 2 and moved == parts[1:] and operands(expression, scalar.TrueDiv)
-    return None if len(moved) != 1 or is_divisor else columns_of(moved[0], tables)
+    return None if len(moved) != 1 or is_divisor else moved[0]
+
+
+def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> Named | None:
+    """The table whose columns are those of a matrix, shifted and scaled by the same in all rows."""
+    expression = unwrapped(expression)
+    while expression is not None and expression not in tables:
+        expression = before_scaling(expression)
+    return expression
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:

@@ -33,6 +33,16 @@ def test_hierarchical_precisions():
     assert "median" in str(found)
 
 
+@pytest.mark.parametrize("options", [{}, {"priors": {"ti": "0.1:1"}}], ids=["", "offsets"])
+def test_inputs_count_as_they_are_seen(options):
+    """Standardised in the model or before, with offsets or not."""
+    model = nns.hierarchical_mlp(3 + 7 * X, Y, hidden=(3,), standardize=True, **options)
+    before = nns.hierarchical_mlp((X - X.mean(axis=0)) / SPREAD, Y, hidden=(3,), **options)
+    draws = prior(model, 1, 5)
+    found, expected = (nns.relevance(draws, model=each).draws for each in (model, before))
+    xr.testing.assert_allclose(found, expected)
+
+
 @pytest.mark.parametrize("shrinkage", ["student_t", "nig"])
 def test_scales_of_bow_tie_networks(shrinkage):
     model = nns.bow_tie(X, Y, hidden=(3,), shrinkage=shrinkage)
