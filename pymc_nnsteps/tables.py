@@ -101,8 +101,8 @@ def encoded(
 
 def is_table(data: object) -> bool:
     """Whether data are a frame or a table of xarray, with names of columns or labels of rows."""
-    frame = nw.from_native(data, pass_through=True)
-    return isinstance(frame, nw.DataFrame | nw.LazyFrame | xr.DataArray | xr.Dataset)
+    kinds = pd.DataFrame | nw.DataFrame | nw.LazyFrame | xr.DataArray | xr.Dataset
+    return isinstance(_frame(data), kinds)
 
 
 def level_of(label: object, column: object) -> str | None:
@@ -151,7 +151,7 @@ def _same_heads(labels: Sequence[object]) -> dict[str, list[int]]:
 
 def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any]]:
     """A frame without some of its columns, and these; other data as they are."""
-    frame: Any = nw.from_native(data, eager_only=True, pass_through=True)
+    frame = _frame(data)
     taken = [name for name in names if isinstance(frame, nw.DataFrame) and name in frame.columns]
     if not taken:
         return data, {}
@@ -271,11 +271,18 @@ def _other_columns(name: str, wanted: Iterable[object], given: Iterable[object])
     return ValueError(f"{name} must have the columns {wanted} of the model; {'; '.join(said)}.")
 
 
+def _frame(data: Any) -> Any:
+    """A frame of Narwhals; other data, and frames with several columns of a name, as they are."""
+    if isinstance(data, pd.DataFrame) and not data.columns.is_unique:
+        return data
+    return nw.from_native(data, pass_through=True)
+
+
 def _columns(name: str, data: object) -> Columns | None:
     """Columns of a frame by their names; None of what is no frame."""
     if isinstance(data, pd.DataFrame):
         _names(name, data.columns)
-    frame = nw.from_native(data, pass_through=True)
+    frame = _frame(data)
     if isinstance(frame, nw.LazyFrame):
         raise ValueError(f"{name} is a lazy frame, without values; pass {name}.collect().")
     if not isinstance(frame, nw.DataFrame):

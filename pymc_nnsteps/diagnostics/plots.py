@@ -23,6 +23,7 @@ from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.network.network import response_of
+from pymc_nnsteps.prediction.closed_forms import read_readout
 from pymc_nnsteps.prediction.columns import Column, categories_of, find_column
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
@@ -31,7 +32,6 @@ from pymc_nnsteps.prediction.posterior import (
     posterior_with_draws,
     with_columns_of,
 )
-from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 SHOWN = 4

@@ -40,9 +40,10 @@ from pymc_nnsteps.models.blocks.bow_tie import (
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
@@ -62,6 +63,7 @@ USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
 
 
+@recorded
 def bow_tie(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,
@@ -79,6 +81,7 @@ def bow_tie(
     marginalize_gates: bool = False,
     start: BowTieStart = "data",
     standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     r"""Build a bow-tie network with shrinkage priors as a plain PyMC model.
 
@@ -129,6 +132,9 @@ def bow_tie(
         Whether the network sees columns of ``X`` minus their means, divided by their standard
         deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
         that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -213,7 +219,7 @@ def bow_tie(
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
     require_choice("start", start, get_args(BowTieStart))
-    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize)
+    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize, missing)
     inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     fit = _least_squares(inputs, targets)

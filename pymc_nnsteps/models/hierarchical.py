@@ -40,10 +40,11 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     precision_of_units,
 )
 from pymc_nnsteps.models.parts import data
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
@@ -62,6 +63,7 @@ _READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
 }
 
 
+@recorded
 def hierarchical_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
@@ -74,6 +76,7 @@ def hierarchical_mlp(
     sigma: float | Literal["network"] | None = None,
     start: Start = "support_point",
     standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
 
@@ -150,6 +153,9 @@ def hierarchical_mlp(
         Whether the network sees columns of ``X`` minus their means, divided by their standard
         deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
         that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -224,7 +230,7 @@ def hierarchical_mlp(
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
     require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
-    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden, standardize)
+    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden, standardize, missing)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     network = HierarchicalLayers(
         stack,

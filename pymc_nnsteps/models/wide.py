@@ -33,8 +33,9 @@ from pymc_nnsteps.arguments import is_word
 from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.stack import Stack
@@ -45,6 +46,7 @@ LEVEL = 0.1
 """Typical standard deviation of noise that varies with the inputs."""
 
 
+@recorded
 def wide_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,
@@ -58,6 +60,7 @@ def wide_mlp(
     reparametrize: bool = True,
     start: Start = "prior",
     standardize: bool = False,
+    missing: Missing = None,
     noise: None = None,
 ) -> pm.Model:
     """Build a wide network for regression as a plain PyMC model.
@@ -100,6 +103,9 @@ def wide_mlp(
         that are given later, as for predictions, have the units of ``X``.
     noise : None
         Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -179,7 +185,7 @@ def wide_mlp(
             "noise is a variance, and belongs to intermediate_noise_mlp; to wide_mlp pass the "
             f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
         )
-    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize)
+    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize, missing)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     network = WideLayers(
         activation=activation,

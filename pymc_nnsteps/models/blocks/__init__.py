@@ -7,7 +7,7 @@ module                  its subject
 ``hierarchical``        precisions at up to three levels, and skips
 ``bow_tie``             stochastic gates, and weights that are shrunk to zero
 ``wide``                NTK scaling
-``table``               inputs of blocks, with an embedding of categories
+``table``               inputs of blocks: categories, missing entries
 ======================  ================================================================
 
 Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,

@@ -15,6 +15,7 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.block import BEGIN
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names
+from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.tables import before_encoding, level_of
 
 __all__ = ["table"]
@@ -26,6 +27,7 @@ def table(
     name: str = "inputs",
     dims: tuple[str, str] = ("obs", "feature"),
     standardize: bool = False,
+    missing: Missing = None,
     embed: Mapping[str, int] | None = None,
 ) -> TensorVariable:
     r"""Add a table to the model of the context as the inputs of one block or several.
@@ -42,6 +44,13 @@ def table(
         Dimensions of rows and columns.
     standardize : bool
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
+    missing : {None, "impute"}
+        ``"impute"``: missing entries (NaN) are variables of the model, drawn with the others. Each
+        column with gaps, such as ``"age"``, is Normal given the columns without gaps and those
+        with fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept first,
+        are N(0, 1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"`` are the
+        entries, in the units that the network sees. The entries are missing at random: whether an
+        entry is missing depends on what is observed only.
     embed : mapping of str to int, optional
         Columns of text or categories whose levels are to be rows of a learnt matrix, with as many
         columns: :math:`x_i` has the entries :math:`E_{c_i \cdot}` in place of the indicators of
@@ -74,7 +83,7 @@ def table(
     model = model_or_context(None, BEGIN)
     if not isinstance(dims, tuple | list) or len(dims) != 2:
         raise ValueError(f"dims must be two names, of the rows and of the columns; got {dims!r}.")
-    inputs = data.inputs(X, standardize)
+    inputs = data.inputs(X, standardize, missing)
     n_obs, n_features = inputs.table.shape
     labels = list(inputs.features or ())
     every_dim = {dims[0]: Dim(n_obs), dims[1]: Dim(n_features, inputs.features)}

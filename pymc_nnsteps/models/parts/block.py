@@ -27,7 +27,7 @@ from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import is_table
 
-__all__ = ["Block", "Network", "block"]
+__all__ = ["BEGIN", "Block", "Network", "block", "require_name"]
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
@@ -82,7 +82,7 @@ class Block:
             labels = self.dims[feature].labels or model.coords.get(feature)
             inputs = Inputs(self.inputs.eval(mode=ONCE), labels)
             if np.ptp(inputs.values, axis=0).any():  # otherwise they hold a place
-                warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
+                warn_of_scales(inputs, None, usual=usual, name="x")
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
             outputs = self._outputs(network)
@@ -104,8 +104,7 @@ def block(
     dims: str | Sequence[str] | None,
 ) -> Block:
     """Read what all blocks are told."""
-    if not isinstance(name, str) or not name or "::" in name:
-        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
+    require_name(name)
     table = data.inputs(x, name="x") if is_table(x) else None
     inputs = _inputs(x if table is None else table.table)
     sizes = layers.layer_sizes(hidden)
@@ -134,6 +133,12 @@ def block(
         outputs is None,
         table,
     )
+
+
+def require_name(name: object) -> None:
+    """Check the name of a block."""
+    if not isinstance(name, str) or not name or "::" in name:
+        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
 
 
 def _inputs(x: Any) -> TensorVariable:

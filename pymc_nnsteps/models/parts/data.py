@@ -5,7 +5,7 @@ with one sentence that names the argument and says what to do.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import require_bool, require_finite
+from pymc_nnsteps.arguments import require_bool, require_choice, require_finite
+from pymc_nnsteps.models.parts.imputation import completed
 from pymc_nnsteps.tables import Table, as_array, encoded, in_type, numbers
+
+Missing = Literal["impute"] | None
 
 Observed = TensorVariable | np.ma.MaskedArray
 """Targets as a distribution is given them: a data container, or an array with gaps."""
@@ -39,9 +42,18 @@ class Inputs:
     scale: NDArray[np.floating] | None = None
 
     @property
+    def filled(self) -> NDArray[np.floating]:
+        """The table, with the mean of a column where entries are missing."""
+        missing = np.isnan(self.table)
+        if not missing.any():
+            return self.table
+        filled = np.where(missing, np.nanmean(self.table, axis=0), self.table)
+        return filled.astype(self.table.dtype)
+
+    @property
     def values(self) -> NDArray[np.floating]:
-        """What the network sees."""
-        values: NDArray[np.floating] = self.seen(self.table)
+        """What the network sees, of the table without gaps."""
+        values: NDArray[np.floating] = self.seen(self.filled)
         return values
 
     def seen(self, table: Any) -> Any:
@@ -49,9 +61,16 @@ class Inputs:
         return table if self.scale is None else (table - self.offset) / self.scale
 
     def add(self, name: str, dims: tuple[str | None, str | None]) -> TensorVariable:
-        """Add their data container to the model of the context, and return what is seen."""
-        seen: TensorVariable = self.seen(pm.Data(name, self.table, dims=dims))
-        return seen
+        """Add their data container to the model of the context, and return what is seen.
+
+        Missing entries are variables of the model; the container has the means of their columns.
+        """
+        seen: TensorVariable = self.seen(pm.Data(name, self.filled, dims=dims))
+        if not np.isnan(self.table).any():
+            return seen
+        with pm.Model(name=name):
+            columns = self.features or range(self.table.shape[1])
+            return completed(seen, self.seen(self.table), columns)
 
 
 @dataclass(frozen=True)
@@ -77,12 +96,22 @@ class Targets:
         return np.where(self.missing, np.nanmedian(values, axis=0), values)
 
 
-def inputs(X: ArrayLike | pd.DataFrame, standardize: bool = False, name: str = "X") -> Inputs:
+def inputs(
+    X: ArrayLike | pd.DataFrame,
+    standardize: bool = False,
+    missing: Missing = None,
+    name: str = "X",
+) -> Inputs:
     """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names.
 
-    Columns of nothing but 0 and 1 are not standardised: indicators have their scale.
+    Columns of nothing but 0 and 1 are not standardised: indicators have their scale. Missing
+    entries are NaN.
     """
     require_bool("standardize", standardize)
+    if missing is not None:
+        require_choice(
+            "missing", missing, ["impute"], "leave it out to have missing inputs refused"
+        )
     table = encoded(name, X, ("obs", "feature"))
     values = _floating(table)
     if values.ndim != 2:
@@ -99,16 +128,17 @@ def inputs(X: ArrayLike | pd.DataFrame, standardize: bool = False, name: str = "
             f"{name} has nothing but NaN in the columns {empty}; leave them out, such as constant "
             "columns that were divided by their standard deviation."
         )
-    advice = "remove or impute them, or model them around a network of nns.blocks"
-    require_finite(name, values, advice, table.columns)
+    known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
+    advice = 'remove or impute them, or pass missing="impute" to have them drawn'
+    require_finite(name, known, advice, table.columns)
     if not standardize:
         return Inputs(values, table.columns)
-    is_left = np.isin(values, (0, 1)).all(axis=0)
-    spread = values.std(axis=0)
+    is_left = (np.isin(values, (0, 1)) | np.isnan(values)).all(axis=0)
+    spread = np.nanstd(values, axis=0)
     return Inputs(
         values,
         table.columns,
-        np.where(is_left, 0, values.mean(axis=0)).astype(values.dtype),
+        np.where(is_left, 0, np.nanmean(values, axis=0)).astype(values.dtype),
         np.where(is_left | (spread == 0), 1, spread).astype(values.dtype),
     )
 

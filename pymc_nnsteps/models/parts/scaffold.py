@@ -104,9 +104,10 @@ def scaffold(
     read_targets: Callable[..., data.Targets],
     hidden: Sequence[int],
     standardize: bool,
+    missing: data.Missing,
 ) -> Scaffold:
     """Read the data of a network with these hidden layers."""
-    inputs = data.inputs(X, standardize)
+    inputs = data.inputs(X, standardize, missing)
     n_obs, n_features = inputs.table.shape
     targets = read_targets(y, n_obs)
     require_same_rows(X, y)
