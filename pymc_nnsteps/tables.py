@@ -302,7 +302,7 @@ def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categ
     if isinstance(dtype, nw.Decimal) or (isinstance(dtype, nw.Boolean) and series.null_count()):
         series = series.cast(nw.Float64)
     array = series.to_numpy()
-    if array.dtype.kind in "biuf":
+    if array.dtype.kind in "biuf" and array.ndim == 1:
         return array
     kinds = {type(each).__name__ for each in array.ravel()[:1000] if each is not None}
     if array.dtype.kind in "mM" or kinds & DATES:
@@ -310,7 +310,8 @@ def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categ
             f"{name} has dates or durations in the column {column!r}; pass numbers or categories "
             "made of them, such as the days since the first one, or the month."
         )
-    what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else array.dtype
+    what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else str(array.dtype)
+    what = what if array.ndim == 1 else "several values in each row"
     raise ValueError(
         f"{name} has {what} in the column {column!r}; convert it to numbers or to text."
     )
@@ -333,7 +334,7 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
         if len(each.categories) == len(each) > ROWS_OF_LEVELS:
             raise ValueError(
                 f"{name} has another text in each row of the column {column!r}, of which nothing "
-                "can be learnt; leave it out."
+                "can be learnt; leave it out, or convert it if these are numbers."
             )
         labels += [f"{column}[{level}]" for level in each.categories]
     twice = [label for label in set(labels) if labels.count(label) > 1]

@@ -337,10 +337,11 @@ def _with_groups(
             for data in model.data_vars
             if data.ndim == 1 and data is not container and numbers_groups(model, data)
         ]
-        if len(numbered) != 1:
+        if not numbered:
+            raise ValueError("groups are of no use, as no pm.Data of the model number any groups.")
+        if len(numbered) > 1:
             raise ValueError(
-                "groups must be a dict from names of pm.Data, as the model has those of "
-                f"{len(numbered)} kinds of groups: {', '.join(numbered) or 'put them in pm.Data'}."
+                f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
             )
         groups = {numbered[0]: groups}
     return (X if isinstance(X, dict) else {container.name: X}) | groups
