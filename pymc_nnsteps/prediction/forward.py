@@ -440,14 +440,14 @@ def _law(network: Network) -> Reading:
     with suppress(NotImplementedError):
         placeholder = y.type.clone(shape=(None, *y.type.shape[1:])[: y.ndim])("y")
         law = Other(placeholder, prior_kind(model, y))
-        return law, (_log_density(model, y, placeholder),), None, value
+        return law, (log_density(model, y, placeholder),), None, value
     raise ValueError(
         f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
         f"{ELSEWHERE}."
     )
 
 
-def _log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> TensorVariable:
+def log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> TensorVariable:
     """Log density of a variable as PyMC computes it.
 
     PyMC copies and rewrites what random variables are made of, which is put in afterwards.

@@ -49,11 +49,11 @@ from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
 from pymc_nnsteps.prediction.row_data import Known
 
-__all__ = ["Imputation", "imputation_of"]
+__all__ = ["Column", "Imputation", "imputation_of"]
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
     """Missing entries of one column.
 
     Attributes
@@ -89,8 +89,8 @@ class Imputation:
     made : dict of Variable to TensorVariable
         Completed inputs, in terms of the data container, NaN where entries are missing, of the
         model's variables, and of the noise.
-    inputs : TensorVariable, shape (n_obs, n_features)
-        What is completed: the data container, perhaps standardised.
+    columns : tuple of Column
+        In the order in which they are completed.
     noise : TensorVariable, shape (n_obs, n_columns)
         Standard normal.
     missing : ndarray of bool, shape (n_obs, n_features)
@@ -99,9 +99,14 @@ class Imputation:
 
     model: pm.Model
     made: dict[Variable, TensorVariable]
-    inputs: TensorVariable
+    columns: tuple[Column, ...]
     noise: TensorVariable
     missing: NDArray[np.bool_]
+
+    @property
+    def inputs(self) -> TensorVariable:
+        """What is completed, of shape (n_obs, n_features): the data, perhaps standardised."""
+        return self.columns[0].before
 
 
 @once_per_model
@@ -113,7 +118,7 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     NotConjugate
         If these are not known to be Gaussian, row by row.
     """
-    columns = list(_columns(model, container))
+    columns = tuple(_columns(model, container))
     if not columns:
         return None
     missing = np.zeros(container.get_value(borrow=True).shape, dtype=bool)
@@ -125,10 +130,10 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     means = {column.mean for column in columns}
     laws = [rv for rv in model.observed_RVs if means.intersection(_picked(rv))]
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, laws), made, columns[0].before, noise, missing)
+    return Imputation(without(model, laws), made, columns, noise, missing)
 
 
-def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[_Column]:
+def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
     """Columns with missing entries, in the order in which they are completed."""
     before: Any = None
     for node in io_toposort([], [*model.basic_RVs, *model.deterministics, *model.potentials]):
@@ -141,7 +146,7 @@ def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[_Colu
             rows, number = map(constant_or_none, indices)
             if rows is None or number is None:
                 return
-            yield _Column(int(number), rows, table, node.outputs[0], entries)
+            yield Column(int(number), rows, table, node.outputs[0], entries)
             before = node.outputs[0]
 
 
@@ -169,7 +174,7 @@ def _picked(rv: TensorVariable) -> list[Variable]:
 
 
 def _completed(
-    model: pm.Model, columns: Sequence[_Column], n_features: int, noise: TensorVariable
+    model: pm.Model, columns: Sequence[Column], n_features: int, noise: TensorVariable
 ) -> TensorVariable:
     """The inputs with a draw of each entry that is NaN, given the others of its row."""
     inputs = columns[0].before
@@ -199,7 +204,7 @@ def _completed(
 
 
 def _line(
-    model: pm.Model, column: _Column, completed: Collection[int], n_features: int
+    model: pm.Model, column: Column, completed: Collection[int], n_features: int
 ) -> TensorVariable:
     """Intercept and slopes of a column's mean in others, of shape (1 + n_features,).
 
@@ -226,7 +231,7 @@ def _line(
     return pt.concatenate([at_probes[:1], at_probes[1:] - at_probes[0]])
 
 
-def _columns_used(column: _Column) -> Iterator[int | None]:
+def _columns_used(column: Column) -> Iterator[int | None]:
     """Numbers of the columns that a column's mean picks of the inputs; None if it uses all."""
     for part in ancestors([column.mean], [column.before]):
         if part.owner is not None and column.before in part.owner.inputs:
@@ -239,7 +244,7 @@ def _columns_used(column: _Column) -> Iterator[int | None]:
             yield from [None] if stated is None else stated
 
 
-def _scale(column: _Column) -> TensorVariable:
+def _scale(column: Column) -> TensorVariable:
     """Standard deviation of a column given others."""
     sigma = parameters(column.entries)[1]
     if not all(sigma.type.broadcastable):
