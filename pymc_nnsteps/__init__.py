@@ -21,6 +21,7 @@ from pymc_nnsteps.diagnostics import (
 )
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.models import (
     Conv2D,
     Model,
@@ -82,6 +83,7 @@ __all__ = [
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",

@@ -447,3 +447,14 @@ def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in table
     )
     return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])
+
+
+def columns_of_no_numbers(table: Any) -> list[Any]:
+    """Names of the columns of a table that have text, dates, or the like."""
+    found = []
+    for name in getattr(table, "columns", ()):
+        try:
+            np.asarray(table[name], dtype="float64")
+        except (TypeError, ValueError):
+            found.append(name)
+    return found

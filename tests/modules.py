@@ -90,6 +90,7 @@ TESTED_IN = {
     "random/test_piecewise_normal": ["random/pieces", "random/two_pieces"],
     "random/test_standard_normal": ["random/streams"],
     "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
+    "test_sklearn": ["estimator"],
     "runs/test_saving": ["models/parts/recorded", "runs/arguments"],
     "runs/test_sampling": [
         *("runs/chains", "runs/run", "runs/store", "runs/tasks", "runs/writing"),

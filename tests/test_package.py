@@ -42,6 +42,7 @@ NAMES = {
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",
@@ -173,7 +174,8 @@ ROOMS = (
     ("steps",),
     ("runs",),
     ("diagnostics", "sharded"),
-    ("lab", "sklearn"),
+    ("lab", "estimator"),
+    ("sklearn",),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

@@ -21,7 +21,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import number_below, require_choice
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import distribution
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.closed_forms import read_readout
 from pymc_nnsteps.prediction.columns import Column, categories_of, find_column
@@ -99,7 +99,7 @@ def plot_functions(
     import arviz_plots
 
     posterior = posterior_with_draws(idata)
-    f = function_values("X", posterior, X, model_or_context(model), inputs, output=output)
+    f = function_values("X", posterior, X, model_to_read(model), inputs, output=output)
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.assign_coords({dim: f[dim] for dim in ("obs", "output")})
     tree = xr.DataTree.from_dict({"posterior": f.to_dataset()})
@@ -234,7 +234,7 @@ def plot_predictions(
     import arviz_plots
 
     require_choice("kind", kind, get_args(Kind))
-    model, posterior = model_or_context(model), posterior_with_draws(idata)
+    model, posterior = model_to_read(model), posterior_with_draws(idata)
     container = input_container("inputs", model, inputs)
     sampled = sampled_row_data(idata, model, container)
     X = sampled[container]

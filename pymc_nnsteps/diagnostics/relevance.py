@@ -20,14 +20,8 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.search import (
-    before_scaling,
-    columns_of,
-    depends_on,
-    model_or_context,
-    parameters,
-    stated_in,
-)
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import before_scaling, columns_of, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.dense import product_of
@@ -137,7 +131,7 @@ def relevance(
     [('W1', 1), ('W1', 0)]
     """
     prob = positive_number("prob", prob, below=1)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("inputs", model, inputs)
     [*_, own] = dims_of(model, container) or (None,)
     factors = _factors(model, container)

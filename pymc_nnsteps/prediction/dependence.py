@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.columns import Column, find_column
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
@@ -116,7 +116,7 @@ def partial_dependence(
     """
     rows = positive_integer("rows", rows)
     prob = positive_number("prob", prob, below=1)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("features", model, inputs)
     wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
     columns = [find_column("features", model, container, each) for each in wanted]

@@ -22,7 +22,8 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
@@ -44,12 +45,13 @@ from pymc_nnsteps.prediction.new_groups import (
     require_entries,
 )
 from pymc_nnsteps.prediction.posterior import (
+    SAMPLES,
     posterior_of,
     stacked,
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import RowData, given_rows, rows_of
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
 from pymc_nnsteps.tables import Table, in_type, is_table, require_same_rows, without_columns
 
 Kind = Literal["function", "probability", "response"]
@@ -70,6 +72,7 @@ def predict(
     sample_new_groups: bool = False,
     random_seed: Any = None,
     progressbar: bool = True,
+    extend_inferencedata: bool = False,
 ) -> xr.DataArray:
     """Predict new rows: values of the network's function, probabilities of classes, or responses.
 
@@ -128,12 +131,17 @@ def predict(
         Of noise, and of effects of new groups.
     progressbar : bool
         Whether to show one if it takes more than three seconds.
+    extend_inferencedata : bool
+        Whether to add the predictions, and the new rows that they are of, to ``idata``, a DataTree,
+        as groups ``predictions`` and ``predictions_constant_data`` of ArviZ's schema, in place of
+        such groups that it has.
 
     Returns
     -------
     DataArray, dims (chain, draw, obs, output) or (sample, obs, output)
         Means of the observed variable; or ``f`` (of classes: their logits); or the utilities of a
-        decision. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
+        decision. It has labels of the new rows, or the model's of rows that it holds, and those of
+        outputs. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
         class. With ``y`` of one axis ``output`` has length one, unless there are classes.
 
     Raises
@@ -162,8 +170,11 @@ def predict(
     >>> lower, upper = responses.quantile([0.05, 0.95], ("chain", "draw"))
     """
     require_choice("kind", kind, get_args(Kind))
+    require_bool("extend_inferencedata", extend_inferencedata)
+    if extend_inferencedata and not isinstance(idata, xr.DataTree):
+        raise ValueError("extend_inferencedata needs the DataTree that pm.sample returns as idata.")
     posterior, samples = unstacked(idata)
-    model = model_or_context(model)
+    model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
     if groups is not None:
         X_new = _with_groups(X_new, groups, model, input_container("X_new", model, inputs))
@@ -179,6 +190,8 @@ def predict(
             sample_new_groups,
             random_seed,
         )
+        if extend_inferencedata:
+            _extend(idata, predicted, X_new, model, input_container("X_new", model, inputs))
         return stacked(predicted, samples, posterior)
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
@@ -196,7 +209,40 @@ def predict(
     else:
         values = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
     name = "p" if kind == "probability" else str(network.y.name)
-    return stacked(_labelled(values, name, model, table, posterior), samples, posterior)
+    predicted = _labelled(values, name, model, table, posterior, container)
+    if extend_inferencedata:
+        _extend(idata, predicted, X_new, model, container)
+    return stacked(predicted, samples, posterior)
+
+
+def _extend(
+    idata: xr.DataTree,
+    predicted: xr.DataArray,
+    X: object,
+    model: pm.Model,
+    container: TensorSharedVariable,
+) -> None:
+    """Add predictions and their rows to the result of ``pm.sample``."""
+    from arviz_base import make_attrs
+
+    _, inputs, others = _read("X_new", X, model, container, True)
+    rows = {}
+    for data, given in {container: inputs, **others}.items():
+        values, own = np.asarray(given), model.named_vars_to_dims.get(str(data.name)) or ()
+        more = own[1:] or [f"{data.name}_dim_{axis}" for axis in range(1, values.ndim)]
+        dims = ["obs", *map(str, more)][: values.ndim]
+        rows[data.name] = xr.DataArray(values, dims=dims)
+        for dim in dims[1:]:
+            if (labels := model.coords.get(dim)) is not None:
+                rows[data.name] = rows[data.name].assign_coords({dim: list(labels)})
+    of_rows = {"obs": predicted["obs"]} if "obs" in predicted.coords else {}
+    groups = {
+        "predictions": (predicted.to_dataset(), SAMPLES),
+        "predictions_constant_data": (xr.Dataset(rows).assign_coords(of_rows), ()),
+    }
+    for name, (group, samples) in groups.items():
+        attributes = make_attrs(inference_library=pm, sample_dims=samples)
+        idata[name] = xr.DataTree(group.assign_attrs(attributes))
 
 
 @one_thread
@@ -238,11 +284,16 @@ def function_values(
         network.normal,
         rng,
     )
-    return _labelled(values, output or "f", model, table, posterior)
+    return _labelled(values, output or "f", model, table, posterior, container)
 
 
 def _labelled(
-    values: np.ndarray, name: str, model: pm.Model, table: Table, posterior: xr.Dataset
+    values: np.ndarray,
+    name: str,
+    model: pm.Model,
+    table: Table,
+    posterior: xr.Dataset,
+    container: TensorSharedVariable,
 ) -> xr.DataArray:
     """Values of all draws, rows and outputs with the labels of each."""
     shape = posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:]
@@ -251,11 +302,21 @@ def _labelled(
         "chain": posterior["chain"].values,
         "draw": posterior["draw"].values,
     }
-    if table.rows is not None:
-        coords["obs"] = table.rows if table.rows.nlevels > 1 else table.rows.rename("obs")
-    labels = model.coords.get("output")
-    if labels is not None and len(labels) == values.shape[-1]:
-        coords["output"] = list(labels)
+    [of_rows, *_] = model.named_vars_to_dims.get(str(container.name)) or (None,)
+    rows = table.rows
+    if rows is None and np.array_equal(table.values, own_rows(container), equal_nan=True):
+        labels = model.coords.get(of_rows)
+        rows = None if labels is None else pd.Index(labels)
+    if rows is not None:
+        coords["obs"] = rows if rows.nlevels > 1 else rows.rename("obs")
+    seen = [str(rv.name) for rv in model.observed_RVs] if len(model.observed_RVs) == 1 else []
+    tables = [model.named_vars_to_dims.get(each) or () for each in (name, *seen)]
+    dims = [dim for own in tables if len(own) == 2 and of_rows in own for dim in own]
+    for dim in ("output", *dims):
+        labels = None if dim == of_rows else model.coords.get(dim)
+        if labels is not None and len(labels) == values.shape[-1]:
+            coords["output"] = list(labels)
+            break
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)
 
 
@@ -319,7 +380,7 @@ def encode(
     array([[7., 0., 1.],
            [2., 0., 1.]])
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("X", model, inputs)
     _, values, others = _read("X", X, model, container, False)
     given: RowData = dict.fromkeys((container, *others), container)

@@ -46,7 +46,14 @@ def any_draws(model, chains=2, draws=3):
         {
             "posterior": xr.Dataset(
                 {
-                    name: (["chain", "draw", *(dims[name] or range(each.ndim - 2))], each)
+                    name: (
+                        [
+                            "chain",
+                            "draw",
+                            *(dims[name] or [f"{name}{n}" for n in range(each.ndim - 2)]),
+                        ],
+                        each,
+                    )
                     for name, each in values.items()
                 },
                 {dim: own for dim, own in coords.items() if any(dim in d for d in dims.values())},
@@ -177,7 +184,7 @@ def changed_in_place():
 @pytest.mark.parametrize(
     ("build", "as_numbers"),
     [
-        (lambda: nns.wide_mlp(pl.DataFrame({"a": X[:, 0]}), X[:, 0].tolist(), hidden=()), True),
+        (lambda: nns.wide_mlp(pl.DataFrame({"a": X[:, 0]}), pl.Series(X[:, 0]), hidden=()), True),
         (lambda: nns.bow_tie(X, np.where(X > 0, X, np.nan), shrinkage="laplace"), True),
         (lambda: nns.intermediate_noise_cnn(
             X.reshape(3, 4, 2), [0.0, 1.0, 0.5], convolutions=(nns.Conv2D(2, (2, 2)),)
