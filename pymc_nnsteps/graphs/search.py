@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
@@ -63,7 +64,10 @@ SHIFT_OR_SCALE = (scalar.Cast, scalar.Add, scalar.Sub, scalar.Mul, scalar.TrueDi
 
 
 def before_scaling(expression: TensorVariable) -> TensorVariable | None:
-    """The matrix that an expression shifts or scales by the same in all rows."""
+    """The matrix that an expression sets entries of, or shifts or scales by the same in all rows."""
+    node = expression.owner
+    if node is not None and isinstance(node.op, AdvancedIncSubtensor):
+        return unwrapped(node.inputs[0]) if node.op.set_instead_of_inc else None
     parts = next(filter(None, (operands(expression, op) for op in SHIFT_OR_SCALE)), [])
     moved = [each for each in parts if not each.type.broadcastable[0]]
     is_divisor = len(parts) == 2 and moved == parts[1:] and operands(expression, scalar.TrueDiv)
