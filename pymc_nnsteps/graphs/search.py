@@ -64,7 +64,7 @@ SHIFT_OR_SCALE = (scalar.Cast, scalar.Add, scalar.Sub, scalar.Mul, scalar.TrueDi
 
 
 def before_scaling(expression: TensorVariable) -> TensorVariable | None:
-    """The matrix that an expression sets entries of, or shifts or scales by the same in all rows."""
+    """The matrix of which an expression sets entries, or shifts or scales columns alike in rows."""
     node = expression.owner
     if node is not None and isinstance(node.op, AdvancedIncSubtensor):
         return unwrapped(node.inputs[0]) if node.op.set_instead_of_inc else None
