@@ -292,13 +292,14 @@ def _columns(name: str, data: object) -> Columns | None:
 
 
 def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categorical:
-    """Numbers, NaN where they are missing, or categories."""
+    """Numbers, NaN where they are missing, or categories, ordered unless they are text."""
     dtype = series.dtype
     if isinstance(dtype, nw.String | nw.Categorical | nw.Enum):
         of_polars = isinstance(dtype, nw.Categorical) and series.implementation.is_polars()
-        are_sorted = of_polars or isinstance(dtype, nw.String)  # polars has levels of other columns
+        is_text = isinstance(dtype, nw.String)
+        are_sorted = of_polars or is_text  # polars has levels of other columns
         levels = None if are_sorted else series.cat.get_categories().to_list()
-        return pd.Categorical(series.to_list(), categories=levels)
+        return pd.Categorical(series.to_list(), categories=levels, ordered=not is_text)
     if isinstance(dtype, nw.Decimal) or (isinstance(dtype, nw.Boolean) and series.null_count()):
         series = series.cast(nw.Float64)
     array = series.to_numpy()
@@ -331,10 +332,15 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
         if not len(each):
             raise ValueError(f"{name} is empty; pass at least one row.")
         _require_levels(name, column, each)
-        if len(each.categories) == len(each) > ROWS_OF_LEVELS:
+        if not each.ordered and pd.to_numeric(each.categories, errors="coerce").notna().all():
+            raise ValueError(
+                f"{name} has numbers as text in the column {column!r}; convert them, or make them "
+                "categories."
+            )
+        if not each.ordered and len(each.categories) == len(each) > ROWS_OF_LEVELS:
             raise ValueError(
                 f"{name} has another text in each row of the column {column!r}, of which nothing "
-                "can be learnt; leave it out, or convert it if these are numbers."
+                "can be learnt; leave it out."
             )
         labels += [f"{column}[{level}]" for level in each.categories]
     twice = [label for label in set(labels) if labels.count(label) > 1]
