@@ -24,6 +24,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
@@ -98,15 +99,23 @@ def operands(expression: TensorVariable, op: type) -> list[TensorVariable] | Non
 SHIFT_OR_SCALE = (scalar.Cast, scalar.Add, scalar.Sub, scalar.Mul, scalar.TrueDiv)
 
 
-def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> Named | None:
-    """The table whose columns are those of a matrix, shifted and scaled by the same in all rows."""
-    expression = unwrapped(expression)
-    if expression in tables:
-        return expression
+def before_scaling(expression: TensorVariable) -> TensorVariable | None:
+    """The matrix of which an expression sets entries, or shifts or scales columns alike in rows."""
+    node = expression.owner
+    if node is not None and isinstance(node.op, AdvancedIncSubtensor):
+        return unwrapped(node.inputs[0]) if node.op.set_instead_of_inc else None
     parts = next(filter(None, (operands(expression, op) for op in SHIFT_OR_SCALE)), [])
     moved = [each for each in parts if not each.type.broadcastable[0]]
     is_divisor = len(parts) == 2 and moved == parts[1:] and operands(expression, scalar.TrueDiv)
-    return None if len(moved) != 1 or is_divisor else columns_of(moved[0], tables)
+    return None if len(moved) != 1 or is_divisor else moved[0]
+
+
+def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> Named | None:
+    """The table whose columns are those of a matrix, shifted and scaled by the same in all rows."""
+    expression = unwrapped(expression)
+    while expression is not None and expression not in tables:
+        expression = before_scaling(expression)
+    return expression
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
