@@ -36,6 +36,7 @@ from pymc_nnsteps.models import (
     wide_mlp,
 )
 from pymc_nnsteps.prediction import (
+    encode,
     log_likelihood,
     partial_dependence,
     predict,
@@ -70,6 +71,7 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "encode",
     "explain",
     "extend",
     "fit",

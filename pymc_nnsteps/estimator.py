@@ -19,14 +19,20 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    check_X_y,
+    validate_data,
+)
 
 from pymc_nnsteps.arguments import positive_integer, require_bool
 from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
-from pymc_nnsteps.tables import columns_of_no_numbers
+from pymc_nnsteps.tables import columns_of_no_numbers, encoded
 
 __all__ = ["BUILDERS", "NetworkEstimator", "repeated"]
 
@@ -133,17 +139,17 @@ class NetworkEstimator(BaseEstimator):
             return sys.stderr.isatty() or "ipykernel" in sys.modules
         return self.verbose
 
-    def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
-        """Numbers of a table, or a sentence that names the columns that are none."""
-        try:
-            return validate_data(self, X, *y, dtype="float64", **options)
-        except (TypeError, ValueError):
-            if not (names := columns_of_no_numbers(X)):
-                raise
-        raise ValueError(
-            f"X has no numbers in the columns {names}: encode them in a pipeline, by "
-            f'make_column_transformer((OneHotEncoder(), {names}), remainder="passthrough").'
-        )
+    def _validated(self, X: Any, *y: Any, reset: bool = True, **options: Any) -> Any:
+        """Numbers of a table, of text and categories indicators of the levels seen by ``fit``."""
+        if reset:
+            has_text = bool(columns_of_no_numbers(X))
+            self._labels = encoded("X", X, ("obs", "feature")).columns if has_text else None
+        if self._labels is None:
+            return validate_data(self, X, *y, dtype="float64", reset=reset, **options)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        rows = encoded("X", X, ("obs", "feature"), self._labels).values
+        check = check_X_y if y else check_array
+        return check(rows, *y, dtype="float64", estimator=self, **options)
 
     def _require_arguments(self) -> None:
         """Check the arguments of the sampler."""
@@ -179,9 +185,8 @@ class NetworkEstimator(BaseEstimator):
 
     def _named(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | pd.DataFrame:
         """Inputs with the names of their columns, if these are known."""
-        if hasattr(self, "feature_names_in_"):
-            return pd.DataFrame(rows, columns=self.feature_names_in_)
-        return rows
+        names = getattr(self, "feature_names_in_", None) if self._labels is None else self._labels
+        return rows if names is None else pd.DataFrame(rows, columns=names)
 
     def _predict(self, X: ArrayLike | pd.DataFrame, kind: Kind) -> NDArray[np.float64]:
         """Predictions of all draws for new rows, of shape (n_draws, n_obs, n_outputs)."""

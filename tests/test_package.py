@@ -30,6 +30,7 @@ NAMES = {
     "blocks",
     "bow_tie",
     "diagnose",
+    "encode",
     "explain",
     "extend",
     "fit",

@@ -83,10 +83,27 @@ def test_intervals_through_a_pipeline():
     assert 0.7 < np.mean((lower < y) & (y < upper)) < 0.9
     mean, std = pipeline.predict(table, return_std=True)
     np.testing.assert_allclose(mean, (lower + upper) / 2, atol=std.max() / 2)
+
+
+def test_text_is_encoded():
+    """As by hand, by the levels that were seen."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": rng.normal(size=30), "kind": rng.choice(["a", "b"], size=30)})
+    by_hand = pd.DataFrame(
+        {"x": table["x"]} | {f"kind[{each}]": (table["kind"] == each) * 1.0 for each in "ab"}
+    )
+    y = table["x"] + 3 * (table["kind"] == "b")
+    network, expected = (NetworkRegressor("intermediate_noise", **LINEAR) for _ in range(2))
+    mean = expected.fit(by_hand, y).predict(by_hand[:3])
+    np.testing.assert_array_equal(network.fit(table, y).predict(table[:3]), mean)
+    assert network.feature_names_in_.tolist() == ["x", "kind"]
+    assert network.model_.coords == expected.model_.coords
     with pytest.raises(
-        ValueError, match=r"X has no numbers in the columns \['kind'\]: encode them"
+        ValueError, match="X has 'c' in the column 'kind', of which the model knows"
     ):
-        network.fit(table, y)
+        network.predict(table.assign(kind="c"))
+    with pytest.raises(ValueError, match="X has dates or durations in the column 'x'"):
+        network.fit(table.assign(x=pd.Timestamp("2020")), y)
 
 
 @pytest.mark.parametrize("estimator", [NetworkRegressor, NetworkClassifier])

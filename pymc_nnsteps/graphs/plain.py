@@ -19,8 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.basic import tensor_from_xtensor, xtensor_from_tensor
 from pytensor.xtensor.type import XTensorSharedVariable, XTensorType
 
-from pymc_nnsteps.graphs.once import once_per_model
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.search import model_or_context, once_per_model
 from pymc_nnsteps.graphs.values import substitute
 
 __all__ = ["model_to_read", "plain_model"]

@@ -12,8 +12,6 @@ from pymc_nnsteps.graphs.search import parameters, random_in, size_of
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.row_data import arrays_in, behind, own_rows
 
-__all__ = ["without_latents"]
-
 
 def without_latents(model: pm.Model | None = None) -> list[str]:
     """Names of a model's variables, without those that have entries for each row of the data.

@@ -9,7 +9,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -41,6 +41,7 @@ from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
     group_numbers,
     lengths_with_new_groups,
+    numbers_groups,
     require_entries,
 )
 from pymc_nnsteps.prediction.posterior import (
@@ -50,8 +51,8 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import given_rows, own_rows, rows_of
-from pymc_nnsteps.tables import Table, in_type, require_same_rows
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
+from pymc_nnsteps.tables import Table, in_type, is_table, require_same_rows, without_columns
 
 Kind = Literal["function", "probability", "response"]
 
@@ -67,6 +68,7 @@ def predict(
     kind: Kind = "function",
     num_samples: int | None = None,
     noise_draws: int = 100,
+    groups: ArrayLike | dict[str, Any] | None = None,
     sample_new_groups: bool = False,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -88,10 +90,12 @@ def predict(
         not be stored. Dimensions and their labels are found by name.
     X_new : array_like or table, shape (n_obs, n_features), or dict
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
-        model's inputs have names. A dict has other data of the new rows too, by the names of their
-        ``pm.Data``, as for ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the
-        output has ``a[group]``; groups by their numbers, or by the labels that the dimension of
-        ``a`` has in ``coords``. For rows that the model holds at present the inputs are enough.
+        model's inputs have names, and text and categories are encoded as those of the model. A dict
+        has other data of the new rows too, by the names of their ``pm.Data``, as for
+        ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the output has
+        ``a[group]``; groups by their numbers, or by the labels that the dimension of ``a`` has in
+        ``coords``. Columns of a frame that have these names are taken for such data. For rows that
+        the model holds at present the inputs are enough.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
@@ -115,6 +119,9 @@ def predict(
         Draws of the noise of hidden layers that a probability is the mean of. Probabilities given
         the hidden layers are not drawn but integrated, to the last digits; so are those of networks
         without such noise.
+    groups : array_like or dict, optional
+        The group of each row, by its number or its label, where the model has ``pm.Data`` of one
+        kind of groups; of several kinds by the names of their ``pm.Data``.
     sample_new_groups : bool
         Whether rows may be of new groups, whose numbers continue those of the model's groups, or
         whose labels are others. At
@@ -169,6 +176,8 @@ def predict(
     posterior, samples = unstacked(idata)
     model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
+    if groups is not None:
+        X_new = _with_groups(X_new, groups, model, input_container("X_new", model, inputs))
     if kind == "function":
         predicted = function_values(
             "X_new",
@@ -337,6 +346,68 @@ def function_expression(
     return output
 
 
+def encode(
+    X: ArrayLike | pd.DataFrame | dict[Any, Any],
+    *,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Read new rows as numbers of a model's data containers, for ``pm.set_data``.
+
+    Parameters
+    ----------
+    X : array_like or table, shape (n_obs, n_features), or dict
+        New rows with other data that go with them, as for :func:`predict`.
+    model, inputs
+        As for :func:`predict`.
+
+    Returns
+    -------
+    dict of str to ndarray
+
+    Raises
+    ------
+    ValueError
+        As for :func:`predict`.
+
+    Examples
+    --------
+    >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
+    >>> table = pd.DataFrame({"km": [1.0, 7.0, 2.0], "depot": ["north", "south", "south"]})
+    >>> with nns.intermediate_noise_mlp(table, [0.0, 1.0, 2.0], hidden=(3,)) as model:
+    ...     pm.set_data(nns.encode(table[1:]) | {"targets": [1.0, 2.0]})
+    >>> model["inputs"].get_value()
+    array([[7., 0., 1.],
+           [2., 0., 1.]])
+    """
+    model = model_to_read(model)
+    container = input_container("X", model, inputs)
+    _, values, others = _read("X", X, model, container, False)
+    given: RowData = dict.fromkeys((container, *others), container)
+    rows = rows_of("X", given, container, values, others)
+    return {str(each.name): array for each, array in zip(given, rows, strict=True)}
+
+
+def _with_groups(
+    X: object, groups: object, model: pm.Model, container: TensorSharedVariable
+) -> dict[Any, object]:
+    """New inputs and other data, with the groups of their rows."""
+    if not isinstance(groups, dict):
+        numbered = [
+            data.name
+            for data in model.data_vars
+            if data.ndim == 1 and data is not container and numbers_groups(model, data)
+        ]
+        if not numbered:
+            raise ValueError("groups are of no use, as no pm.Data of the model number any groups.")
+        if len(numbered) > 1:
+            raise ValueError(
+                f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
+            )
+        groups = {numbered[0]: groups}
+    return (X if isinstance(X, dict) else {container.name: X}) | groups
+
+
 def _at[P: (ForwardPass, NoisyPass)](
     argument: str,
     X: object,
@@ -412,6 +483,10 @@ def _read(
 ) -> tuple[Table, np.ndarray, dict[Variable, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
     others: dict[Variable, object] = {}
+    if not isinstance(given, dict):
+        apart = [str(data.name) for data in model.data_vars if data.ndim == 1]
+        given, beside = without_columns(given, apart)
+        given = {container.name: given} | beside if beside else given
     if isinstance(given, dict):
         others = given_rows(argument, given, model)
         if container not in others:
@@ -423,7 +498,10 @@ def _read(
         for data, values in others.items():
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
-            others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
+            if isinstance(data, TensorSharedVariable) and data.ndim == 2 and is_table(values):
+                others[data] = read_rows(names[1], model, data, values).values
+            else:
+                others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
     table = read_rows(argument, model, container, given)
     X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)

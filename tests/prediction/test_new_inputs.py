@@ -201,7 +201,7 @@ def test_columns_of_a_table_are_found_by_name():
     unnamed = pd.DataFrame(X_NEW)
     np.testing.assert_array_equal(nns.predict(draws, unnamed, model=model), expected)
     with pytest.raises(
-        ValueError, match=r"X_new must have the columns \['a', 'b', 'c'\] .* got \['a', 'b', 'd'\]"
+        ValueError, match=r"X_new must have the columns \['a', 'b', 'c'\] .* lacks \['c'\]"
     ):
         nns.predict(draws, table.rename(columns={"c": "d"}), model=model)
 
