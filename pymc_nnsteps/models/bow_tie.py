@@ -220,9 +220,8 @@ def bow_tie(
     """
     require_choice("start", start, get_args(BowTieStart))
     scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize, missing)
-    inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
-    stack, row_dims = scaffolding.stack, scaffolding.row_dims
-    fit = _least_squares(inputs, targets)
+    stack, row_dims, targets = scaffolding.stack, scaffolding.row_dims, scaffolding.targets.filled
+    fit = _least_squares(scaffolding.inputs.values, targets)
     network = BowTieLayers(
         stack,
         temperature=temperature,
