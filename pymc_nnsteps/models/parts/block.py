@@ -34,7 +34,7 @@ BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 OTHER_NAME = 'give this block a name of its own, such as name="g"'
 
 
-Network = Callable[[TensorVariable, Stack], TensorVariable]
+Network = Callable[[TensorVariable], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
 
 
@@ -70,7 +70,7 @@ class Block:
         """
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
-        alone = rehearsed(lambda: network(self.inputs, self.stack), known | self.dims)
+        alone = rehearsed(lambda: network(self.inputs), known | self.dims)
         names = [f"{self.name}::{name}" for name in alone.named_vars]
         check_names(model, [self.name, *names], self.dims, OTHER_NAME)
         check_dims(model, self.dims)
@@ -80,7 +80,7 @@ class Block:
                 warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
-            outputs = network(self.inputs, self.stack)
+            outputs = network(self.inputs)
         f = outputs[:, 0] if self.is_vector else outputs
         return pm.Deterministic(self.name, f, dims=self.output_dims)
 
