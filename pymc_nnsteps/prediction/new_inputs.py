@@ -236,9 +236,11 @@ def _labelled(
     }
     if table.rows is not None:
         coords["obs"] = table.rows if table.rows.nlevels > 1 else table.rows.rename("obs")
-    labels = model.coords.get("output")
-    if labels is not None and len(labels) == values.shape[-1]:
-        coords["output"] = list(labels)
+    for dim in ("output", "class")[: 2 if name == "p" else 1]:
+        labels = model.coords.get(dim)
+        if labels is not None and len(labels) == values.shape[-1]:
+            coords["output"] = list(labels)
+            break
     return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)
 
 

@@ -290,7 +290,7 @@ def weibull(f: TensorVariable, seen: Seen) -> TensorVariable:
 def _whole_duration(
     shape: TensorVariable, scale: TensorVariable, ended: TensorVariable, size: TensorVariable
 ) -> TensorVariable:
-    drawn: TensorVariable = pm.Weibull.dist(shape, scale + 0 * ended, size=size)
+    drawn: TensorVariable = pm.Weibull.dist(shape, scale, size=size)
     return drawn
 
 
