@@ -162,7 +162,7 @@ def intermediate_noise_cnn(
             noise,
             sigma,
             {"pre": of_hidden, "pool": of_pooled, "post": of_hidden},
-            observed=likelihood in OWN,
+            needed=likelihood in OWN,
         ),
         layers.precisions("weight_precision", weight_precision, fan_in),
         layers.bias_precisions(bias, bias_precision, fan_in),

@@ -78,11 +78,11 @@ def intermediate_noise_mlp(
         ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
         layers (each one, or one per hidden layer) and for ``Delta_Z^(L+1)``. Learnt variances are
         variables ``noise_Z2``, ``noise_X2``, ..., ``noise_y``. If neither ``noise`` nor ``sigma``
-        is given: learnt with real targets, 1e-2 with classes, whose utilities have no noise to be
-        learnt. A pre- or post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is
-        a stochastic feed-forward network, and ``"pre": 0, "post": 0`` the classical posterior. The
-        output noise must be positive. Likelihoods of ``f`` need none, and one number is that of the
-        hidden layers alone.
+        is given: learnt with real targets, 1e-2 with others. A pre- or post-activation without
+        noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic feed-forward network, and
+        ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive for real
+        targets and probit models. With it the weights have conditionals under any likelihood, and
+        chains move faster.
     sigma : float, "learnt", Prior or dict
         Standard deviations, in place of the variances of ``noise``. ``"network"``, or ``"network"``
         as ``"output"`` of a dict: the noise of real targets varies with the inputs. It has the
@@ -102,7 +102,7 @@ def intermediate_noise_mlp(
         (``"probit"``), or the index of the largest (``"multinomial_probit"``). The probit models
         have no noise after that: their ``Z{L+1}`` is a free variable under a hard constraint. The
         other likelihoods of :func:`~pymc_nnsteps.hierarchical_mlp`, but for ``"student_t"``, are of
-        ``y`` given ``f``, the last linear map, or the last pre-activations if they have noise.
+        ``y`` given ``f``, the last pre-activations with their noise.
     exposure, censored : array_like, shape (n_obs,), optional
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"support_point", "prior"}
@@ -181,7 +181,8 @@ def intermediate_noise_mlp(
         *precisions,
         start,
         default,
-        observed=likelihood in OWN,
+        observed=True,
+        needed=likelihood in OWN,
     )
     varying = None
     if noise_varies or sigma_varies:

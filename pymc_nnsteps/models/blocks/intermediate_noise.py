@@ -103,7 +103,7 @@ class NoisyLayers:
     """A network with the arguments of :func:`intermediate_noise`.
 
     ``default`` is the noise where none is given; ``observed`` says that one number for all noise
-    is that of the last pre-activations too, which must be positive then.
+    is that of the last pre-activations too, ``needed`` that this must be positive then.
     """
 
     def __init__(
@@ -119,13 +119,16 @@ class NoisyLayers:
         default: OneNoise = DEFAULT_NOISE,
         *,
         observed: bool = False,
+        needed: bool = True,
     ) -> None:
         require_choice("start", start, get_args(Start))
         self.stack = stack
         fan_in = stack.units[:-1]
         kinds = dict.fromkeys(("pre", "post"), (stack.n_layers - 1, "hidden layer"))
         self.function = activation_function(activation)
-        self.delta = variances(noise, sigma, kinds, observed=observed, default=default)
+        self.delta = variances(
+            noise, sigma, kinds, observed=observed, needed=needed, default=default
+        )
         self.weight_precisions = layers.precisions("weight_precision", weight_precision, fan_in)
         self.bias_precisions = layers.bias_precisions(bias, bias_precision, fan_in)
         self.initval = start_of(start)

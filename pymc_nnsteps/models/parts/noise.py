@@ -54,6 +54,7 @@ def variances(
     counts: Mapping[str, tuple[int, str]],
     *,
     observed: bool = True,
+    needed: bool = True,
     default: OneNoise = DEFAULT_NOISE,
 ) -> Variances:
     """Variance of each noise of a network.
@@ -69,7 +70,9 @@ def variances(
         From each kind but ``"output"`` to its number of layers, and what these are called in
         messages, such as ``"hidden layer"``.
     observed : bool
-        Whether one number for all noise is that of the output too, which must be positive then.
+        Whether one number for all noise is that of the output too.
+    needed : bool
+        Whether that of an observed output must be positive.
     default : float, "learnt" or Prior
         The noise where none is given.
 
@@ -102,7 +105,7 @@ def variances(
     numbers = [each for of_kind in every.values() for each in of_kind if isinstance(each, float)]
     if min(numbers, default=0) < 0:
         raise ValueError(f"{name} is {meaning} and must not be negative; got {given!r}.")
-    if observed and every["output"][0] == 0:
+    if observed and needed and every["output"][0] == 0:
         zeros = ", ".join(f'"{kind}": 0' for kind in counts)
         raise ValueError(
             f"{name} of the output must be positive; for hidden layers without noise pass "

@@ -88,7 +88,11 @@ GAUSSIAN = {"shrinkage": nns.Shrinkage("gaussian", weight_var=0.5), "bias_var": 
 NETWORKS = {
     "hierarchical": (nns.hierarchical_mlp, {}, {}),
     "wide": (nns.wide_mlp, {}, {"reparametrize": False}),
-    "intermediate_noise": (nns.intermediate_noise_mlp, {}, {}),
+    "intermediate_noise": (
+        nns.intermediate_noise_mlp,
+        {"noise": {"pre": 0.1, "post": 0.2, "output": 0.3}},
+        {},
+    ),
     "bow_tie": (nns.bow_tie, GAUSSIAN, {}),
 }
 
