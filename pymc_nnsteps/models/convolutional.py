@@ -220,13 +220,7 @@ class ConvolutionalLayers:
         return len(self.weight_precisions)
 
     def add(self, x: TensorVariable, n_obs: TensorVariable) -> TensorVariable:
-        """Add the layers to the model, and return the last linear map.
-
-        Parameters
-        ----------
-        x : TensorVariable, shape (n_obs, channels, height, width)
-        n_obs : TensorVariable
-        """
+        """Add the layers of images (n_obs, channels, height, width); return the last linear map."""
         for layer, made in enumerate(self.maps, 1):
             x = self._convolutional(layer, x, made, n_obs)
         x = x.reshape((x.shape[0], self.units[0]))
