@@ -216,9 +216,11 @@ def wide_mlp(
         f = seen.named(network.linear(scaled, W, b))
         if reparametrize:
             return
-        sd = (_noise(network, scale, varies, scaled, seen),) if likelihood == "normal" else ()
+        if likelihood == "normal":
+            response.law.observe(f, seen, _noise(network, scale, varies, scaled, seen))
+            return
         with beginning(start):
-            response.law.observe(f, seen, *sd)
+            response.law.observe(f, seen)
 
     warn_of_scales(scaffolding.inputs, response.real)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
