@@ -136,7 +136,7 @@ def partial_dependence(
     found = xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
     positions = [column.position for column in columns]
     marks = (("data_row", "data_column"), data[container][:, positions])
-    return found.assign_coords(data=marks).assign_attrs(of=f.name)
+    return found.assign_coords(data=marks).assign_attrs(of=f.name, prob=prob)
 
 
 def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
