@@ -108,6 +108,7 @@ bring_notebooks()
 
 # Pages run in kernels, which show figures by this backend alone.
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+os.environ["COLUMNS"] = "80"  # in which `explain` prints
 
 
 def require_figures(app: Sphinx, doctree: nodes.document) -> None:

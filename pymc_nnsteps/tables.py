@@ -6,6 +6,7 @@ are read by their names; everything else is an array without names. Results prin
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import DTypeLike, NDArray
 from pytensor import config
+
+ROOM = 20
+"""Least width of a wrapped column."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +179,10 @@ def as_array(name: str, data: object) -> NDArray[Any]:
         raise ValueError(f"{name} must be rectangular, with rows of equal length.") from None
 
 
-def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def as_text(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Rows below a header, in columns that begin where the longest entry before leaves them.
+
+    The last column is wrapped so that lines are at most ``width`` long, if it has room for a word.
 
     Examples
     --------
@@ -186,6 +192,14 @@ def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     a         Gaussian
     variance
     """
+    if width is not None:
+        before = sum(max(map(len, each)) + 2 for each in list(zip(header, *rows, strict=True))[:-1])
+        room = max(width - before, ROOM)
+        rows = [
+            (*(row[:-1] if number == 0 else [""] * len(row[:-1])), line)
+            for row in rows
+            for number, line in enumerate(wrap(row[-1], room) or [""])
+        ]
     table = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     head, *lines = (
