@@ -663,7 +663,7 @@ def test_gibbs_in_a_model_that_is_no_network_needs_no_change_of_the_model():
     ]
     text = str(replace(table, details=True))
     assert "jointly with beta; children: y" in text
-    assert text.splitlines()[0].split() == ["variable", "conditional"]
+    assert text.splitlines()[0].split() == ["variable", "step", "conditional"]
     assert repr(table) == text
     assert text in table._repr_html_()
 
