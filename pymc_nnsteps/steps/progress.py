@@ -13,7 +13,9 @@ BETWEEN = 3
 """Width in characters of the gap between two columns."""
 
 
-def columns_that_fit(formats: Mapping[str, tuple[str, str]]) -> list[TextColumn]:
+def columns_that_fit(
+    formats: Mapping[str, tuple[str, str]], beside: str | None = None
+) -> list[TextColumn]:
     """Columns for statistics of a step, the first ones before the others.
 
     PyMC divides the width of the terminal by fixed shares, and cuts what does not fit into one,
@@ -23,12 +25,14 @@ def columns_that_fit(formats: Mapping[str, tuple[str, str]]) -> list[TextColumn]
     ----------
     formats : mapping from str to (str, str)
         Title and format of each statistic.
+    beside : str, optional
+        Title of a column that another step may show, which comes first.
 
     Returns
     -------
     list of TextColumn
     """
-    room = Console().width - OTHERS
+    room = Console().width - OTHERS - (0 if beside is None else len(beside) + BETWEEN)
     columns = []
     for name, (title, form) in formats.items():
         room -= len(title) + BETWEEN
