@@ -63,8 +63,8 @@ if os.environ.get("READTHEDOCS"):
         "arviz": ("https://python.arviz.org/en/stable", None),
     }
 
-# A role whose target is not on these pages is an error, but for names of other packages, whose lists
-# may not be there, and for the words that tell types.
+# A role whose target is not on these pages is an error, but for names of other packages, whose
+# lists may not be there, and for the words that tell types.
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r"(?!pymc_nnsteps\.).*"),
@@ -84,6 +84,7 @@ SINGLE_PAGES = (
     "notebooks/*",  # code needs the width
     "which_sampler",
     "tabular",
+    "tabular_notes",
     "design",
     "laws",
     "benchmarks",
