@@ -86,6 +86,8 @@ SINGLE_PAGES = (
     "tabular",
     "tabular_notes",
     "design",
+    "exactness",
+    "experiments",
     "laws",
     "benchmarks",
     "reproduced",
