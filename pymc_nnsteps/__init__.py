@@ -42,6 +42,7 @@ from pymc_nnsteps.prediction import (
     without_latents,
 )
 from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
+from pymc_nnsteps.runs.saving import load, save
 from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
@@ -75,6 +76,7 @@ __all__ = [
     "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "lab",
+    "load",
     "log_likelihood",
     "one_hot",
     "partial_dependence",
@@ -88,6 +90,7 @@ __all__ = [
     "resume",
     "sample_distributed",
     "sample_sharded",
+    "save",
     "set_auto_assign",
     "stacking_weights",
     "trained_starts",

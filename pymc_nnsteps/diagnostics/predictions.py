@@ -24,11 +24,11 @@ from pymc_nnsteps.diagnostics.plots import (
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.network.network import response_of
+from pymc_nnsteps.prediction.closed_forms import read_readout
 from pymc_nnsteps.prediction.columns import evenly_spread, find_column
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of
-from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 GRID = 101

@@ -59,6 +59,20 @@ def operands(expression: TensorVariable, op: type) -> list[TensorVariable] | Non
     return [unwrapped(operand) for operand in node.inputs]
 
 
+SHIFT_OR_SCALE = (scalar.Cast, scalar.Add, scalar.Sub, scalar.Mul, scalar.TrueDiv)
+
+
+def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> Named | None:
+    """The table whose columns are those of a matrix, shifted and scaled by the same in all rows."""
+    expression = unwrapped(expression)
+    if expression in tables:
+        return expression
+    parts = next(filter(None, (operands(expression, op) for op in SHIFT_OR_SCALE)), [])
+    moved = [each for each in parts if not each.type.broadcastable[0]]
+    is_divisor = len(parts) == 2 and moved == parts[1:] and operands(expression, scalar.TrueDiv)
+    return None if len(moved) != 1 or is_divisor else columns_of(moved[0], tables)
+
+
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
     """Distribution parameters of ``rv``; the inputs of an operation that does not name them.
 

@@ -40,9 +40,10 @@ from pymc_nnsteps.models.blocks.bow_tie import (
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
@@ -62,6 +63,7 @@ USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
 
 
+@recorded
 def bow_tie(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,
@@ -78,6 +80,8 @@ def bow_tie(
     noise_network: Mapping[str, Any] | None = None,
     marginalize_gates: bool = False,
     start: BowTieStart = "data",
+    standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     r"""Build a bow-tie network with shrinkage priors as a plain PyMC model.
 
@@ -87,8 +91,9 @@ def bow_tie(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs, best standardised. The columns of a DataFrame become the coordinates of
-        ``"feature"``.
+        Inputs, best standardised. The columns of a DataFrame are the coordinates of
+        ``"feature"``, with an indicator of each level of text and categories,
+        ``"depot[north]"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers in their own units, one or several outputs, NaN where they are
         missing.
@@ -123,6 +128,13 @@ def bow_tie(
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
         another one for each chain. ``"variational"``: a draw from one of four short variational
         fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
+    standardize : bool
+        Whether the network sees columns of ``X`` minus their means, divided by their standard
+        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
+        that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -207,7 +219,7 @@ def bow_tie(
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
     require_choice("start", start, get_args(BowTieStart))
-    scaffolding = scaffold(X, y, data.regression_targets, hidden)
+    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize, missing)
     inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     fit = _least_squares(inputs, targets)
@@ -231,9 +243,8 @@ def bow_tie(
             return starts.get(name, start_of(start))
 
         z = network.add(x, stack, initvals)
-        scale = noise.scale(x, initvals, row_dims)
-        mean = z if observed.ndim == 2 else z[:, 0]
-        pm.Normal("y", mean, scale, observed=observed, dims=row_dims)
+        z = z if observed.ndim == 2 else z[:, 0]
+        pm.Normal("y", z, noise.scale(x, initvals, row_dims), observed=observed, dims=row_dims)
 
     warn_of_scales(scaffolding.inputs, targets, usual_targets=USUAL_TARGETS)
     fitted: list[LayerDraws] = []

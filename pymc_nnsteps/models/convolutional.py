@@ -36,6 +36,7 @@ from pymc_nnsteps.models.parts.convolutions import (
 )
 from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, READ_TARGETS, Likelihood, Start
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import observed_targets
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.tables import require_same_rows
@@ -43,6 +44,7 @@ from pymc_nnsteps.tables import require_same_rows
 __all__ = ["intermediate_noise_cnn"]
 
 
+@recorded
 def intermediate_noise_cnn(
     X: ArrayLike,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,

@@ -40,10 +40,11 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     precision_of_units,
 )
 from pymc_nnsteps.models.parts import data
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
@@ -62,6 +63,7 @@ _READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
 }
 
 
+@recorded
 def hierarchical_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
@@ -73,6 +75,8 @@ def hierarchical_mlp(
     likelihood: Likelihood = "normal",
     sigma: float | Literal["network"] | None = None,
     start: Start = "support_point",
+    standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
 
@@ -85,7 +89,8 @@ def hierarchical_mlp(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
+        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
+        indicator of each level of text and categories, ``"depot[north]"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers, NaN where they are missing; 0 and 1 for ``"bernoulli"``; class
         labels, of shape (n_obs,), for ``"categorical"``.
@@ -144,6 +149,13 @@ def hierarchical_mlp(
     start : {"support_point", "prior"}
         Initial values of the chains: zero parameters and moderate scales, or a draw from the
         prior, another one for each chain.
+    standardize : bool
+        Whether the network sees columns of ``X`` minus their means, divided by their standard
+        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
+        that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -218,7 +230,7 @@ def hierarchical_mlp(
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
     require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
-    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden)
+    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden, standardize, missing)
     stack, row_dims = scaffolding.stack, scaffolding.row_dims
     network = HierarchicalLayers(
         stack,

@@ -11,23 +11,18 @@ module              its subject
 ``dependence``      :func:`partial_dependence` on one input or two
 ``stacking``        :func:`stacking_weights` of chains that disagree
 ``latents``         :func:`without_latents`: what a chain must store for predictions
-``forward``         the network's output as a function of its inputs, layers at their means
-``noisy``           the law of the targets as a function of inputs and of the layers' noise
-``readout``         networks whose readout has been integrated out of that law
-``units``           one noisy hidden layer as a sum of independent units
-``sums``            the law of such a sum
+``forward``         the output, or the law of the targets, as a function of the inputs
+``closed_forms``    networks of which a part is integrated out in closed form
+``sums``            the law of a sum of independent units
 ``integration``     the noise integrated out
 ``laws``            log probabilities of decisions on normal utilities
-``kinds``           probabilities and responses
-``responses``       draws of responses
+``kinds``           probabilities and draws of responses
 ``row_data``        data that go with the rows of the inputs, such as groups
-``entries``         entries that new inputs pick, such as the effect of a group
-``new_groups``      effects of groups that the model has not seen
+``new_groups``      entries that new inputs pick, such as the effect of a group, and new ones
 ``gaps``            targets with missing entries
 ``posterior``       stored draws in the model's order
 ``columns``         columns of the inputs, by position or name
 ``blocks``          an expression for all draws and inputs, in blocks of memory
-``progress``        a progress bar
 ==================  ==========================================================================
 """
 

@@ -8,7 +8,7 @@ import pymc as pm
 from numpy.typing import NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
-from pymc_nnsteps.tables import Table, numbers
+from pymc_nnsteps.tables import Table, encoded
 
 TAKEN = {"chain", "draw", "obs", "output"}
 """Dimension names that predictions already use."""
@@ -30,15 +30,13 @@ class Column:
 
 def read_rows(
     argument: str, model: pm.Model, container: TensorSharedVariable, given: object
-) -> tuple[Table, NDArray[Any]]:
-    """A table for a data container, and its values with named columns in the order of the labels.
+) -> Table:
+    """A table for a data container, with the columns of its labels.
 
     ``argument`` is what the caller calls what is ``given``, for messages.
     """
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
-    table = numbers(argument, given, dims)
-    labels = model.coords.get(dims[1]) if len(dims) == 2 else None
-    return table, table.arranged(argument, labels)
+    return encoded(argument, given, dims, model.coords.get(dims[1]) if len(dims) == 2 else None)
 
 
 def find_column(

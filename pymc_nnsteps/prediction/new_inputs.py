@@ -27,15 +27,21 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.columns import read_rows
-from pymc_nnsteps.prediction.entries import require_entries
-from pymc_nnsteps.prediction.forward import ForwardPass, Lengths, forward_pass
+from pymc_nnsteps.prediction.forward import (
+    ForwardPass,
+    Lengths,
+    NoisyPass,
+    forward_pass,
+    noisy_pass,
+)
+from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
     group_numbers,
     lengths_with_new_groups,
+    require_entries,
 )
-from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     posterior_of,
     stacked,
@@ -213,13 +219,15 @@ def function_values(
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
     values = evaluate(
-        network.output,
+        network.parameters[0],
         list(network.rows.values()),
         stand_ins,
         draws,
         rows,
         n_samples,
         progressbar,
+        network.normal,
+        rng,
     )
     return _labelled(values, output or "f", model, table, posterior)
 
@@ -264,7 +272,7 @@ def function_expression(
     }
     for stand_in, values in zip(network.rows.values(), rows, strict=True):
         stated[stand_in] = pt.constant(values)
-    [output] = substitute([network.output], stated)
+    [output] = substitute([network.parameters[0]], stated)
     return output
 
 
@@ -273,20 +281,21 @@ def _at[P: (ForwardPass, NoisyPass)](
     X: object,
     model: pm.Model,
     container: TensorSharedVariable,
-    read: Callable[[DTypeLike, Lengths], P],
+    read: Callable[[DTypeLike, Lengths, bool], P],
     sample_new_groups: bool = False,
 ) -> tuple[Table, list[np.ndarray], P, Lengths]:
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
     require_bool("sample_new_groups", sample_new_groups)
     table, values, others = _read(argument, X, model, container, sample_new_groups)
     lengths: Lengths = {}
-    network = read(values.dtype, lengths)
+    gaps = bool(np.isnan(values).any())
+    network = read(values.dtype, lengths, gaps)
     rows = rows_of(argument, network.rows, container, values, others)
     if sample_new_groups:
         lengths = lengths_with_new_groups(
             argument, network.parameters, network.weights, network.rows, rows
         )
-        network = read(values.dtype, lengths)
+        network = read(values.dtype, lengths, gaps)
     require_entries(argument, network.parameters, network.rows, rows)
     return table, rows, network, lengths
 
@@ -354,8 +363,8 @@ def _read(
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
             others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
-    table, values = read_rows(argument, model, container, given)
-    X = in_type(values, container.dtype)
+    table = read_rows(argument, model, container, given)
+    X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         single = "; give a single row two dimensions" if X.shape == old.shape[1:] else ""
@@ -363,5 +372,11 @@ def _read(
             f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
             f"model's {container.name}; got {X.shape}{single}."
         )
-    require_finite(argument, X)
+    imputation = imputation_of(model, container) if np.isnan(X).any() else None
+    if imputation is None:
+        require_finite(argument, X, columns=table.columns)
+    else:
+        drawn = np.isnan(X) & imputation.missing.any(axis=0)
+        advice = "the model has laws of columns with missing entries among its own rows only"
+        require_finite(argument, np.where(drawn, 0, X), advice, table.columns)
     return table, X, others

@@ -72,12 +72,7 @@ def sampled_rows(idata: Any, model: pm.Model, container: TensorSharedVariable) -
 def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.DataArray:
     """Stored data with axes in the model's order, and entries too along all but that of the rows.
 
-    Parameters
-    ----------
-    stored : DataArray
-        Named as in the model; left as it is if its dimensions are others.
-    rows : int
-        Axis of the rows.
+    They are left as they are if their dimensions have other names than in the model.
     """
     dims = model.named_vars_to_dims.get(str(stored.name)) or ()
     if set(stored.dims) != set(dims):
@@ -91,19 +86,11 @@ def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.
 def stored_draws(
     posterior: xr.Dataset, model: pm.Model, weights: Mapping[TensorVariable, TensorVariable]
 ) -> list[np.ndarray]:
-    """Draws of variables, with axes and entries in the model's order.
+    """Draws (n_draws, ...) of variables, with axes and entries in the model's order.
 
     Axes and entries are found by the names of dimensions and by their labels. Only where no
-    dimension of a variable has a name that the model knows are axes taken as they are.
-
-    Parameters
-    ----------
-    weights : mapping from TensorVariable to TensorVariable
-        Variables of the model, and a variable of the type that their draws are to have.
-
-    Returns
-    -------
-    list of ndarray, shape (n_draws, ...)
+    dimension of a variable has a name that the model knows are axes taken as they are. Draws get
+    the type of what stands for their variable.
     """
     missing = [describe(variable) for variable in weights if variable.name not in posterior]
     if missing:
@@ -175,15 +162,7 @@ def _relabelled(
 def thinned(
     posterior: xr.Dataset, num_samples: int | None, name: str = "num_samples"
 ) -> xr.Dataset:
-    """Evenly spaced draws of each chain, at most this many of all chains together.
-
-    Parameters
-    ----------
-    num_samples : int or None
-        None: all draws.
-    name : str
-        The argument's name, for messages.
-    """
+    """Evenly spaced draws of each chain, at most this many of all chains together; None: all."""
     if num_samples is None or posterior.sizes["chain"] == 0:
         return posterior
     wanted = positive_integer(name, num_samples) // posterior.sizes["chain"]
@@ -199,17 +178,8 @@ def thinned(
 def unstacked(idata: Any) -> tuple[xr.Dataset, pd.Index | None]:
     """The posterior with dimensions chain and draw, and the labels of stacked samples.
 
-    Parameters
-    ----------
-    idata : DataTree, Dataset or DataArray
-        As for :func:`posterior_of`, or what ``az.extract`` has stacked along ``sample``.
-
-    Returns
-    -------
-    posterior : Dataset
-        Of stacked samples: as the draws of one chain.
-    samples : Index or None
-        None if samples are not stacked.
+    Samples that ``az.extract`` has stacked are as the draws of one chain; their labels are None if
+    they are not stacked.
     """
     if isinstance(idata, xr.DataArray) and idata.name is not None:
         idata = idata.to_dataset()
@@ -222,14 +192,7 @@ def unstacked(idata: Any) -> tuple[xr.Dataset, pd.Index | None]:
 
 
 def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Dataset) -> xr.DataArray:
-    """Undo :func:`unstacked` for what was computed from the posterior.
-
-    Parameters
-    ----------
-    values : DataArray, dims (chain, draw, ...)
-    posterior : Dataset
-        The posterior that was used, perhaps thinned.
-    """
+    """Undo :func:`unstacked` for what was computed (chain, draw, ...) from the posterior."""
     if samples is None:
         return values
     flat = values.isel(chain=0, drop=True).drop_vars("draw").rename(draw="sample")

@@ -57,6 +57,11 @@ class Store:
 
     def __init__(self, location: str) -> None:
         self.location = location
+        if Path(location).is_file():
+            raise ValueError(
+                f"{location} is a file, and a run is a folder: nns.load reads what nns.save wrote, "
+                "and only chains of nns.sample_distributed go on."
+            )
         zarr = needed("zarr")
         attributes = {}
         with self._intact(".zgroup, or .zattrs,"), suppress(FileNotFoundError, FileExistsError):

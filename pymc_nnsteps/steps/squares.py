@@ -17,7 +17,12 @@ from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -76,6 +81,8 @@ class Squares:
             if not moving.isdisjoint(inputs[1:]):  # type: ignore[attr-defined]
                 raise NotConjugate("what is moved enters an index or a length")
             return op(self._square(inputs[0], moving), *inputs[1:])
+        if isinstance(op, AdvancedIncSubtensor | IncSubtensor):
+            return op(*(self._square(array, moving) for array in inputs[:2]), *inputs[2:])
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Switch):
             return _of_pieces([self._square(piece, moving) for piece in inputs[1:]])
         squares = [self._square(operand, moving) for operand in inputs]

@@ -17,7 +17,7 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.tables import Table, in_type, numbers
+from pymc_nnsteps.tables import Table, encoded, in_type
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
 from pymc_nnsteps.variational.factors import LayerFactors
@@ -394,8 +394,9 @@ def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) 
 
 def read_inputs(reading: Reading, X: object, name: str = "X") -> tuple[Table, Numbers]:
     """A table of new inputs, and its values with the model's columns in their order."""
-    table = numbers(name, X, reading.input_dims)
-    x = in_type(table.arranged(name, reading.coords.get(reading.input_dims[1])), float)
+    dims = reading.input_dims
+    table = encoded(name, X, dims, reading.coords.get(dims[1]))
+    x = in_type(table.values, float)
     n_features = reading.inputs.shape[1]
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ValueError(f"{name} must have shape (n_obs, {n_features}); got {x.shape}.")

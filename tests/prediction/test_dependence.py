@@ -7,7 +7,7 @@ import xarray as xr
 from scipy.special import expit
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, dependence, integration
+from pymc_nnsteps.prediction import blocks, dependence
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.normal(size=(9, 2)), np.arange(9) % 3])
@@ -117,9 +117,8 @@ def test_data_are_found_by_their_labels():
         )
 
 
-def test_probabilities(monkeypatch):
+def test_probabilities():
     """Each class has the mean of its probability over the rows."""
-    monkeypatch.setattr(integration, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
     with pm.Model() as model:
         x, w = pm.Data("inputs", X), pm.Normal("w", shape=3)
         f = pm.Deterministic("f", x @ w)

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import chi2, kstest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, responses
+from pymc_nnsteps.prediction import blocks
 
 RNG = np.random.default_rng(0)
 N_OBS, N_GROUPS, N_DRAWS = 12, 4, 4000
@@ -20,8 +20,7 @@ NEW = {"inputs": X[:5], "group": np.array([2, 4, 5, 4, 0])}
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def model_of(effects):

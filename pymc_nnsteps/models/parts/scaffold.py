@@ -44,7 +44,7 @@ class Scaffold:
     @property
     def n_obs(self) -> int:
         """Number of rows."""
-        return len(self.inputs.values)
+        return len(self.inputs.table)
 
     @property
     def n_layers(self) -> int:
@@ -80,7 +80,7 @@ class Scaffold:
 
     def _containers(self) -> tuple[TensorVariable, Observed]:
         return (
-            pm.Data("inputs", self.inputs.values, dims=("obs", "feature")),
+            self.inputs.add("inputs", ("obs", "feature")),
             observed_targets(self.targets, self.row_dims),
         )
 
@@ -103,10 +103,12 @@ def scaffold(
     y: ArrayLike | pd.Series | pd.DataFrame,
     read_targets: Callable[..., data.Targets],
     hidden: Sequence[int],
+    standardize: bool,
+    missing: data.Missing,
 ) -> Scaffold:
     """Read the data of a network with these hidden layers."""
-    inputs = data.inputs(X)
-    n_obs, n_features = inputs.values.shape
+    inputs = data.inputs(X, standardize, missing)
+    n_obs, n_features = inputs.table.shape
     targets = read_targets(y, n_obs)
     require_same_rows(X, y)
     units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
