@@ -21,6 +21,7 @@ from pymc_nnsteps.diagnostics import (
 )
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.models import (
     Conv2D,
     Model,
@@ -35,6 +36,7 @@ from pymc_nnsteps.models import (
     wide_mlp,
 )
 from pymc_nnsteps.prediction import (
+    encode,
     log_likelihood,
     partial_dependence,
     predict,
@@ -69,6 +71,7 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "encode",
     "explain",
     "extend",
     "fit",
@@ -80,6 +83,7 @@ __all__ = [
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",

@@ -105,8 +105,8 @@ def encoded(
 
 def is_table(data: object) -> bool:
     """Whether data are a frame or a table of xarray, with names of columns or labels of rows."""
-    frame = nw.from_native(data, pass_through=True)
-    return isinstance(frame, nw.DataFrame | nw.LazyFrame | xr.DataArray | xr.Dataset)
+    kinds = pd.DataFrame | nw.DataFrame | nw.LazyFrame | xr.DataArray | xr.Dataset
+    return isinstance(_frame(data), kinds)
 
 
 def level_of(label: object, column: object) -> str | None:
@@ -130,15 +130,32 @@ def before_encoding(labels: Iterable[object]) -> list[object]:
     ['age', 'depot']
     """
     labels = list(labels)
-    heads = [str(each).partition("[")[0] if str(each).endswith("]") else each for each in labels]
-    several = {head for head in heads if heads.count(head) > 1}
-    pairs = zip(heads, labels, strict=True)
-    return list(dict.fromkeys(head if head in several else label for head, label in pairs))
+    several = _same_heads(labels)
+    heads = {i: head for head, places in several.items() for i in places}
+    return list(dict.fromkeys(heads.get(i, label) for i, label in enumerate(labels)))
+
+
+def categories(labels: Sequence[object], X: NDArray[Any]) -> dict[str, list[int]]:
+    """Names of columns that are indicators of their levels in a table, and where these are."""
+    return {
+        head: places
+        for head, places in _same_heads(labels).items()
+        if np.isin(X[:, places], (0, 1)).all() and (X[:, places].sum(axis=1) == 1).all()
+    }
+
+
+def _same_heads(labels: Sequence[object]) -> dict[str, list[int]]:
+    """What several labels begin with before a bracket, and the numbers of these labels."""
+    found: dict[str, list[int]] = {}
+    for i, label in enumerate(map(str, labels)):
+        if label.endswith("]"):
+            found.setdefault(label[:-1].rpartition("[")[0].rstrip("["), []).append(i)
+    return {head: places for head, places in found.items() if head and len(places) > 1}
 
 
 def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any]]:
     """A frame without some of its columns, and these; other data as they are."""
-    frame: Any = nw.from_native(data, eager_only=True, pass_through=True)
+    frame = _frame(data)
     taken = [name for name in names if isinstance(frame, nw.DataFrame) and name in frame.columns]
     if not taken:
         return data, {}
@@ -258,11 +275,18 @@ def _other_columns(name: str, wanted: Iterable[object], given: Iterable[object])
     return ValueError(f"{name} must have the columns {wanted} of the model; {'; '.join(said)}.")
 
 
+def _frame(data: Any) -> Any:
+    """A frame of Narwhals; other data, and frames with several columns of a name, as they are."""
+    if isinstance(data, pd.DataFrame) and not data.columns.is_unique:
+        return data
+    return nw.from_native(data, pass_through=True)
+
+
 def _columns(name: str, data: object) -> Columns | None:
     """Columns of a frame by their names; None of what is no frame."""
     if isinstance(data, pd.DataFrame):
         _names(name, data.columns)
-    frame = nw.from_native(data, pass_through=True)
+    frame = _frame(data)
     if isinstance(frame, nw.LazyFrame):
         raise ValueError(f"{name} is a lazy frame, without values; pass {name}.collect().")
     if not isinstance(frame, nw.DataFrame):
@@ -272,17 +296,18 @@ def _columns(name: str, data: object) -> Columns | None:
 
 
 def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categorical:
-    """Numbers, NaN where they are missing, or categories."""
+    """Numbers, NaN where they are missing, or categories, ordered unless they are text."""
     dtype = series.dtype
     if isinstance(dtype, nw.String | nw.Categorical | nw.Enum):
         of_polars = isinstance(dtype, nw.Categorical) and series.implementation.is_polars()
-        are_sorted = of_polars or isinstance(dtype, nw.String)  # polars has levels of other columns
+        is_text = isinstance(dtype, nw.String)
+        are_sorted = of_polars or is_text  # polars has levels of other columns
         levels = None if are_sorted else series.cat.get_categories().to_list()
-        return pd.Categorical(series.to_list(), categories=levels)
+        return pd.Categorical(series.to_list(), categories=levels, ordered=not is_text)
     if isinstance(dtype, nw.Decimal) or (isinstance(dtype, nw.Boolean) and series.null_count()):
         series = series.cast(nw.Float64)
     array = series.to_numpy()
-    if array.dtype.kind in "biuf":
+    if array.dtype.kind in "biuf" and array.ndim == 1:
         return array
     kinds = {type(each).__name__ for each in array.ravel()[:1000] if each is not None}
     if array.dtype.kind in "mM" or kinds & DATES:
@@ -290,7 +315,8 @@ def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categ
             f"{name} has dates or durations in the column {column!r}; pass numbers or categories "
             "made of them, such as the days since the first one, or the month."
         )
-    what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else array.dtype
+    what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else str(array.dtype)
+    what = what if array.ndim == 1 else "several values in each row"
     raise ValueError(
         f"{name} has {what} in the column {column!r}; convert it to numbers or to text."
     )
@@ -310,7 +336,12 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
         if not len(each):
             raise ValueError(f"{name} is empty; pass at least one row.")
         _require_levels(name, column, each)
-        if len(each.categories) == len(each) > ROWS_OF_LEVELS:
+        if not each.ordered and pd.to_numeric(each.categories, errors="coerce").notna().all():
+            raise ValueError(
+                f"{name} has numbers as text in the column {column!r}; convert them, or make them "
+                "categories."
+            )
+        if not each.ordered and len(each.categories) == len(each) > ROWS_OF_LEVELS:
             raise ValueError(
                 f"{name} has another text in each row of the column {column!r}, of which nothing "
                 "can be learnt; leave it out."
@@ -436,3 +467,14 @@ def as_text(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
         for row in table
     )
     return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])
+
+
+def columns_of_no_numbers(table: Any) -> list[Any]:
+    """Names of the columns of a table that have text, dates, or the like."""
+    found = []
+    for name in getattr(table, "columns", ()):
+        try:
+            np.asarray(table[name], dtype="float64")
+        except (TypeError, ValueError):
+            found.append(name)
+    return found

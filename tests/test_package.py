@@ -30,6 +30,7 @@ NAMES = {
     "blocks",
     "bow_tie",
     "diagnose",
+    "encode",
     "explain",
     "extend",
     "fit",
@@ -41,6 +42,7 @@ NAMES = {
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",
@@ -172,7 +174,8 @@ ROOMS = (
     ("steps",),
     ("runs",),
     ("diagnostics", "sharded"),
-    ("lab", "sklearn"),
+    ("lab", "estimator"),
+    ("sklearn",),
 )
 """Rooms and modules of the package; each may use those before its own group."""
 

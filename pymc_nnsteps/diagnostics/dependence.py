@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from pymc_nnsteps.arguments import number_below
@@ -10,6 +11,7 @@ from pymc_nnsteps.diagnostics.plots import (
     Axes,
     draw_large,
     draw_legend,
+    draw_levels,
     draw_rug,
     write_axes,
 )
@@ -30,7 +32,7 @@ def plot_partial_dependence(
     """Plot the mean function over one input per panel, with bands, and marks at the data.
 
     A function of two inputs is shown over the first, as a line for each of three values of the
-    second.
+    second, or for each of its levels.
 
     Parameters
     ----------
@@ -103,6 +105,9 @@ def plot_partial_dependence(
     prob = dependences[0].attrs.get("prob")
     title = "mean over the data" + (f", with {100 * prob:g} % band" if prob else "")
     write_axes(plot, axes, names, ", ".join(map(axes.label, of)), title)
+    for name, dependence in zip(names, dependences, strict=True):
+        if has_levels(dependence[name]):
+            draw_levels(plot, name, dependence[name].values.tolist())
     for dim in second:
         draw_legend(plot, dim, axes.label(dim))
     return plot
@@ -130,14 +135,23 @@ def _panel(dependence: object, output: int | str, axes: Axes) -> tuple[str, xr.D
     name, *others = (str(dim) for dim in chosen["mean"].dims)
     chosen = chosen.isel(data_column=0, drop=True).reset_coords("data")
     for dim in (name, *others):
-        chosen = chosen.assign_coords({dim: axes.values(dim, chosen[dim])})
+        if not has_levels(chosen[dim]):
+            chosen = chosen.assign_coords({dim: axes.values(dim, chosen[dim])})
     chosen["data"] = axes.values(name, chosen["data"])
     of = dependence.attrs.get("of", "f")
     chosen = chosen.assign({part: axes.values(of, chosen[part]) for part in PARTS})
     for dim in others:
+        if has_levels(chosen[dim]):
+            continue
         last = chosen.sizes[dim] - 1
         chosen = chosen.isel({dim: sorted({last * i // (LINES - 1) for i in range(LINES)})})
         labels = [f"{value:.5g}" for value in chosen[dim].values]
         chosen = chosen.assign_coords({dim: labels})
     curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
-    return name, curves.assign(x=(_points(name), chosen[name].values))
+    x = np.arange(chosen.sizes[name]) if has_levels(chosen[name]) else chosen[name].values
+    return name, curves.assign(x=(_points(name), x))
+
+
+def has_levels(values: xr.DataArray) -> bool:
+    """Whether values of an input are levels of a category."""
+    return values.dtype.kind in "OU"

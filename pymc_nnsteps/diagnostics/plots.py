@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import distribution
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
 
@@ -84,7 +84,7 @@ def plot_functions(
     from arviz_base.labels import DimCoordLabeller
 
     posterior = posterior_with_draws(idata)
-    f = function_values("X", posterior, X, model_or_context(model), inputs, output=output)
+    f = function_values("X", posterior, X, model_to_read(model), inputs, output=output)
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.squeeze("output", drop=True) if f.sizes["output"] == 1 else f
     f = f.assign_coords({dim: f[dim] for dim in f.dims[2:]})
@@ -221,6 +221,14 @@ def draw_rug(plot: Any, data: xr.Dataset, bottom: float) -> None:
 
     style = {"y": bottom, "alpha": 0.5, "color": "gray", "marker": "|"}
     plot.map(visuals.scatter_x, "rug", data=data, ignore_aes="all", **style)
+
+
+def draw_levels(plot: Any, name: str, levels: Sequence[str]) -> None:
+    """Write the levels of a category along the input of a panel."""
+    from arviz_plots import visuals
+
+    ticks = {"values": range(len(levels)), "labels": list(levels), "store_artist": False}
+    plot.map(visuals.set_xticks, data=plot.data[[name]], ignore_aes="all", **ticks)
 
 
 def draw_legend(plot: Any, dim: str, title: str) -> None:

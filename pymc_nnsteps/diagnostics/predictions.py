@@ -1,6 +1,6 @@
 """Predictive bands over one input, with the data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
+from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import LaplaceRV, LogisticRV, NormalRV, StudentTRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
@@ -17,15 +18,17 @@ from pymc_nnsteps.diagnostics.plots import (
     Axes,
     draw_large,
     draw_legend,
+    draw_levels,
     draw_rug,
     require_numbers,
     write_axes,
 )
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.search import model_or_context, parameters
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.closed_forms import read_readout
-from pymc_nnsteps.prediction.columns import evenly_spread, find_column
+from pymc_nnsteps.prediction.columns import Column, categories_of, find_column
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of
@@ -38,7 +41,7 @@ WINDOW = 21
 """Points of the grid that a local quadratic is fitted to, to smooth quantiles of draws."""
 
 NAMED = 3
-"""Inputs held at their medians that are named; more are counted."""
+"""Inputs held at typical values that are named; more are counted."""
 
 LOCATIONS = {NormalRV: 0, LaplaceRV: 0, LogisticRV: 0, StudentTRV: 1}
 """Laws of targets about a location, which is this one of their parameters."""
@@ -71,8 +74,9 @@ def plot_predictions(
     """Plot predictions over one input, with the data; other inputs are held at their medians.
 
     So are other data of the rows. For whole numbers, such as the group of each row, the median is
-    one of their values. The data are those that the model was sampled with, which the result of
-    ``pm.sample`` has stored; with the posterior alone, those that the model holds at present.
+    one of their values; of categories the most common level is taken. The data are those that the
+    model was sampled with, which the result of ``pm.sample`` has stored; with the posterior alone,
+    those that the model holds at present.
 
     The line is the posterior mean of the network's function, one band holds the function, and the
     other holds new targets. If the function is not the location of the targets, as for counts, the
@@ -130,15 +134,12 @@ def plot_predictions(
     """
     require_choice("kind", kind, get_args(Kind))
     prob = positive_number("prob", prob, below=1)
-    model, posterior = model_or_context(model), posterior_with_draws(idata)
+    model, posterior = model_to_read(model), posterior_with_draws(idata)
     container = input_container("inputs", model, inputs)
     sampled = sampled_row_data(idata, model, container)
     X = sampled[container]
     column = find_column("feature", model, container, feature)
-    points = evenly_spread(X[:, column.position], GRID)
-    held = _medians(X)
-    grid = {each: np.repeat(_medians(x)[None], len(points), axis=0) for each, x in sampled.items()}
-    grid[container][:, column.position] = points
+    points, grid = _over(column, model, container, sampled)
     named, number, outputs = _wanted(model, output)
     whole, alone = with_gaps(model), named is not None and kind == "function"
     response = named if kind == "response" else None
@@ -156,7 +157,7 @@ def plot_predictions(
     target = str(named or outputs.get(number) or (drawn[kind].name if alone else y.name))
     axes = Axes(units or {}, labels or {})
     curves = _curves({each: f.values[..., number] for each, f in drawn.items()}, prob)
-    x, seen = X[:, column.position], None
+    x, seen = column.of(X), None
     if not alone:
         x, seen = _data(idata, whole, y, container, x, number)
     draw_large(options, backend, 1)
@@ -168,9 +169,10 @@ def plot_predictions(
         None if seen is None else axes.values(target, seen),
         options,
     )
-    columns = [find_column("feature", model, container, i) for i in range(len(held))]
-    others = {each.name: held[each.position] for each in columns if each != column}
-    write_axes(plot, axes, [column.name], axes.label(target), _note(axes, others))
+    note = _note(axes, model, container, column, grid[container][0])
+    write_axes(plot, axes, [column.name], axes.label(target), note)
+    if column.levels is not None:
+        draw_levels(plot, column.name, column.levels)
     return plot
 
 
@@ -262,12 +264,24 @@ def _draw(
     return plot
 
 
-def _note(axes: Axes, others: Mapping[str, Any]) -> str:
-    """At which values the other inputs are held."""
+def _note(
+    axes: Axes,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    column: Column,
+    row: NDArray[Any],
+) -> str:
+    """At which values or levels the other inputs are held."""
+    found = (find_column("feature", model, container, i) for i in range(len(row)))
+    others = {each.name: each for each in found if each.name != column.name}
     if len(others) > NAMED:
-        return f"{len(others)} other inputs at their medians"
-    each = (f"{axes.label(name)} = {axes.values(name, at):.3g}" for name, at in others.items())
-    return f"at {', '.join(each)}" if others else ""
+        return f"{len(others)} other inputs at typical values"
+    texts = []
+    for name, each in others.items():
+        at = each.of(row[None])[0]
+        text = f"{axes.values(name, at):.3g}" if each.levels is None else each.levels[at]
+        texts.append(f"{axes.label(name)} = {text}")
+    return f"at {', '.join(texts)}" if texts else ""
 
 
 def _data(
@@ -297,8 +311,30 @@ def _targets(
     return np.moveaxis(data, rows, 0).reshape((data.shape[rows], -1))
 
 
-def _medians(X: NDArray[Any]) -> NDArray[Any]:
-    """Median of each column; the lower one of integers, so that it is a value of the column."""
+def _over(
+    column: Column,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    sampled: dict[Variable, NDArray[Any]],
+) -> tuple[NDArray[Any], dict[Any, NDArray[Any]]]:
+    """Values or numbers of levels of a column, and typical rows of all data with these."""
+    values, held = column.spread(sampled[container], GRID)
+    points = values if column.levels is None else np.arange(len(values))
+    groups = categories_of(model, container).values()
+    typical = {
+        each: _typical(x, groups if each is container else ()) for each, x in sampled.items()
+    }
+    grid = {each: np.repeat(x[None], len(points), axis=0) for each, x in typical.items()}
+    grid[container][:, column.places] = held
+    return points, grid
+
+
+def _typical(X: NDArray[Any], groups: Iterable[list[int]]) -> NDArray[Any]:
+    """Median of each column, the lower one of integers; of groups of columns the most common."""
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
-    return lower if whole.all() else np.where(whole, lower, np.median(X, axis=0))
+    typical: NDArray[Any] = np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)
+    for places in groups:
+        rows, counts = np.unique(X[:, places], axis=0, return_counts=True)
+        typical[places] = rows[counts.argmax()]
+    return typical

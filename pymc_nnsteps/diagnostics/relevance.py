@@ -20,13 +20,8 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.search import (
-    columns_of,
-    depends_on,
-    model_or_context,
-    parameters,
-    stated_in,
-)
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import before_scaling, columns_of, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.dense import product_of
@@ -136,7 +131,7 @@ def relevance(
     [('W1', 1), ('W1', 0)]
     """
     prob = positive_number("prob", prob, below=1)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("inputs", model, inputs)
     [*_, own] = dims_of(model, container) or (None,)
     factors = _factors(model, container)
@@ -188,12 +183,13 @@ def _factors(model: pm.Model, container: TensorSharedVariable) -> dict[str, Tens
 def _spread(
     expression: TensorVariable, container: TensorSharedVariable, X: NDArray[Any]
 ) -> NDArray[Any]:
-    """Standard deviations of the columns of what the network sees of its inputs."""
-    if not any(isinstance(each.type, RandomType) for each in graph_inputs([expression])):
-        rows = container.type()
-        [seen] = substitute([expression], {container: rows})
-        X = pytensor.function([rows], seen, mode="FAST_COMPILE")(X)
-    return np.asarray(X.std(axis=0))
+    """Standard deviations of the columns of the inputs as a network sees them, but for shifts."""
+    seen: Any = expression
+    while any(isinstance(each.type, RandomType) for each in graph_inputs([seen])):
+        seen = before_scaling(seen)
+    rows = container.type()
+    [seen] = substitute([seen], {container: rows})
+    return np.asarray(pytensor.function([rows], seen, mode="FAST_COMPILE")(X).std(axis=0))
 
 
 def _has_scale_of_each(model: pm.Model, rv: TensorVariable, dim: str) -> bool:

@@ -6,7 +6,7 @@ established by :mod:`~pymc_nnsteps.graphs.rows`.
 ==================  ==========================================================================
 module              its subject
 ==================  ==========================================================================
-``new_inputs``      :func:`predict`, the room's door
+``new_inputs``      :func:`predict`, the room's door; :func:`encode` for ``pm.set_data``
 ``log_likelihood``  :func:`log_likelihood` of each observed row
 ``dependence``      :func:`partial_dependence` on one input or two
 ``stacking``        :func:`stacking_weights` of chains that disagree
@@ -29,10 +29,11 @@ module              its subject
 from pymc_nnsteps.prediction.dependence import partial_dependence
 from pymc_nnsteps.prediction.latents import without_latents
 from pymc_nnsteps.prediction.log_likelihood import log_likelihood
-from pymc_nnsteps.prediction.new_inputs import predict
+from pymc_nnsteps.prediction.new_inputs import encode, predict
 from pymc_nnsteps.prediction.stacking import stacking_weights
 
 __all__ = [
+    "encode",
     "log_likelihood",
     "partial_dependence",
     "predict",

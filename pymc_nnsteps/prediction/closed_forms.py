@@ -36,10 +36,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.places import Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
+from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.activations import read_activation

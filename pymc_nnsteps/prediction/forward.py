@@ -2,14 +2,11 @@
 
 Latent layers are the free variables with one row for each row of the inputs. :func:`forward_pass`
 puts their means; :func:`noisy_pass` puts the layers themselves, as functions of noise: normal ones
-as mean and standard normal noise, gates and mixtures as comparisons of a uniform level. What is
-observed is read as one of three laws of the row, given the noise: normal, a decision
-(:mod:`~pymc_nnsteps.network.activations`) by utilities of parameters mean and sd, which are
-integrated out, or :class:`Other`.
+as mean and standard normal noise, gates and mixtures as comparisons of a uniform level.
 
 That each row depends on its own row of the inputs alone is established from the graph
-(:mod:`~pymc_nnsteps.graphs.rows`): of the output, or of the parameters of the first two laws, or of
-the log density of all others. Otherwise there is no prediction.
+(:mod:`~pymc_nnsteps.graphs.rows`): of the output, or of the parameters of the law of what is
+observed (:mod:`.laws`), or of its log density. Otherwise there is no prediction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +18,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike, NDArray
-from pymc.distributions.shape_utils import change_dist_size
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
@@ -33,21 +29,19 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import has_law, prior_kind
-from pymc_nnsteps.graphs.lengths import length_of
+from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
-from pymc_nnsteps.graphs.search import children, depends_on, parameters, random_in
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
-from pymc_nnsteps.laws.probit import match_probit
-from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
-from pymc_nnsteps.network.layers import Gates, Layer, Normal
+from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of
-from pymc_nnsteps.prediction.closed_forms import Units, read_readout, read_units
+from pymc_nnsteps.prediction.closed_forms import Units, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.imputation import imputation_of
+from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 
 Lengths = Mapping[TensorVariable, int]
@@ -76,23 +70,6 @@ class ForwardPass:
     rows: RowData
     weights: dict[TensorVariable, TensorVariable]
     normal: tuple[TensorVariable, ...]
-
-
-@dataclass(frozen=True)
-class Other:
-    """Any other distribution, by the log density that PyMC computes at a value."""
-
-    value: TensorVariable
-    kind: type
-
-
-ELSEWHERE = (
-    "draw responses by pm.sample_posterior_predictive, and have the likelihood by "
-    "pm.compute_log_likelihood if the network has no latent layers"
-)
-"""What is left where the law of rows is not known."""
-
-Law = Normal | Threshold | Largest | Other
 
 
 @dataclass(frozen=True)
@@ -203,12 +180,10 @@ def noisy_pass(
     model, completed, of_inputs = read_inputs(own, container, gaps)
     network = network_of(model, container, named=named)
     y = network.response
-    law, stated, utilities, value = _law(network)
+    law, stated, child, value = read_law(network)
     numbers, whole = some_rows(model, y)
     _require_no_potential(model, container)
-    latents = [
-        rv for rv in network.latents if rv is not utilities and depends_on(y, {rv}, completed)
-    ]
+    latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
     stand_ins = _stand_ins(network, stated, lengths)
@@ -220,7 +195,6 @@ def noisy_pass(
     made: dict[Any, TensorVariable] = {**whole, **completed} | {
         rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
     }
-    child = y if utilities is None else utilities
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
     def read(known: Known) -> tuple[list[TensorVariable], Units | None]:
@@ -421,52 +395,6 @@ def _mean(network: Network, rv: TensorVariable) -> TensorVariable:
     return layer.mean.astype(rv.dtype)
 
 
-Reading = tuple[Law, tuple[TensorVariable, ...], TensorVariable | None, TensorVariable]
-
-
-def _law(network: Network) -> Reading:
-    """The law of what is observed, its parameters, utilities integrated out, and the values."""
-    model, y = network.model, network.response
-    value: TensorVariable = model.rvs_to_values[y]
-    if has_law(model, y, NormalRV):
-        return *_normal(network, y), None, value
-    for z in network.latents:
-        decision = _decision(model, z, y)
-        if decision is not None:
-            return decision, _normal(network, z)[1], z, value
-    readout = read_readout(model, y, network.inputs)
-    if readout is not None:
-        return Normal(*readout), readout, None, value.T
-    with suppress(NotImplementedError):
-        placeholder = y.type.clone(shape=(None, *y.type.shape[1:])[: y.ndim])("y")
-        law = Other(placeholder, prior_kind(model, y))
-        return law, (log_density(model, y, placeholder),), None, value
-    raise ValueError(
-        f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
-        f"{ELSEWHERE}."
-    )
-
-
-def log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> TensorVariable:
-    """Log density of a variable as PyMC computes it.
-
-    PyMC copies and rewrites what random variables are made of, which is put in afterwards.
-    """
-    n_batch = y.ndim - getattr(y.owner.op, "ndim_supp", 0)
-    law = change_dist_size(y, tuple(value.shape)[:n_batch])
-    others: dict[Any, Any] = {}
-    pending = [law]
-    while pending:
-        for part in pending.pop().owner.inputs:
-            if random_in([part], model.basic_RVs):
-                pending.append(part)
-            elif isinstance(part, TensorVariable) and (part.ndim > 0 or part.owner is not None):
-                others[part.type()] = part
-    [law] = substitute([law], {part: other for other, part in others.items()})
-    found: list[TensorVariable] = substitute([pm.logp(law, value)], others)
-    return found[0]
-
-
 def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:
     """Check that no potential changes the law of latent variables."""
     for potential in model.potentials:
@@ -477,25 +405,11 @@ def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> N
             )
 
 
-def _normal(network: Network, rv: TensorVariable) -> tuple[Normal, tuple[TensorVariable, ...]]:
-    """A normal variable, and its mean and standard deviation."""
-    layer = network.layer(rv)
-    assert isinstance(layer, Normal)
-    return layer, (layer.mean, layer.sd)
-
-
-def _decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Law | None:
-    """The law of ``y`` as a decision by utilities, if it is one."""
-    if decides(y) and children(model, z) == (y,):
-        with suppress(NotConjugate):
-            match_probit(model, z)
-            return read_decision(model, z, y)
-    return None
-
-
 def _noise(model: pm.Model, rv: TensorVariable, names: Sequence[str]) -> dict[str, TensorVariable]:
     """The noise that a latent variable is a function of, with rows along its first axis."""
     lengths = [length_of(model, rv, axis) for axis in range(1, rv.ndim)]
+    if None in lengths:  # those of variables before it, whose dimensions have lengths
+        lengths = list(shapes_of(model)[rv][1:])
     return {
         name: pt.tensor(f"{name} of {rv.name}", dtype="float64", shape=(None, *lengths))
         for name in names

@@ -30,8 +30,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.search import children, parameters, partly_observed
 from pymc_nnsteps.prediction.row_data import behind, own_rows
 
-__all__ = ["some_rows", "with_gaps", "without"]
-
 Mask = np.ndarray
 
 

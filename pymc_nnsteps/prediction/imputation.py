@@ -41,10 +41,9 @@ from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
 from pymc_nnsteps.prediction.row_data import Known

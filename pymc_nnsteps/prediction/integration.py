@@ -51,12 +51,10 @@ from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES, compiled
 from pymc_nnsteps.prediction.closed_forms import Units
-from pymc_nnsteps.prediction.forward import NoisyPass, Other
-from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
+from pymc_nnsteps.prediction.forward import NoisyPass
+from pymc_nnsteps.prediction.laws import Other, log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
-
-__all__ = ["Integral", "Integrator"]
 
 Numbers = NDArray[np.float64]
 
@@ -172,8 +170,7 @@ class Integrator:
         return self._sums is not None or not (self._rest or self._network.uniform)
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
-        """The likelihood of all rows, given the values of the network's weights in their order."""
-        log, error = np.zeros(self.n_obs), np.zeros(self.n_obs)
+        """The likelihood of all rows, or of each number apart, given weights in their order."""
         parts = [(self, self.observed, weights)]
         if (complete := self._of_complete_rows) is not None:
             gaps = np.isnan(self._data[0]).any(axis=1)
@@ -183,11 +180,17 @@ class Integrator:
                 (self, self.observed & gaps, weights),
                 (complete, self.observed & ~gaps, of_complete),
             ]
-        for integrator, chosen, given in parts:
-            if chosen.any():
-                found = integrator._of_rows(np.flatnonzero(chosen), given)
-                log[chosen], error[chosen] = found.log, found.standard_error
-        return Integral(log, error)
+        found = [
+            (chosen, integrator._of_rows(np.flatnonzero(chosen), given))
+            for integrator, chosen, given in parts
+            if chosen.any()
+        ]
+        each = next((len(integral.log) // chosen.sum() for chosen, integral in found), 1)
+        log, error = np.zeros((2, self.n_obs, each))
+        for chosen, integral in found:
+            log[chosen] = integral.log.reshape(-1, each)
+            error[chosen] = integral.standard_error.reshape(-1, each)
+        return Integral(log.ravel(), error.ravel())
 
     def _of_rows(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
         """The likelihood of rows that are not missing as a whole."""

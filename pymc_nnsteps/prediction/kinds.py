@@ -20,8 +20,9 @@ from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction.blocks import compiled, tracked
-from pymc_nnsteps.prediction.forward import NoisyPass, Other
+from pymc_nnsteps.prediction.forward import NoisyPass
 from pymc_nnsteps.prediction.integration import Integrator
+from pymc_nnsteps.prediction.laws import Other
 
 
 def predicted_probabilities(

@@ -11,7 +11,8 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import responses_of
 from pymc_nnsteps.prediction.blocks import tracked
@@ -124,7 +125,7 @@ def log_likelihood(
     Frozen({'chain': 1, 'draw': 20, 'obs': 30})
     """
     posterior = thinned(posterior_with_draws(idata), num_samples)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("idata", model, inputs)
     noise_draws = positive_integer("noise_draws", noise_draws)
     rng = np.random.default_rng(random_seed)

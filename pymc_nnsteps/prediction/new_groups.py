@@ -30,11 +30,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.centred import differences, vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
-from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
+from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
@@ -153,20 +153,31 @@ def group_numbers(
     return pd.Series(found, given.index) if isinstance(given, pd.Series) else found
 
 
-def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
-    """Labels of the dimension that data number; none, where they number several or none."""
-    found: dict[str, Sequence[object]] = {}
+def numbers_groups(model: pm.Model, data: Variable) -> bool:
+    """Whether data pick entries of a variable."""
+    return any(True for _ in _picked(model, data))
+
+
+def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
+    """Arrays of which data pick entries, and along which axis."""
     for part in ancestors([*model.basic_RVs, *model.deterministics]):
         if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
             continue
         array, *rest = part.owner.inputs
         for axis, index in enumerate(indices_from_subtensor(rest, part.owner.op.idx_list)):
             if not isinstance(index, slice) and uncast(index, [data]) is data:
-                with contextlib.suppress(MixesRows):
-                    for each, its in _numbered(model, array, axis):
-                        dim = (model.named_vars_to_dims.get(each.name) or (None,) * each.ndim)[its]
-                        if dim is not None and model.coords.get(dim) is not None:
-                            found[dim] = model.coords[dim]
+                yield array, axis
+
+
+def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
+    """Labels of the dimension that data number; none, where they number several or none."""
+    found: dict[str, Sequence[object]] = {}
+    for array, axis in _picked(model, data):
+        with contextlib.suppress(MixesRows):
+            for each, its in _numbered(model, array, axis):
+                dim = (model.named_vars_to_dims.get(each.name) or (None,) * each.ndim)[its]
+                if dim is not None and model.coords.get(dim) is not None:
+                    found[dim] = model.coords[dim]
     return next(iter(found.values())) if len(found) == 1 else ()
 
 

@@ -28,21 +28,6 @@ from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.posterior import sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
 
-__all__ = [
-    "Known",
-    "RowData",
-    "arrays_in",
-    "behind",
-    "given_rows",
-    "own_rows",
-    "repeated",
-    "rows_of",
-    "sampled_row_data",
-    "taken",
-    "with_row_data",
-    "with_rows",
-]
-
 RowData = dict[Variable, TensorVariable]
 """From the inputs, and data that go with their rows, to what stands for each."""
 

@@ -16,8 +16,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-__all__ = ["stacking_weights"]
-
 GAIN = 1e-8
 """What other weights may gain in the mean log density of a row."""
 

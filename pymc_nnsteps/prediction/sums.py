@@ -35,8 +35,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["Sum", "log_density", "log_tail"]
-
 Numbers = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 

@@ -58,6 +58,8 @@ def written(value: Any, arrays: Arrays, name: str | None = None) -> Any:
         return {type(value).__name__: written(own, arrays)}
     if hasattr(value, "to_dict") and hasattr(value, "columns"):  # polars
         return written(pd.DataFrame(value.to_dict(as_series=False)), arrays)
+    if hasattr(value, "to_numpy") and hasattr(value, "to_list"):  # a Series of polars
+        return written(value.to_numpy(), arrays)
     if hasattr(value, "to_pydict"):  # Arrow
         return written(pd.DataFrame(value.to_pydict()), arrays)
     raise NotWritableError(f"{type(value).__name__} is more than text and numbers")

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any, NamedTuple
 from uuid import uuid4
 from zipfile import BadZipFile, ZipFile
@@ -159,7 +160,7 @@ def load(path: str | Path, *, trust: bool = False) -> Saved:
     See :func:`~pymc_nnsteps.save`.
     """
     require_bool("trust", trust)
-    if Path(path).is_dir():
+    if _file(path).is_dir():
         return _of_run(path, trust)
     content, arrays = _read(path)
     groups = {name: _dataset(group, arrays) for name, group in content["groups"].items()}
@@ -207,10 +208,17 @@ def _require_trust(what: str, trust: bool) -> None:
         )
 
 
+def _file(path: str | Path) -> Path:
+    """A place on a disk."""
+    if not isinstance(path, str | Path) or "://" in str(path):
+        raise ValueError(f"path must be the name of a file on a disk; got {path!r}.")
+    return Path(path).absolute()
+
+
 @contextmanager
 def _replacing(path: str | Path, overwrite: bool) -> Iterator[Path]:
     """A new file beside another one, which it replaces if all goes well."""
-    file = Path(location_of(path))
+    file = _file(path)
     if file.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file in it.")
     if file.exists() and not overwrite:
@@ -292,7 +300,12 @@ def _described(model: pm.Model, others: Arrays) -> tuple[dict[str, Any], Arrays]
     fingerprint, arrays = Fingerprint.of(model), {**others}
     recipe = _recipe(model, fingerprint, arrays)
     if recipe is None:
-        arrays = {**others, PICKLE: np.frombuffer(sealed(model), dtype="uint8")}
+        try:
+            arrays = {**others, PICKLE: np.frombuffer(sealed(model), dtype="uint8")}
+        except (PicklingError, TypeError) as error:
+            raise ValueError(
+                f"model holds what cannot be saved ({error}); leave that out of it."
+            ) from error
     return {"fingerprint": fingerprint.dumps(), "recipe": recipe}, arrays
 
 

@@ -33,9 +33,8 @@ from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.networks import first_held, held_scales
-from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.relabelling import Relabelling
-from pymc_nnsteps.steps.step import Step
+from pymc_nnsteps.steps.step import Step, columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -316,14 +315,9 @@ class Gibbs(Step):
         self.averages = averages
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
-        """Partial sweeps, each up to the draws that complete a joint move.
+        """Partial sweeps up to the draws that complete a joint move, by the variables drawn last.
 
         Draws later in the sweep may hide an error of the move.
-
-        Returns
-        -------
-        dict
-            Partial sweep, a function of a point, by the names of the variables drawn last.
         """
         point = model.initial_point()
         shapes = shapes_of(model, point)

@@ -35,12 +35,10 @@ from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
-from pymc_nnsteps.steps.progress import columns_that_fit
-from pymc_nnsteps.steps.recent import Recent
 from pymc_nnsteps.steps.relabelling import Relabelling
-from pymc_nnsteps.steps.scale_trajectories import TunedScales, scales_beside
-from pymc_nnsteps.steps.step import Step
-from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
+from pymc_nnsteps.steps.step import Step, columns_that_fit
+from pymc_nnsteps.steps.step_size import DualAveraging, Recent
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 

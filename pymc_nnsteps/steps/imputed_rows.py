@@ -10,7 +10,7 @@ the moments of a row's missing entries given the others of the row
 is reversible with respect to their law (preconditioned Crank-Nicolson). Normal latent layers L move
 along, such that their noise :math:`L - E(L \mid x)` stays: neither its density nor the volume
 changes. So a row is accepted by the ratio of the densities of what is left, such as targets and
-gates. Each row draws its :math:`\beta` from 1 (a draw from the law) down to small steps.
+gates. Steps :math:`\beta` go from 1 (a draw from the law) down to small ones, without tuning.
 
 References
 ----------
@@ -38,15 +38,15 @@ from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.forward import log_density
 from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
+from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
 from pymc_nnsteps.steps.compiled import Compiled
 
 __all__ = ["ImputedRows", "imputed_rows"]
 
 STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
-"""Values of beta, one of which each row draws."""
+"""Values of beta, one after another."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class ImputedRows:
         self._moves = []
         for move in imputed_rows(model, moved):
             noise = move.imputation.noise.type()
-            step, level = (pt.vector(name, dtype="float64") for name in ("step", "level"))
+            step, level = pt.scalar(dtype="float64"), pt.vector(dtype="float64")
             outputs = model.replace_rvs_by_values(_new_values(model, move, noise, step, level))
             names = [str(model.rvs_to_values[rv].name) for rv in move.moved]
             function = Compiled([noise, step, level, *values], outputs, compile_kwargs)
@@ -178,13 +178,12 @@ class ImputedRows:
         """New values of what is moved."""
         found: dict[str, NDArray[Any]] = {}
         for names, shape, function in self._moves:
-            step, level = rng.choice(STEPS, shape[0]), np.log(rng.random(shape[0]))
             function.refresh_if_data_changed()
-            state = {**point, **found}
-            new = function(
-                rng.standard_normal(shape), step, level, *(state[name] for name in self._read)
-            )
-            found.update(zip(names, new, strict=True))
+            for step in STEPS:
+                noise, level = rng.standard_normal(shape), np.log(rng.random(shape[0]))
+                state = {**point, **found}
+                new = function(noise, np.array(step), level, *(state[name] for name in self._read))
+                found.update(zip(names, new, strict=True))
         return found
 
 
@@ -203,7 +202,6 @@ def _new_values(
         substitute([law], {imputation.inputs: given, imputation.noise: e})[0]
         for e in (pt.zeros_like(noise), noise)
     )
-    step = step[:, None]
     proposed = centre + pt.sqrt(1 - step**2) * (x - centre) + step * (fresh - centre)
     new: dict[Any, Any] = {x: proposed.astype(x.dtype)}
     fixed = {rv: rv for rv in move.judges}

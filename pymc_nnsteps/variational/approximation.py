@@ -19,14 +19,17 @@ from pymc_nnsteps.arguments import (
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.tables import Table, encoded, in_type
 from pymc_nnsteps.variational.ascent import Fitted
-from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
+from pymc_nnsteps.variational.draws import (
+    LayerDraws,
+    Prediction,
+    by_iteration,
+    by_monte_carlo,
+    draw_layer,
+)
 from pymc_nnsteps.variational.factors import LayerFactors
 from pymc_nnsteps.variational.laws import GIG
-from pymc_nnsteps.variational.prediction import Prediction, by_iteration, by_monte_carlo
 from pymc_nnsteps.variational.reading import Reading
 from pymc_nnsteps.variational.selection import Selection, select
-
-__all__ = ["Approximation", "Ensemble", "PredictionMethod", "RandomSeed"]
 
 Numbers = NDArray[np.float64]
 PredictionMethod = Literal["monte_carlo", "iteration"]

@@ -61,8 +61,12 @@ CASES = {
         {"X": pd.DataFrame({"a": Y, "city": [*"abcd", None, None]})},
         "X has 2 missing entries in the column 'city'; remove those rows",
     ),
+    "numbers as text": (
+        {"X": pd.DataFrame({"a": list("121323")})},
+        "X has numbers as text in the column 'a'; convert them, or make them categories",
+    ),
     "a name of each row": (
-        {"X": pd.DataFrame({"id": map(str, range(30))}), "y": np.arange(30.0)},
+        {"X": pd.DataFrame({"id": [f"a{i}" for i in range(30)]}), "y": np.arange(30.0)},
         "X has another text in each row of the column 'id'.* leave it out",
     ),
     "levels like a column": (

@@ -7,6 +7,7 @@ import errno
 import pickle
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from zipfile import ZipFile
 
@@ -46,7 +47,14 @@ def any_draws(model, chains=2, draws=3):
         {
             "posterior": xr.Dataset(
                 {
-                    name: (["chain", "draw", *(dims[name] or range(each.ndim - 2))], each)
+                    name: (
+                        [
+                            "chain",
+                            "draw",
+                            *(dims[name] or [f"{name}{n}" for n in range(each.ndim - 2)]),
+                        ],
+                        each,
+                    )
                     for name, each in values.items()
                 },
                 {dim: own for dim, own in coords.items() if any(dim in d for d in dims.values())},
@@ -177,7 +185,7 @@ def changed_in_place():
 @pytest.mark.parametrize(
     ("build", "as_numbers"),
     [
-        (lambda: nns.wide_mlp(pl.DataFrame({"a": X[:, 0]}), X[:, 0].tolist(), hidden=()), True),
+        (lambda: nns.wide_mlp(pl.DataFrame({"a": X[:, 0]}), pl.Series(X[:, 0]), hidden=()), True),
         (lambda: nns.bow_tie(X, np.where(X > 0, X, np.nan), shrinkage="laplace"), True),
         (lambda: nns.intermediate_noise_cnn(
             X.reshape(3, 4, 2), [0.0, 1.0, 0.5], convolutions=(nns.Conv2D(2, (2, 2)),)
@@ -261,6 +269,13 @@ def test_a_file_is_replaced_at_once_and_on_request(kept, monkeypatch):
     with pytest.raises(OSError, match=r"fit/in cannot be written .*; the draws are still in mem"):
         nns.save(file / "in", any_draws(model), model)
 
+    with pytest.raises(ValueError, match="path must be the name of a file on a disk; got 's3://b"):
+        nns.save("s3://bucket/fit", any_draws(model), model)
+    model.lock = threading.Lock()
+    with pytest.raises(ValueError, match=r"model holds what cannot be saved \(cannot pickle"):
+        nns.save(file.parent / "other", any_draws(model), model)
+    del model.lock
+
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -302,6 +317,11 @@ def test_other_versions(kept, monkeypatch, tmp_path):
     monkeypatch.setattr(Fingerprint, "of", elsewhere)
     with pytest.warns(UserWarning, match="here wide_mlp makes a model that differs in log density"):
         nns.load(tmp_path / "call")
+    other = nns.wide_mlp(X, X[:, 0], hidden=(4,), reparametrize=False)
+    monkeypatch.setattr(Fingerprint, "of", lambda _: here(other))
+    with pytest.raises(ValueError, match=r"pymc 6.0.0 .*; here wide_mlp makes a model that"):
+        nns.load(tmp_path / "call")
+    monkeypatch.setattr(Fingerprint, "of", elsewhere)
     then.clear()
     with pytest.raises(
         ValueError, match="call; here wide_mlp makes a model that differs in log de"
