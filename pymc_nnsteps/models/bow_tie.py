@@ -235,15 +235,13 @@ def bow_tie(
     response, stack = scaffolding.response, scaffolding.stack
     targets = _on_the_scale_of_f(response)
     fit = _least_squares(scaffolding.inputs.values, targets)
-    own = fit.weight_scale, fit.bias_var if bias_var is None else bias_var
+    bias_var = fit.bias_var if bias_var is None else bias_var
     gates = hidden_alpha, hidden_beta, marginalize_gates
-    network = BowTieLayers(stack, temperature, shrinkage, *own, *gates)
+    network = BowTieLayers(stack, temperature, shrinkage, fit.weight_scale, bias_var, *gates)
     prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
     noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
-    if likelihood != "normal":
-        _require_no_noise(likelihood, sigma, noise_beta, noise_network)
-    if start == "variational":
-        _require_fittable(likelihood, response.targets, sigma)
+    _require_normal(likelihood, sigma, noise_beta, noise_network)
+    _require_fittable(start, likelihood, response.targets, sigma)
 
     def build(network: BowTieLayers, x: TensorVariable, seen: Seen, starts: Starts) -> None:
         def initvals(name: str) -> InitialValue:
@@ -287,9 +285,10 @@ def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
     return values
 
 
-def _require_no_noise(likelihood: str, *given: object) -> None:
-    for name, value in zip(("sigma", "noise_beta", "noise_network"), given, strict=True):
-        if value is not None:
+def _require_normal(likelihood: str, *noise: object) -> None:
+    """Check that noise is told of real targets only."""
+    for name, value in zip(("sigma", "noise_beta", "noise_network"), noise, strict=True):
+        if value is not None and likelihood != "normal":
             raise ValueError(f'{name} has no meaning with likelihood="{likelihood}"; leave it out.')
 
 
@@ -331,8 +330,12 @@ class _OutputNoise:
         return level if self.varying is None else self.varying.vary(x, level, dims)
 
 
-def _require_fittable(likelihood: str, targets: data.Targets, sigma: float | str | None) -> None:
-    """Check that a variational fit can start the chains."""
+def _require_fittable(
+    start: str, likelihood: str, targets: data.Targets, sigma: float | str | None
+) -> None:
+    """Check that a variational fit can start the chains, if it is to."""
+    if start != "variational":
+        return
     if likelihood != "normal":
         raise ValueError(
             f'start="variational" fits real targets, not likelihood="{likelihood}"; leave it out.'
