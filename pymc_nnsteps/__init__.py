@@ -21,6 +21,7 @@ from pymc_nnsteps.diagnostics import (
 )
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.models import (
     Conv2D,
     Model,
@@ -35,6 +36,7 @@ from pymc_nnsteps.models import (
     wide_mlp,
 )
 from pymc_nnsteps.prediction import (
+    encode,
     log_likelihood,
     partial_dependence,
     predict,
@@ -42,6 +44,7 @@ from pymc_nnsteps.prediction import (
     without_latents,
 )
 from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
+from pymc_nnsteps.runs.saving import load, save
 from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
@@ -68,6 +71,7 @@ __all__ = [
     "blocks",
     "bow_tie",
     "diagnose",
+    "encode",
     "explain",
     "extend",
     "fit",
@@ -75,9 +79,11 @@ __all__ = [
     "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "lab",
+    "load",
     "log_likelihood",
     "one_hot",
     "partial_dependence",
+    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",
@@ -88,6 +94,7 @@ __all__ = [
     "resume",
     "sample_distributed",
     "sample_sharded",
+    "save",
     "set_auto_assign",
     "stacking_weights",
     "trained_starts",

@@ -4,6 +4,7 @@ Each raises a ``ValueError`` that names the argument and what it must be; ``advi
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeGuard
 
@@ -52,14 +53,20 @@ def finite_number(name: str, value: object) -> float:
 
 
 def require_finite(
-    name: str, values: NDArray[np.floating], advice: str = "remove or impute them"
+    name: str,
+    values: NDArray[np.floating],
+    advice: str = "remove or impute them",
+    columns: Sequence[object] | None = None,
 ) -> None:
-    """Check that all entries of an array are finite."""
+    """Check that all entries of an array, whose columns may have names, are finite."""
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = ", ".join(map(str, bad[0]))
+        counts = Counter(columns[place[-1]] for place in bad) if columns else {}
+        of_columns = ", ".join(f"{n} in the column {column!r}" for column, n in counts.items())
         raise ValueError(
-            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]; {advice}."
+            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]"
+            f"{of_columns and f' ({of_columns})'}; {advice}."
         )
 
 

@@ -3,50 +3,29 @@
 scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import signature
-from numbers import Integral
 from typing import Any, Literal, Self
 
-import cloudpickle
 import numpy as np
 import pandas as pd
-import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_nnsteps.arguments import (
-    positive_integer,
-    positive_number,
-    require_bool,
-    require_choice,
-)
-from pymc_nnsteps.diagnostics import diagnose
-from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
-from pymc_nnsteps.prediction import predict, without_latents
-from pymc_nnsteps.prediction.new_inputs import Kind
-
 try:
-    from joblib import effective_n_jobs
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.base import ClassifierMixin, RegressorMixin
     from sklearn.preprocessing import StandardScaler
-    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils import Tags
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
 except ModuleNotFoundError:
     raise ImportError(
         "pymc_nnsteps.sklearn needs scikit-learn; install it with "
         'pip install "pymc_nnsteps[sklearn]".'
     ) from None
 
-__all__ = ["NetworkClassifier", "NetworkRegressor"]
+from pymc_nnsteps.arguments import positive_number, require_choice
+from pymc_nnsteps.estimator import BUILDERS, NetworkEstimator, repeated
 
-BUILDERS: dict[str, Callable[..., pm.Model]] = {
-    "hierarchical": hierarchical_mlp,
-    "bow_tie": bow_tie,
-    "intermediate_noise": intermediate_noise_mlp,
-}
+__all__ = ["NetworkClassifier", "NetworkRegressor"]
 
 CLASS_LIKELIHOODS = {
     "hierarchical": ("bernoulli", "categorical"),
@@ -54,141 +33,17 @@ CLASS_LIKELIHOODS = {
 }
 """Likelihoods of two classes, and of more."""
 
-FEWEST_DRAWS = 4
-"""Draws of a chain from which its convergence can be judged."""
+REAL = (None, "normal", "student_t")
+"""Likelihoods of real targets, which are standardised."""
 
-JUDGED = 100
-"""About the number of rows whose function values are judged."""
-
-
-class _Network(BaseEstimator):
-    """Base of the regressor and the classifier: samples a network and predicts new rows."""
-
-    def __init__(
-        self,
-        network: str = "hierarchical",
-        *,
-        hidden: Sequence[int] | None = None,
-        options: Mapping[str, Any] | None = None,
-        draws: int = 200,
-        tune: int = 200,
-        chains: int = 4,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.network = network
-        self.hidden = hidden
-        self.options = options
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state with the model as bytes: ``pickle`` itself does not take models of PyMC."""
-        state = dict(super().__getstate__())
-        if "model_" in state:
-            state["model_"] = cloudpickle.dumps(state["model_"])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "model_" in state:
-            state = state | {"model_": cloudpickle.loads(state["model_"])}
-        super().__setstate__(state)
-
-    def _sample(self, X: NDArray[np.float64], y: object, **options: Any) -> Self:
-        """Sample a network of standardised inputs and these targets."""
-        if self.hidden is not None:
-            options["hidden"] = self.hidden
-        options |= self._further(options)
-        self._require_arguments()
-        rows = self._named(X)
-        output = "pandas" if isinstance(rows, pd.DataFrame) else "default"
-        self.input_scaler_ = StandardScaler().set_output(transform=output).fit(rows)
-        inputs = self.input_scaler_.transform(rows)
-        self._sampling_seed, self._noise_seed = (
-            int(seed) for seed in check_random_state(self.random_state).randint(2**31 - 1, size=2)
-        )
-        with Model(model=None) as self.model_:
-            BUILDERS[self.network](inputs, y, **options)
-            self.idata_ = pm.sample(
-                draws=self.draws,
-                tune=self.tune,
-                chains=self.chains,
-                cores=effective_n_jobs(self.n_jobs),
-                random_seed=self._sampling_seed,
-                var_names=without_latents(self.model_),
-                compute_convergence_checks=False,
-                progressbar=self.verbose,
-                quiet=not self.verbose,
-            )
-        if self.chains > 1 and self.draws >= FEWEST_DRAWS:
-            judged = inputs[:: max(1, len(inputs) // JUDGED)]
-            self.diagnosis_ = diagnose(self.idata_, judged, model=self.model_)
-            if not self.diagnosis_.converged:
-                warnings.warn(self.diagnosis_.verdict, ConvergenceWarning, stacklevel=3)
-        return self
-
-    def _require_arguments(self) -> None:
-        """Check the arguments of the sampler."""
-        for name in ("draws", "chains"):
-            positive_integer(name, getattr(self, name))
-        if self.tune != 0:
-            positive_integer("tune", self.tune)
-        require_bool("verbose", self.verbose)
-        if not isinstance(self.n_jobs, Integral | None):
-            raise ValueError(f"n_jobs must be an integer, or None; got {self.n_jobs!r}.")
-
-    def _further(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Further arguments of the builder, beside those that the estimator gives to it."""
-        builder = BUILDERS[self.network]
-        known = [
-            name
-            for name, argument in signature(builder).parameters.items()
-            if argument.kind is argument.KEYWORD_ONLY and name not in own
-        ]
-        further = {} if self.options is None else self.options
-        if not isinstance(further, Mapping):
-            raise ValueError(
-                f"options must be a mapping from arguments to values; got {further!r}."
-            )
-        for name in further:
-            if name not in known:
-                raise ValueError(
-                    f"options has {name!r}, which the estimator sets itself or "
-                    f"{builder.__name__} does not have; it may have {', '.join(known)}."
-                )
-        return further
-
-    def _named(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | pd.DataFrame:
-        """Inputs with the names of their columns, if these are known."""
-        if hasattr(self, "feature_names_in_"):
-            return pd.DataFrame(rows, columns=self.feature_names_in_)
-        return rows
-
-    def _predict(self, X: ArrayLike | pd.DataFrame, kind: Kind) -> NDArray[np.float64]:
-        """Predictions of all draws for new rows, of shape (n_draws, n_obs, n_outputs)."""
-        check_is_fitted(self, "idata_")
-        rows = validate_data(self, X, dtype="float64", reset=False)
-        predicted = predict(
-            self.idata_,
-            self.input_scaler_.transform(self._named(rows)),
-            model=self.model_,
-            kind=kind,
-            random_seed=self._noise_seed,
-            progressbar=self.verbose,
-        )
-        return np.asarray(predicted.stack(sample=("chain", "draw")).transpose("sample", ...))
+OF_CLASSES = sorted(name for names in CLASS_LIKELIHOODS.values() for name in names)
 
 
-class NetworkRegressor(RegressorMixin, _Network):
+class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Regression by a Bayesian neural network, with intervals, as an estimator of scikit-learn.
 
-    Inputs and targets are standardised before the network sees them, and predictions are in the
-    units of the targets. Sample weights are not supported.
+    Inputs and real targets are standardised before the network sees them, and predictions are in
+    the units of the targets.
 
     Parameters
     ----------
@@ -200,6 +55,9 @@ class NetworkRegressor(RegressorMixin, _Network):
     sigma : float or "network", optional
         ``"network"``: the noise varies with the inputs. A number: its standard deviation, that of
         standardised targets. It is learnt if not given.
+    likelihood : str, optional
+        Of the builder, such as ``"student_t"``. Targets are standardised for this one and for
+        ``"normal"``, the default, and left as they are for counts and durations.
     options : mapping of str, optional
         Further arguments of the builder, such as ``{"activation": "relu"}``. Scales among them
         are those of standardised data.
@@ -211,8 +69,9 @@ class NetworkRegressor(RegressorMixin, _Network):
     random_state : int, RandomState or None
         Seed of the chains and of the noise of predictions: a fitted estimator repeats its
         predictions.
-    verbose : bool
-        Whether to show progress and the messages of ``pm.sample``.
+    verbose : bool, optional
+        Whether to show progress, and a line about what was sampled. If not given: in a terminal or
+        a notebook.
 
     Attributes
     ----------
@@ -254,13 +113,14 @@ class NetworkRegressor(RegressorMixin, _Network):
         *,
         hidden: Sequence[int] | None = None,
         sigma: float | Literal["network"] | None = None,
+        likelihood: str | None = None,
         options: Mapping[str, Any] | None = None,
         draws: int = 200,
         tune: int = 200,
         chains: int = 4,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         super().__init__(
             network,
@@ -274,14 +134,22 @@ class NetworkRegressor(RegressorMixin, _Network):
             verbose=verbose,
         )
         self.sigma = sigma
+        self.likelihood = likelihood
 
-    def fit(self, X: ArrayLike | pd.DataFrame, y: ArrayLike | pd.Series | pd.DataFrame) -> Self:
+    def fit(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        y: ArrayLike | pd.Series | pd.DataFrame,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Sample the posterior of the network.
 
         Parameters
         ----------
         X : array_like or DataFrame, shape (n_obs, n_features)
         y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
+        sample_weight : array_like of whole numbers, shape (n_obs,), optional
+            How often each row counts: the powers of its likelihood.
 
         Returns
         -------
@@ -289,14 +157,22 @@ class NetworkRegressor(RegressorMixin, _Network):
             Itself.
         """
         require_choice("network", self.network, tuple(BUILDERS))
-        rows, targets = validate_data(
-            self, X, y, dtype="float64", multi_output=True, y_numeric=True, ensure_min_samples=2
+        if self.likelihood in OF_CLASSES:
+            raise ValueError(f'likelihood="{self.likelihood}" is for classes: NetworkClassifier.')
+        builder = BUILDERS[self.network]
+        if self.likelihood is not None and "likelihood" not in signature(builder).parameters:
+            raise ValueError(f"{builder.__name__} has no likelihood to choose; leave it out.")
+        rows, targets = self._validated(
+            X, y, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
+        rows, targets = repeated(rows, targets, sample_weight)
         columns = targets.reshape(len(targets), -1)
-        self.target_scaler_ = StandardScaler().fit(columns)
+        scaled = self.likelihood in REAL
+        self.target_scaler_ = StandardScaler(with_mean=scaled, with_std=scaled).fit(columns)
         self._has_columns = targets.ndim == 2
         standardised = self.target_scaler_.transform(columns)
-        options = {} if self.sigma is None else {"sigma": self.sigma}
+        given = {"sigma": self.sigma, "likelihood": self.likelihood}
+        options = {name: value for name, value in given.items() if value is not None}
         if columns.shape[1] == 1:
             return self._sample(rows, standardised[:, 0], **options)
         if isinstance(y, pd.DataFrame):
@@ -306,7 +182,10 @@ class NetworkRegressor(RegressorMixin, _Network):
     def predict(
         self, X: ArrayLike | pd.DataFrame, return_std: bool = False
     ) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Predict the mean of the targets: the posterior mean of the network's function.
+        """Predict the mean of the targets.
+
+        For real targets it is the posterior mean of the network's function; for others that of
+        targets drawn from the posterior.
 
         Parameters
         ----------
@@ -319,10 +198,12 @@ class NetworkRegressor(RegressorMixin, _Network):
         ndarray, or a pair of ndarray, of shape (n_obs,) or (n_obs, n_outputs)
             The mean, and the standard deviation if it is asked for.
         """
-        mean = self._in_units(self._predict(X, "function").mean(axis=0))
+        drawn = self._predict(X, "function" if self.likelihood in REAL else "response")
+        mean = self._in_units(drawn.mean(axis=0))
         if not return_std:
             return mean
-        std = self._predict(X, "response").std(axis=0) * self.target_scaler_.scale_
+        scale = self.target_scaler_.scale_
+        std = self._predict(X, "response").std(axis=0) * (1 if scale is None else scale)
         return mean, std.reshape(mean.shape)
 
     def predict_interval(
@@ -356,11 +237,10 @@ class NetworkRegressor(RegressorMixin, _Network):
         return tags
 
 
-class NetworkClassifier(ClassifierMixin, _Network):
+class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Classification by a Bayesian neural network, as an estimator of scikit-learn.
 
     Inputs are standardised before the network sees them. Labels may be of any kind, two or more.
-    Sample weights are not supported.
 
     Parameters
     ----------
@@ -392,7 +272,12 @@ class NetworkClassifier(ClassifierMixin, _Network):
     (60, 2)
     """
 
-    def fit(self, X: ArrayLike | pd.DataFrame, y: ArrayLike | pd.Series) -> Self:
+    def fit(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        y: ArrayLike | pd.Series,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Sample the posterior of the network.
 
         Parameters
@@ -400,6 +285,8 @@ class NetworkClassifier(ClassifierMixin, _Network):
         X : array_like or DataFrame, shape (n_obs, n_features)
         y : array_like or Series, shape (n_obs,)
             Labels.
+        sample_weight : array_like of whole numbers, shape (n_obs,), optional
+            How often each row counts: the powers of its likelihood.
 
         Returns
         -------
@@ -407,8 +294,9 @@ class NetworkClassifier(ClassifierMixin, _Network):
             Itself.
         """
         require_choice("network", self.network, tuple(CLASS_LIKELIHOODS))
-        rows, labels = validate_data(self, X, y, dtype="float64", ensure_min_samples=2)
+        rows, labels = self._validated(X, y, ensure_min_samples=2)
         check_classification_targets(labels)
+        rows, labels = repeated(rows, labels, sample_weight)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         of_two, of_more = CLASS_LIKELIHOODS[self.network]
         if len(self.classes_) <= 2:

@@ -1,18 +1,30 @@
 """Named tables: the numbers of an input with the names of its columns and the labels of its rows.
 
-Tables of pandas and xarray, and any frame with ``columns`` (polars) or ``column_names`` (Arrow),
-are read by their names; everything else is an array without names. Results print as tables of text.
+Frames that Narwhals knows (pandas, polars, Arrow) and tables of xarray are read by their names;
+everything else is an array without names. Of text and categories each level becomes an indicator,
+``"depot[north]"``. These labels are all there is to know of an encoding: wherever labels of columns
+are kept, new tables are encoded by them. Results print as tables of text.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import DTypeLike, NDArray
 from pytensor import config
+
+Columns = dict[Hashable, NDArray[Any] | pd.Categorical]
+"""Columns of a frame by their names."""
+
+DATES = {"date", "datetime", "time", "timedelta", "Timestamp", "Timedelta", "Period"}
+"""Names of types of dates and durations."""
+
+ROWS_OF_LEVELS = 20
+"""Rows from which text that differs in all of them is taken for their names."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +56,7 @@ class Table:
             return self.values[:, [self.columns.index(column) for column in columns]]
         if self.columns == tuple(range(len(self.columns))):
             return self.values
-        raise ValueError(
-            f"{name} must have the columns {list(columns)} of the model; got {list(self.columns)}."
-        )
+        raise _other_columns(name, columns, self.columns)
 
 
 def numbers(
@@ -58,23 +68,105 @@ def numbers(
     the places that are left. ``advice`` says what to do with data that are no numbers.
     """
     data = _oriented(data, dims)
-    if isinstance(data, xr.DataArray):
-        labels = [data.indexes.get(dim) for dim in data.dims]
-        rows, found = (*labels, None, None)[:2]
-        columns = None if found is None else _names(name, found)
-        return Table(_plain(name, data.to_numpy(), advice), columns, rows)
-    rows = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
-    frame: Any = data
-    given = getattr(frame, "column_names", getattr(frame, "columns", None))
-    if given is None:
-        return Table(_plain(name, data, advice), None, rows)
-    columns = _names(name, pd.Index(list(given)))
-    arrays = [_array(name, frame[column]) for column in columns]
-    strange = [c for c, each in zip(columns, arrays, strict=True) if each.dtype.kind not in "biuf"]
-    if strange:
-        raise ValueError(f"{name} has non-numeric columns {strange}; encode them as numbers.")
-    values = np.stack(arrays, axis=1) if arrays else np.empty((len(frame), 0))
-    return Table(values, columns, rows)
+    return _numbers(name, data, _columns(name, data), advice)
+
+
+def encoded(
+    name: str, data: object, dims: Sequence[str], labels: Sequence[object] | None = None
+) -> Table:
+    """Read inputs as :func:`numbers` does, but text and categories by an indicator of each level.
+
+    Levels of text are sorted; categories keep their order, and may include levels that no row has.
+    Given ``labels`` of columns, the table has these.
+    """
+    data = _oriented(data, dims)
+    columns = _columns(name, data)
+    is_numbered = columns is not None and tuple(columns) == tuple(range(len(columns)))
+    if columns is None or (not _texts(columns) and (labels is None or is_numbered)):
+        table = _numbers(name, data, columns, "of text and numbers pass a DataFrame")
+        return replace(table, values=table.arranged(name, labels))
+    labels = _fresh_labels(name, columns) if labels is None else labels
+    sources = [_source(label, columns) for label in labels]
+    levels: dict[Hashable, list[str | None]] = {column: [] for column in columns}
+    for column, level in sources:
+        levels.setdefault(column, []).append(level)
+    if None in levels or any(not each or None in each[1:] for each in levels.values()):
+        raise _other_columns(name, labels, columns)
+    arrays = {
+        column: _entries(name, column, each, levels[column]) for column, each in columns.items()
+    }
+    values = _stacked([arrays[column][level] for column, level in sources], data)
+    return Table(values, tuple(labels), data.index if isinstance(data, pd.DataFrame) else None)
+
+
+def is_table(data: object) -> bool:
+    """Whether data are a frame or a table of xarray, with names of columns or labels of rows."""
+    kinds = pd.DataFrame | nw.DataFrame | nw.LazyFrame | xr.DataArray | xr.Dataset
+    return isinstance(_frame(data), kinds)
+
+
+def level_of(label: object, column: object) -> str | None:
+    """The level of a column that a label is of; None where it is of none.
+
+    Examples
+    --------
+    >>> level_of("depot[north]", "depot"), level_of("depot", "depot")
+    ('north', None)
+    """
+    text, start = str(label), f"{column}["
+    return text[len(start) : -1] if text.startswith(start) and text.endswith("]") else None
+
+
+def before_encoding(labels: Iterable[object]) -> list[object]:
+    """Names of columns, one for all labels of levels of each.
+
+    Examples
+    --------
+    >>> before_encoding(["age", "depot[north]", "depot[south]"])
+    ['age', 'depot']
+    """
+    labels = list(labels)
+    several = _same_heads(labels)
+    heads = {i: head for head, places in several.items() for i in places}
+    return list(dict.fromkeys(heads.get(i, label) for i, label in enumerate(labels)))
+
+
+def categories(labels: Sequence[object], X: NDArray[Any]) -> dict[str, list[int]]:
+    """Names of columns that are indicators of their levels in a table, and where these are."""
+    return {
+        head: places
+        for head, places in _same_heads(labels).items()
+        if np.isin(X[:, places], (0, 1)).all() and (X[:, places].sum(axis=1) == 1).all()
+    }
+
+
+def _same_heads(labels: Sequence[object]) -> dict[str, list[int]]:
+    """What several labels begin with before a bracket, and the numbers of these labels."""
+    found: dict[str, list[int]] = {}
+    for i, label in enumerate(map(str, labels)):
+        if label.endswith("]"):
+            found.setdefault(label[:-1].rpartition("[")[0].rstrip("["), []).append(i)
+    return {head: places for head, places in found.items() if head and len(places) > 1}
+
+
+def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any]]:
+    """A frame without some of its columns, and these; other data as they are."""
+    frame = _frame(data)
+    taken = [name for name in names if isinstance(frame, nw.DataFrame) and name in frame.columns]
+    if not taken:
+        return data, {}
+    return frame.drop(taken).to_native(), {name: frame[name].to_native() for name in taken}
+
+
+def listed(labels: Sequence[object]) -> str:
+    """The first labels of some, for messages.
+
+    Examples
+    --------
+    >>> listed(["north", "south"])
+    "'north', 'south'"
+    """
+    return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 
 def in_type(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
@@ -120,8 +212,13 @@ def require_same_rows(X: object, y: object, *, names: tuple[str, str] = ("X", "y
 
 def _oriented(data: object, dims: Sequence[str]) -> object:
     """Labelled data of xarray with their axes in the order of ``dims``."""
+    if isinstance(data, np.ndarray) and data.dtype.names:
+        return pd.DataFrame(data)
     if isinstance(data, xr.Dataset):
-        data = data.reset_coords(drop=True).to_dataarray(dims[-1])
+        data = data.reset_coords(drop=True)
+        if len(data.dims) == 1:
+            return data.to_dataframe()
+        data = data.to_dataarray(dims[-1])
     if not isinstance(data, xr.DataArray) or data.ndim != len(dims):
         return data
     others = (dim for dim in data.dims if dim not in dims)
@@ -146,6 +243,169 @@ def _names(name: str, columns: pd.Index) -> tuple[object, ...]:
     if len(twice):
         raise ValueError(f"{name} has several columns {twice[0]!r}; give each a name of its own.")
     return tuple(columns.tolist())
+
+
+def _numbers(
+    name: str, data: object, columns: Columns | None, advice: str = "convert it first"
+) -> Table:
+    if isinstance(data, xr.DataArray):
+        labels = [data.indexes.get(dim) for dim in data.dims]
+        rows, found = (*labels, None, None)[:2]
+        names = None if found is None else _names(name, found)
+        return Table(_plain(name, data.to_numpy(), advice), names, rows)
+    rows = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
+    if columns is None:
+        return Table(_plain(name, data, advice), None, rows)
+    if texts := _texts(columns):
+        raise ValueError(f"{name} has non-numeric columns {texts}; encode them as numbers.")
+    arrays = [np.asarray(column) for column in columns.values()]
+    return Table(_stacked(arrays, data), tuple(columns), rows)
+
+
+def _other_columns(name: str, wanted: Iterable[object], given: Iterable[object]) -> ValueError:
+    """The error of a table that has not the columns of a model."""
+    wanted, given = before_encoding(wanted), before_encoding(given)
+    lacking = [column for column in wanted if column not in given]
+    beside = [column for column in given if column not in wanted]
+    said = [f"it lacks {lacking}"] * bool(lacking) + [f"leave out {beside}"] * bool(beside)
+    return ValueError(f"{name} must have the columns {wanted} of the model; {'; '.join(said)}.")
+
+
+def _frame(data: Any) -> Any:
+    """A frame of Narwhals; other data, and frames with several columns of a name, as they are."""
+    if isinstance(data, pd.DataFrame) and not data.columns.is_unique:
+        return data
+    return nw.from_native(data, pass_through=True)
+
+
+def _columns(name: str, data: object) -> Columns | None:
+    """Columns of a frame by their names; None of what is no frame."""
+    if isinstance(data, pd.DataFrame):
+        _names(name, data.columns)
+    frame = _frame(data)
+    if isinstance(frame, nw.LazyFrame):
+        raise ValueError(f"{name} is a lazy frame, without values; pass {name}.collect().")
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    pairs = zip(frame.columns, frame.iter_columns(), strict=True)
+    return {column: _column(name, column, each) for column, each in pairs}
+
+
+def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categorical:
+    """Numbers, NaN where they are missing, or categories, ordered unless they are text."""
+    dtype = series.dtype
+    if isinstance(dtype, nw.String | nw.Categorical | nw.Enum):
+        of_polars = isinstance(dtype, nw.Categorical) and series.implementation.is_polars()
+        is_text = isinstance(dtype, nw.String)
+        are_sorted = of_polars or is_text  # polars has levels of other columns
+        levels = None if are_sorted else series.cat.get_categories().to_list()
+        return pd.Categorical(series.to_list(), categories=levels, ordered=not is_text)
+    if isinstance(dtype, nw.Decimal) or (isinstance(dtype, nw.Boolean) and series.null_count()):
+        series = series.cast(nw.Float64)
+    array = series.to_numpy()
+    if array.dtype.kind in "biuf" and array.ndim == 1:
+        return array
+    kinds = {type(each).__name__ for each in array.ravel()[:1000] if each is not None}
+    if array.dtype.kind in "mM" or kinds & DATES:
+        raise ValueError(
+            f"{name} has dates or durations in the column {column!r}; pass numbers or categories "
+            "made of them, such as the days since the first one, or the month."
+        )
+    what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else str(array.dtype)
+    what = what if array.ndim == 1 else "several values in each row"
+    raise ValueError(
+        f"{name} has {what} in the column {column!r}; convert it to numbers or to text."
+    )
+
+
+def _texts(columns: Columns) -> list[Hashable]:
+    return [column for column, each in columns.items() if isinstance(each, pd.Categorical)]
+
+
+def _fresh_labels(name: str, columns: Columns) -> list[str]:
+    """Labels of the indicators and of the other columns of a table."""
+    labels: list[str] = []
+    for column, each in columns.items():
+        if not isinstance(each, pd.Categorical):
+            labels.append(str(column))
+            continue
+        if not len(each):
+            raise ValueError(f"{name} is empty; pass at least one row.")
+        _require_levels(name, column, each)
+        if not each.ordered and pd.to_numeric(each.categories, errors="coerce").notna().all():
+            raise ValueError(
+                f"{name} has numbers as text in the column {column!r}; convert them, or make them "
+                "categories."
+            )
+        if not each.ordered and len(each.categories) == len(each) > ROWS_OF_LEVELS:
+            raise ValueError(
+                f"{name} has another text in each row of the column {column!r}, of which nothing "
+                "can be learnt; leave it out."
+            )
+        labels += [f"{column}[{level}]" for level in each.categories]
+    twice = [label for label in set(labels) if labels.count(label) > 1]
+    twice += [
+        str(other)
+        for column in _texts(columns)
+        for other in columns
+        if str(other).startswith(f"{column}[")
+    ]
+    if twice:
+        raise ValueError(
+            f"{name} has several columns or levels that are called {twice[0]!r}, as levels of a "
+            "column are called by its name with brackets; rename one of them."
+        )
+    return labels
+
+
+def _source(label: object, columns: Columns) -> tuple[Hashable, str | None]:
+    """The column of a label, and its level; None where there is no such column."""
+    for column in columns:
+        if label in (column, str(column)):
+            return column, None
+    for column in columns:
+        if (level := level_of(label, column)) is not None:
+            return column, level
+    return None, None
+
+
+def _entries(
+    name: str, column: Hashable, given: NDArray[Any] | pd.Categorical, levels: list[str | None]
+) -> dict[str | None, NDArray[Any]]:
+    """Numbers of a column by None, or indicators by the levels that they are of."""
+    if levels == [None]:
+        if isinstance(given, pd.Categorical):
+            raise ValueError(
+                f"{name} has text in the column {column!r}, but the model's is one of numbers; "
+                "convert it."
+            )
+        return {None: given}
+    given = pd.Categorical(given)
+    _require_levels(name, column, given)
+    known = {level: number for number, level in enumerate(levels)}
+    rows = np.array([known.get(str(each), -1) for each in given.categories], int)[given.codes]
+    unknown = list(dict.fromkeys(map(str, np.asarray(given)[rows < 0])))
+    if unknown:
+        raise ValueError(
+            f"{name} has {listed(unknown)} in the column {column!r}, of which the model knows "
+            f"{listed(levels)}; leave those rows out, or give the column effects of groups, which "
+            "predict draws for new ones."
+        )
+    return {level: rows == number for level, number in known.items()}
+
+
+def _require_levels(name: str, column: Hashable, given: pd.Categorical) -> None:
+    """Check that there are no missing entries."""
+    missing = int((given.codes < 0).sum())
+    if missing:
+        raise ValueError(
+            f"{name} has {missing} missing entries in the column {column!r}; remove those rows, or "
+            'make a level of them, such as "unknown".'
+        )
+
+
+def _stacked(arrays: Sequence[NDArray[Any]], data: Any) -> NDArray[Any]:
+    return np.stack(arrays, axis=1) if arrays else np.empty((len(data), 0))
 
 
 def _plain(name: str, data: object, advice: str) -> NDArray[Any]:
@@ -193,3 +453,14 @@ def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in table
     )
     return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])
+
+
+def columns_of_no_numbers(table: Any) -> list[Any]:
+    """Names of the columns of a table that have text, dates, or the like."""
+    found = []
+    for name in getattr(table, "columns", ()):
+        try:
+            np.asarray(table[name], dtype="float64")
+        except (TypeError, ValueError):
+            found.append(name)
+    return found

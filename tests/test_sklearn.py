@@ -32,7 +32,12 @@ def test_checks_of_regressors(estimator, check):
 
 
 @pytest.mark.release
-@parametrize_with_checks([NetworkClassifier("intermediate_noise", **LINEAR)])
+@parametrize_with_checks(
+    [NetworkClassifier("intermediate_noise", **LINEAR)],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": "shuffled rows draw other utilities"
+    },
+)
 def test_checks_of_classifiers(estimator, check):
     check(estimator)
 
@@ -62,6 +67,89 @@ def test_predictions_are_in_the_units_of_the_targets():
         (upper, (moved_upper - shift) / factor),
     ):
         np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
+
+
+def test_intervals_through_a_pipeline():
+    """The recipe of the page: what comes before the network, and its own method."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": rng.normal(size=60), "kind": rng.choice(["a", "b"], size=60)})
+    y = table["x"] + 3 * (table["kind"] == "b") + 0.1 * rng.normal(size=60)
+    encoded = make_column_transformer(
+        (OneHotEncoder(drop="first"), ["kind"]), remainder="passthrough"
+    )
+    network = NetworkRegressor("intermediate_noise", **LINEAR | {"draws": 100, "tune": 100})
+    pipeline = make_pipeline(encoded, network).fit(table, y)
+    lower, upper = pipeline[-1].predict_interval(pipeline[:-1].transform(table), coverage=0.8)
+    assert 0.7 < np.mean((lower < y) & (y < upper)) < 0.9
+    mean, std = pipeline.predict(table, return_std=True)
+    np.testing.assert_allclose(mean, (lower + upper) / 2, atol=std.max() / 2)
+
+
+def test_text_is_encoded():
+    """As by hand, by the levels that were seen."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": rng.normal(size=30), "kind": rng.choice(["a", "b"], size=30)})
+    by_hand = pd.DataFrame(
+        {"x": table["x"]} | {f"kind[{each}]": (table["kind"] == each) * 1.0 for each in "ab"}
+    )
+    y = table["x"] + 3 * (table["kind"] == "b")
+    network, expected = (NetworkRegressor("intermediate_noise", **LINEAR) for _ in range(2))
+    mean = expected.fit(by_hand, y).predict(by_hand[:3])
+    np.testing.assert_array_equal(network.fit(table, y).predict(table[:3]), mean)
+    assert network.feature_names_in_.tolist() == ["x", "kind"]
+    assert network.model_.coords == expected.model_.coords
+    with pytest.raises(
+        ValueError, match="X has 'c' in the column 'kind', of which the model knows"
+    ):
+        network.predict(table.assign(kind="c"))
+    with pytest.raises(ValueError, match="X has dates or durations in the column 'x'"):
+        network.fit(table.assign(x=pd.Timestamp("2020")), y)
+
+
+@pytest.mark.parametrize("estimator", [NetworkRegressor, NetworkClassifier])
+def test_weights_are_powers_of_the_likelihood(estimator):
+    """Rows that are there as often; none of weight zero, whose classes are not there either."""
+    rng = np.random.default_rng(1)
+    X, times = rng.normal(size=(30, 1)), rng.integers(3, size=30)
+    y = np.where(times == 0, 2, X[:, 0] > 0)
+    network = estimator("intermediate_noise", **LINEAR)
+    weighted = network.fit(X, y, sample_weight=times).predict(X)
+    np.testing.assert_array_equal(
+        weighted, network.fit(X.repeat(times, 0), y.repeat(times)).predict(X)
+    )
+    assert estimator is NetworkRegressor or network.classes_.tolist() == [0, 1]
+    with pytest.raises(
+        ValueError, match="sample_weight must be whole numbers, how often a row cou"
+    ):
+        network.fit(X, y, sample_weight=times / 2)
+
+
+def test_likelihoods_that_the_builder_has():
+    """Student-t targets in their own units; classes are another estimator's."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 1))
+    y = 1e3 * (X[:, 0] + 0.1 * rng.standard_t(3, size=60))
+    network = NetworkRegressor(likelihood="student_t", **LINEAR | {"tune": 100}).fit(X, y)
+    assert np.corrcoef(network.predict(X), y)[0, 1] > 0.9
+    assert network.model_["y"].owner.op.name == "t"
+
+
+def test_progress_is_for_somebody_who_sees_it(monkeypatch, caplog):
+    """A line that says what was sampled, in a terminal and on request."""
+    X = np.linspace(-1, 1, 9)[:, None]
+    network = NetworkRegressor("intermediate_noise", **LINEAR)
+    lines = []
+    for verbose, terminal in ((None, False), (None, True), (True, False), (False, True)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        caplog.clear()
+        with caplog.at_level("INFO", logger="pymc.nnsteps"):
+            network.set_params(verbose=verbose).fit(X, X[:, 0])
+        lines.append([line for line in caplog.messages if line.startswith("NetworkRegressor: ")])
+    assert list(map(len, lines)) == [0, 1, 1, 0]
+    said = (
+        "intermediate_noise_mlp given 9 rows of 1 inputs, 1 chains of 20 draws after 10 of tuning"
+    )
+    assert said in lines[1][0]
 
 
 def test_verdict_on_convergence():
@@ -145,6 +233,8 @@ def test_probabilities_are_in_the_order_of_the_labels(network, labels):
         (NetworkRegressor(tune=-1), "tune must be a positive integer; got -1"),
         (NetworkClassifier(tune=2.5), "tune must be a positive integer; got 2.5"),
         (NetworkRegressor(n_jobs="all"), "n_jobs must be an integer, or None; got 'all'"),
+        (NetworkRegressor(likelihood="probit"), 'probit" is for classes: NetworkClassifier'),
+        (NetworkRegressor("bow_tie", likelihood="poisson"), "bow_tie has no likelihood to choose"),
         (NetworkRegressor(verbose=2), "verbose must be True or False; got 2"),
         (NetworkRegressor(options=3), "options must be a mapping from arguments to values; got 3"),
         (

@@ -1,6 +1,7 @@
 """Names of columns and labels of rows, whatever kind of table holds them."""
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -10,29 +11,13 @@ from scipy import sparse
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.tables import numbers, require_same_rows
+from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(0)
 N_OBS = 6
 X, Y = RNG.normal(size=(N_OBS, 3)), RNG.normal(size=N_OBS)
 COLUMNS, ROWS = ["a", "b", "c"], list("uvwxyz")
 DIMS = ("obs", "feature")
-
-
-class Frame:
-    """As much of a frame of another library as is needed: names, columns by name, a length."""
-
-    def __init__(self, values, columns, names="columns"):
-        self.data = dict(zip(columns, values.T, strict=True))
-        setattr(self, names, list(columns))
-
-    def __len__(self):
-        return len(next(iter(self.data.values())))
-
-    def __getitem__(self, column):
-        return self.data[column]
-
-    def __array__(self, dtype=None, copy=None):
-        return np.column_stack(list(self.data.values()))
 
 
 def polars(values, columns):
@@ -50,8 +35,6 @@ def dataset(values, columns):
 TABLES = {
     "pandas": lambda values, columns: pd.DataFrame(values, columns=columns),
     "polars": polars,
-    "columns": Frame,
-    "column_names": lambda values, columns: Frame(values, columns, "column_names"),
     "xarray": data_array,
     "xarray, turned": lambda values, columns: data_array(values, columns).T,
     "xarray, other rows": lambda v, c: data_array(v, c, ("row", "feature")).T,
@@ -140,15 +123,36 @@ def test_numbers_for_names_of_columns():
         (pd.DataFrame(X, columns=["a", "b", "a"]), "has several columns 'a'"),
         (sparse.csr_array(X), r"is sparse; pass \w+.toarray\(\)"),
         (sparse.coo_matrix(X), "is sparse"),
-        (pd.DataFrame({"a": Y, "b": Y, "c": list("abcdef")}), r"has non-numeric columns \['c'\]"),
-        (Frame(np.array([["1", "2", "3"]]), COLUMNS), r"has non-numeric columns \['a', 'b', 'c'\]"),
+        (
+            pd.DataFrame({"a": Y, "b": Y, "c": [*"abcde", 1]}),
+            r"has objects \(int, str\) in the .* 'c'",
+        ),
+        (
+            pd.DataFrame({"day": pd.to_datetime(["2020-01-01"] * 6)}),
+            "has dates .* 'day'; pass numbers",
+        ),
+        (
+            pd.DataFrame({"day": [pd.Timestamp("2020").date()] * 6}),
+            "has dates .* 'day'; pass numbers",
+        ),
+        (pd.DataFrame({"c": [Decimal(1)] * 6}), r"has objects \(Decimal\) in the column 'c'; conv"),
         (
             pd.DataFrame(X, columns=pd.MultiIndex.from_tuples(["aa", "ab", "bb"])),
             "has columns with",
         ),
-        (pd.DataFrame(X + 1j), "has non-numeric columns"),
+        (pd.DataFrame(X + 1j), "has complex128 in the column 0"),
     ],
-    ids=["twice", "sparse array", "sparse matrix", "text", "text frame", "levels", "complex"],
+    ids=[
+        "twice",
+        "sparse array",
+        "sparse matrix",
+        "mixed",
+        "times",
+        "dates",
+        "decimals",
+        "levels",
+        "complex",
+    ],
 )
 @pytest.mark.parametrize("argument", ["X", "y", "X_new"])
 def test_tables_that_cannot_be_read(argument, table, message):
@@ -160,6 +164,86 @@ def test_tables_that_cannot_be_read(argument, table, message):
     }
     with pytest.raises(ValueError, match=f"^{argument} {message}"):
         use[argument]()
+
+
+RAW = {"km": [1.0, 7.0, 2.0, 5.0, 4.0, 3.0], "new": [True, False, False, True, True, False]}
+DEPOT = ["north", "south", "east", "south", "north", "east"]
+LEVELS = ["south", "east", "north", "west"]
+BY_HAND = pd.DataFrame(RAW).astype(float)
+
+
+def encoded_by_hand(levels, standardize=False):
+    km = BY_HAND["km"]
+    shown = BY_HAND.assign(km=(km - km.mean()) / km.std(ddof=0)) if standardize else BY_HAND
+    one = {f"depot[{level}]": [float(depot == level) for depot in DEPOT] for level in levels}
+    return shown.assign(**one)
+
+
+def of_polars(depot):
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame(RAW | {"depot": polars.Series(DEPOT, dtype=getattr(polars, depot))})
+
+
+def of_polars_levels():
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame(RAW | {"depot": polars.Series(DEPOT, dtype=polars.Enum(LEVELS))})
+
+
+WITH_TEXT = {
+    "pandas": (lambda: pd.DataFrame(RAW | {"depot": DEPOT}), sorted(set(DEPOT))),
+    "objects": (lambda: pd.DataFrame(RAW | {"depot": pd.Series(DEPOT, dtype=object)}), None),
+    "nullable": (lambda: pd.DataFrame(RAW | {"depot": DEPOT}).convert_dtypes(), None),
+    "polars": (lambda: of_polars("String"), None),
+    "polars, categories": (lambda: of_polars("Categorical"), None),
+    "Dataset": (lambda: xr.Dataset.from_dataframe(pd.DataFrame(RAW | {"depot": DEPOT})), None),
+    "records": (lambda: pd.DataFrame(RAW | {"depot": DEPOT}).to_records(index=False), None),
+    "levels": (lambda: pd.DataFrame(RAW | {"depot": pd.Categorical(DEPOT, LEVELS)}), LEVELS),
+    "polars, levels": (of_polars_levels, LEVELS),
+}
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("kind", WITH_TEXT)
+def test_text_is_encoded_as_by_hand(kind, standardize):
+    """Densities and predictions are those of a matrix, whatever the order of new columns."""
+    table, levels = WITH_TEXT[kind][0](), WITH_TEXT[kind][1] or sorted(set(DEPOT))
+    options = {"hidden": (), "noise": 0.1}
+    model = nns.intermediate_noise_mlp(table, Y, standardize=standardize, **options)
+    shown = encoded_by_hand(levels, standardize)
+    expected = nns.intermediate_noise_mlp(shown, Y, **options)
+    assert model.coords == expected.coords
+    np.testing.assert_array_equal(model["inputs"].get_value(), encoded_by_hand(levels))
+    draws = weights(model)
+    point = {name: values[0, 0] for name, values in draws.items()} | expected.initial_point(0)
+    of_model, of_expected = (m.compile_logp(mode=AS_WRITTEN)(point) for m in (model, expected))
+    assert of_model == of_expected
+    f = nns.predict(draws, shown, model=expected)
+    other = pd.DataFrame({"depot": DEPOT} | RAW)[3:]
+    np.testing.assert_array_equal(nns.predict(draws, other, model=model), f[:, :, 3:])
+    assert list(nns.encode(other, model=model)) == ["inputs"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"depot": "west"},
+            "has 'west' in the column 'depot', of which the model knows 'east', 'no",
+        ),
+        ({"depot": None}, "has 6 missing entries in the column 'depot'; remove those rows"),
+        ({"depot": 1}, "has '1' in the column 'depot', of which"),
+        ({"km": "far"}, "has text in the column 'km', but the model's is one of numbers"),
+        ({"km": np.nan}, r"has 6 NaN .* X_new\[0, 0\] \(6 in the column 'km'\)"),
+        ({"age": 1}, r"must have the columns \['km', 'new', 'depot'\] .*; leave out \['age'\]"),
+    ],
+)
+def test_new_tables_of_other_columns(change, message):
+    table = pd.DataFrame(RAW | {"depot": DEPOT})
+    model = nns.intermediate_noise_mlp(table, Y, hidden=())
+    with pytest.raises(ValueError, match=f"X_new {message}"):
+        nns.predict(weights(model), table.assign(**change), model=model)
+    with pytest.raises(ValueError, match=r"X_new must have .*; it lacks \['depot'\]"):
+        nns.predict(weights(model), table[["km", "new"]], model=model)
 
 
 def test_missing_entries_are_nan():

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.diagnostics.plots import draw_large, require_numbers
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.gaps import with_gaps
@@ -112,7 +112,7 @@ def plot_calibration(
     import arviz_plots
 
     require_choice("kind", kind, get_args(Kind))
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("X", model, inputs)
     whole = with_gaps(model)
     observed = response_of(whole, container, named=output)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from pymc_nnsteps.arguments import number_below
@@ -23,7 +24,7 @@ def plot_partial_dependence(
     """Plot the mean function over one input per panel, with bands, and marks at the data.
 
     A function of two inputs is shown over the first, as a line for each of three values of the
-    second.
+    second, or for each of its levels.
 
     Parameters
     ----------
@@ -94,9 +95,12 @@ def plot_partial_dependence(
         ends = {"y": float(lower[name].min()), "alpha": 0.5, "marker": "|"}
         rug = xr.Dataset({name: each["data"]})
         plot.map(visuals.scatter_x, "data", data=rug, ignore_aes="all", **ends)
-    for name in names:
+    for name, dependence in zip(names, dependences, strict=True):
         panel = {"data": mean[[name]], "ignore_aes": "all", "store_artist": False}
         plot.map(visuals.labelled_x, text=name, **panel)
+        if has_levels(dependence[name]):
+            labels = dependence[name].values.tolist()
+            plot.map(visuals.set_xticks, values=range(len(labels)), labels=labels, **panel)
     first = {"data": mean[[names[0]]], "ignore_aes": "all", "store_artist": False}
     plot.map(visuals.labelled_y, text=f"mean of {of} over the data", **first)
     for dim in second:
@@ -127,15 +131,23 @@ def _panel(
     chosen = dependence.isel(output=output, drop=True)
     name, *others = (str(dim) for dim in chosen["mean"].dims)
     chosen = chosen.isel(data_column=0, drop=True).reset_coords("data")
-    for dim in (name, *others):
-        mean, sd = units.get(dim, (0, 1))
+    for dim in units.keys() & {name, *others}:
+        mean, sd = units[dim]
         chosen = chosen.assign_coords({dim: mean + sd * chosen[dim]})
         if dim == name:
             chosen["data"] = mean + sd * chosen["data"]
     for dim in others:
+        if has_levels(chosen[dim]):
+            continue
         last = chosen.sizes[dim] - 1
         chosen = chosen.isel({dim: sorted({last * i // (LINES - 1) for i in range(LINES)})})
         labels = [f"{value:.5g}" for value in chosen[dim].values]
         chosen = chosen.assign_coords({dim: labels})
     curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
-    return name, curves.assign(x=(_points(name), chosen[name].values))
+    x = np.arange(chosen.sizes[name]) if has_levels(chosen[name]) else chosen[name].values
+    return name, curves.assign(x=(_points(name), x))
+
+
+def has_levels(values: xr.DataArray) -> bool:
+    """Whether values of an input are levels of a category."""
+    return values.dtype.kind in "OU"

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.forward import stand_in_for
@@ -74,7 +74,7 @@ def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
 def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model, xr.Dataset]:
     """The model, or that of the context, and what its chains have stored."""
     posterior = posterior_with_draws(idata)
-    model = model_or_context(model)
+    model = model_to_read(model)
     if posterior.sizes["chain"] < n_chains:
         raise ValueError(
             "idata has one chain, but R-hat compares chains; sample several, with "

@@ -10,7 +10,8 @@ from pymc.model_graph import NodeType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import distribution
-from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.moves.options import Options
 from pymc_nnsteps.moves.plan import Plan
 from pymc_nnsteps.steps.explanation import planned
@@ -57,7 +58,7 @@ def plot_network(model: pm.Model | None = None) -> Any:
     >>> [line.strip() for line in graph.body if "W1 ->" in line]
     ['W1 -> Z2', 'W1 -> b1 [color="#d62728" constraint=false dir=none style=dashed]']
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     plan, beside = planned(model, Options())
     steps = {rv: step for rv, step, _ in beside}
     drawn = {name: law or "" for name, law, _ in plan.explanation.rows}

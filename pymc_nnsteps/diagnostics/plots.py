@@ -4,6 +4,7 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 ``.viz`` holds its parts, and ``backend`` is any that ``arviz_plots`` has.
 """
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
@@ -19,9 +21,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import number_below, require_choice
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import distribution
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.network.network import response_of
-from pymc_nnsteps.prediction.columns import evenly_spread, find_column
+from pymc_nnsteps.prediction.closed_forms import read_readout
+from pymc_nnsteps.prediction.columns import Column, categories_of, find_column
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.new_inputs import function_values, input_container, predict
 from pymc_nnsteps.prediction.posterior import (
@@ -29,7 +32,6 @@ from pymc_nnsteps.prediction.posterior import (
     posterior_with_draws,
     with_columns_of,
 )
-from pymc_nnsteps.prediction.readout import read_readout
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
 SHOWN = 4
@@ -97,7 +99,7 @@ def plot_functions(
     import arviz_plots
 
     posterior = posterior_with_draws(idata)
-    f = function_values("X", posterior, X, model_or_context(model), inputs, output=output)
+    f = function_values("X", posterior, X, model_to_read(model), inputs, output=output)
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.assign_coords({dim: f[dim] for dim in ("obs", "output")})
     tree = xr.DataTree.from_dict({"posterior": f.to_dataset()})
@@ -183,8 +185,9 @@ def plot_predictions(
     """Plot predictive bands over one input, with the data; other inputs are at their medians.
 
     So are other data of the rows. For whole numbers, such as the group of each row, the median is
-    one of their values. The data are those that the model was sampled with, which the result of
-    ``pm.sample`` has stored; with the posterior alone, those that the model holds at present.
+    one of their values; of categories the most common level is taken. The data are those that the
+    model was sampled with, which the result of ``pm.sample`` has stored; with the posterior alone,
+    those that the model holds at present.
 
     Parameters
     ----------
@@ -231,14 +234,12 @@ def plot_predictions(
     import arviz_plots
 
     require_choice("kind", kind, get_args(Kind))
-    model, posterior = model_or_context(model), posterior_with_draws(idata)
+    model, posterior = model_to_read(model), posterior_with_draws(idata)
     container = input_container("inputs", model, inputs)
     sampled = sampled_row_data(idata, model, container)
     X = sampled[container]
     column = find_column("feature", model, container, feature)
-    points = evenly_spread(X[:, column.position], GRID)
-    grid = {each: np.repeat(_medians(x)[None], len(points), axis=0) for each, x in sampled.items()}
-    grid[container][:, column.position] = points
+    points, grid = _over(column, model, container, sampled)
     labels = list(model.coords.get("output") or ())
     if isinstance(output, str) and output in labels and output not in model.named_vars:
         output = labels.index(output)
@@ -262,7 +263,7 @@ def plot_predictions(
         {
             "predictions": _dataset(shown, f.values[..., number]),
             "predictions_constant_data": _dataset(label, points),
-            "constant_data": xr.Dataset({label: ("obs", X[known, column.position])}),
+            "constant_data": xr.Dataset({label: ("obs", column.of(X)[known])}),
             "observed_data": xr.Dataset({shown: ("obs", seen[known])}),
         }
     )
@@ -270,9 +271,12 @@ def plot_predictions(
         options.setdefault("visuals", {}).setdefault("observed_scatter", False)
     options.setdefault("smooth", False)
     draw_large(options, backend, 1)
-    return arviz_plots.plot_lm(
-        tree, x=label, y=shown, group="predictions", plot_dim="point", **options
-    )
+    options |= {"group": "predictions", "plot_dim": "point"}
+    plot = arviz_plots.plot_lm(tree, x=label, y=shown, **options)
+    if column.levels is not None:
+        ticks = {"values": points.tolist(), "labels": column.levels, "store_artist": False}
+        plot.map(arviz_plots.visuals.set_xticks, ignore_aes="all", **ticks)
+    return plot
 
 
 def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
@@ -315,11 +319,33 @@ def _targets(
     return np.moveaxis(data, rows, 0).reshape((data.shape[rows], -1))
 
 
-def _medians(X: NDArray[Any]) -> NDArray[Any]:
-    """Median of each column; the lower one of integers, so that it is a value of the column."""
+def _over(
+    column: Column,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    sampled: dict[Variable, NDArray[Any]],
+) -> tuple[NDArray[Any], dict[Any, NDArray[Any]]]:
+    """Values or numbers of levels of a column, and typical rows of all data with these."""
+    values, held = column.spread(sampled[container], GRID)
+    points = values if column.levels is None else np.arange(len(values))
+    groups = categories_of(model, container).values()
+    typical = {
+        each: _typical(x, groups if each is container else ()) for each, x in sampled.items()
+    }
+    grid = {each: np.repeat(x[None], len(points), axis=0) for each, x in typical.items()}
+    grid[container][:, column.places] = held
+    return points, grid
+
+
+def _typical(X: NDArray[Any], groups: Iterable[list[int]]) -> NDArray[Any]:
+    """Median of each column, the lower one of integers; of groups of columns the most common."""
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
-    return lower if whole.all() else np.where(whole, lower, np.median(X, axis=0))
+    typical: NDArray[Any] = np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)
+    for places in groups:
+        rows, counts = np.unique(X[:, places], axis=0, return_counts=True)
+        typical[places] = rows[counts.argmax()]
+    return typical
 
 
 def _dataset(name: str, values: NDArray[Any]) -> xr.Dataset:

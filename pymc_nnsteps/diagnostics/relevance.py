@@ -7,10 +7,12 @@ from typing import Any, ClassVar, override
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import xarray as xr
-from pytensor.graph.traversal import ancestors
-from pytensor.scalar import basic as scalar
+from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -18,14 +20,9 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws
 from pymc_nnsteps.diagnostics.table import Tabulated
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.search import (
-    depends_on,
-    model_or_context,
-    operands,
-    parameters,
-    stated_in,
-    unwrapped,
-)
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import before_scaling, columns_of, depends_on, parameters, stated_in
+from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.dense import product_of
 from pymc_nnsteps.prediction.forward import named_output
@@ -134,10 +131,11 @@ def relevance(
     [('W1', 1), ('W1', 0)]
     """
     prob = positive_number("prob", prob, below=1)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("inputs", model, inputs)
     [*_, own] = dims_of(model, container) or (None,)
-    columns = ([] if own is None else [own]) + _dims_of_factors(model, container)
+    factors = _factors(model, container)
+    columns = list(dict.fromkeys([own, *factors] if own else factors))
     shown = None if output is None else named_output(model, output, container)
     groups = {
         rv: dim
@@ -154,40 +152,44 @@ def relevance(
         )
     posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
-    spread = sampled_rows(idata, model, container).std(axis=0)
+    X = sampled_rows(idata, model, container)
     draws = of_draws(model, expressions).evaluate(model, posterior)
     feature = own or "feature"
     scales = {
-        rv.name: ((*SAMPLES, feature), spread * _typical(model, rv, dim, values))
+        rv.name: (
+            (*SAMPLES, feature),
+            _spread(factors.get(dim, container), container, X) * _typical(model, rv, dim, values),
+        )
         for (rv, dim), values in zip(groups.items(), draws, strict=True)
     }
-    labels = next(filter(None, map(model.coords.get, columns)), range(len(spread)))
+    labels = next(filter(None, map(model.coords.get, columns)), range(X.shape[1]))
     coords = {feature: list(labels)}
     return Relevance(xr.Dataset(scales, {each: posterior[each] for each in SAMPLES} | coords), prob)
 
 
-def _dims_of_factors(model: pm.Model, container: TensorSharedVariable) -> list[str]:
-    """Dimensions of weights along which they multiply the columns of the inputs.
+def _factors(model: pm.Model, container: TensorSharedVariable) -> dict[str, TensorVariable]:
+    """Dimensions of weights along which they multiply columns of the inputs, and these columns.
 
     A block calls this dimension its own where the inputs have not named theirs.
     """
-    found: dict[str, None] = {}
+    found: dict[str, TensorVariable] = {}
     for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
         pair = product_of(part) if isinstance(part, TensorVariable) else None
-        if pair is not None and _is_shifted(pair[0], container):
-            found |= dict.fromkeys(filter(None, dims_of(model, pair[1])[1:]))
-    return list(found)
+        if pair is not None and columns_of(pair[0], [container]) is not None:
+            found |= dict.fromkeys(filter(None, dims_of(model, pair[1])[1:]), pair[0])
+    return found
 
 
-def _is_shifted(expression: TensorVariable, container: TensorSharedVariable) -> bool:
-    """Whether an expression is the inputs, of another type or shifted by the same in all rows."""
-    expression = unwrapped(expression)
-    moved = [
-        part
-        for part in operands(expression, scalar.Cast) or operands(expression, scalar.Add) or []
-        if not part.type.broadcastable[0]
-    ]
-    return expression is container or (len(moved) == 1 and _is_shifted(moved[0], container))
+def _spread(
+    expression: TensorVariable, container: TensorSharedVariable, X: NDArray[Any]
+) -> NDArray[Any]:
+    """Standard deviations of the columns of the inputs as a network sees them, but for shifts."""
+    seen: Any = expression
+    while any(isinstance(each.type, RandomType) for each in graph_inputs([seen])):
+        seen = before_scaling(seen)
+    rows = container.type()
+    [seen] = substitute([seen], {container: rows})
+    return np.asarray(pytensor.function([rows], seen, mode="FAST_COMPILE")(X).std(axis=0))
 
 
 def _has_scale_of_each(model: pm.Model, rv: TensorVariable, dim: str) -> bool:

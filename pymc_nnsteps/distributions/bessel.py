@@ -26,8 +26,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_nnsteps.kernels.jit import jit, version
-from pymc_nnsteps.kernels.when_numba import when_numba
+from pymc_nnsteps.kernels.jit import jit, version, when_numba
 
 _RECIPROCALS = 1.0 / np.arange(12.0, 2.0, -1.0)
 _N_RECIPROCALS = len(_RECIPROCALS)

@@ -230,14 +230,7 @@ class Total:
 
 
 def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
-    """Sum the likelihoods of one or more children of a block.
-
-    Parameters
-    ----------
-    evidence : sequence of Evidence
-    elementwise : bool
-        Whether the block's entries are independent.
-    """
+    """Sum the likelihoods of children of a block; ``elementwise``: its entries are independent."""
     return Total(
         reduce(
             add,

@@ -181,12 +181,7 @@ class Said:
 
 
 class Factor:
-    """Lower Cholesky factor of a matrix for each group, entry by entry.
-
-    Parameters
-    ----------
-    matrix : TensorVariable, shape (groups, k, k)
-    """
+    """Lower Cholesky factor of a matrix (groups, k, k) for each group, entry by entry."""
 
     def __init__(self, matrix: TensorVariable, k: int) -> None:
         square = pt.specify_shape(matrix, (None, k, k))
@@ -232,17 +227,7 @@ class Factor:
 
 
 class Eliminated:
-    """Effects of groups, independent between groups given the rest.
-
-    Parameters
-    ----------
-    said : sequence of Said
-    positions : sequence of int
-        Positions of the effects among all variables.
-    members : sequence of Member
-        The effects.
-    shapes : mapping from random variable to tuple of int
-    """
+    """Effects of groups at positions among all variables, independent given the rest."""
 
     def __init__(
         self,

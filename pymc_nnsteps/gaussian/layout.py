@@ -1,9 +1,20 @@
-"""Axes of a Gaussian block: labels, along which its entries are independent, and dense ones.
+r"""Axes of a Gaussian block: labels, along which its entries are independent, and dense ones.
 
 *Labels* are the axes that every child carries along entry by entry: given the rest, entries of
 the block at different labels are independent. *Dense* axes (flattened, size d) are those that
 some child sums over. The first axes of an array are the label axes; they have length one where
 the array does not vary with the label.
+
+Numbers that sum to zero are held by one coordinate less than there are numbers. The columns of
+
+.. math::
+
+    Q = \begin{pmatrix} I - a\, 1 1^T \\ -b\, 1^T \end{pmatrix}, \qquad
+    b = n^{-1/2}, \quad a = (n + n^{1/2})^{-1},
+
+are an orthonormal basis of the vectors of n entries that sum to zero. So independent
+:math:`N(0, s^2)`, given that their sum is zero, are :math:`Q u` with n - 1 independent
+:math:`u_i \sim N(0, s^2)`.
 """
 
 import math
@@ -14,10 +25,9 @@ from functools import reduce
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.contrasts import entries
 from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten
-from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Length
+from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 
 
@@ -25,8 +35,8 @@ from pymc_nnsteps.graphs.values import typed_like
 class Layout:
     """Variable of the block and its axes in the order (labels, dense).
 
-    Along the axes ``contrasts`` its entries sum to zero. The block holds their coordinates there
-    (:mod:`.contrasts`), of which there is one less.
+    Along the axes ``contrasts`` its entries sum to zero. The block holds their coordinates there,
+    of which there is one less.
     """
 
     rv: TensorVariable
@@ -91,3 +101,25 @@ def by_label(member: Layout, parameter: TensorVariable) -> TensorVariable:
     ordered = align(parameter, member.rv.ndim).dimshuffle(*member.labels, *member.dense)
     full = expand(ordered, {n + i: member.lengths[a] for i, a in enumerate(member.dense)})
     return flatten(full, n, len(member.dense))
+
+
+def coordinates(array: TensorVariable, axis: int, n: Length) -> TensorVariable:
+    """``Q^T`` times an array of n entries along an axis."""
+    before = (slice(None),) * axis
+    first, last = array[(*before, slice(None, -1))], pt.expand_dims(array[(*before, -1)], axis)
+    a, b = _numbers(n, array.dtype)
+    return first - (a * first.sum(axis, keepdims=True) + b * last)
+
+
+def entries(array: TensorVariable, axis: int, n: Length) -> TensorVariable:
+    """``Q`` times an array of n - 1 coordinates along an axis."""
+    total = array.sum(axis, keepdims=True)
+    a, b = _numbers(n, array.dtype)
+    return pt.concatenate([array - a * total, -b * total], axis=axis)
+
+
+def _numbers(n: Length, dtype: str) -> tuple[TensorVariable, TensorVariable]:
+    """``a`` and ``b``."""
+    number = pt.as_tensor(n).astype(dtype)
+    root = pt.sqrt(number)
+    return pt.reciprocal(number + root), pt.reciprocal(root)

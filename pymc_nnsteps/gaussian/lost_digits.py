@@ -54,17 +54,9 @@ def unless_rounding(
     rows: Rows,
     noise: TensorVariable,
 ) -> TensorVariable:
-    """The block (d,), drawn again by its rows where a pivot of the factor is near rounding.
+    """The block (d,), drawn again by its rows where a pivot of the factor (d, d) is near rounding.
 
-    Parameters
-    ----------
-    block : TensorVariable, shape (d,)
-    diagonal : TensorVariable, shape (d,)
-        Of what the matrix is a difference of.
-    factor : TensorVariable, shape (d, d)
-    prior : BlockPrior
-        Without labels.
-    noise : TensorVariable, shape (d,)
+    The diagonal (d,) is that of what the matrix is a difference of. The prior has no labels.
     """
     eps = np.finfo(factor.dtype).eps
     least = max(MOST_LOST, eps**0.5)  # part that pivots of a matrix have at least

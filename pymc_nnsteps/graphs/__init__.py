@@ -7,26 +7,20 @@ module                its subject
 ``names``             names of variables and distributions in messages
 ``search``            children of a variable, and what depends on it
 ``known``             whether a variable has the law named by its operation
-``callers``           local variables of PyMC's calling functions
 ``initial_values``    initial values that belong to the graph
-``lengths``           lengths of the axes of random variables
-``shapes``            shapes at the time of compilation, and data that do not fit
+``shapes``            shapes of variables, and data that do not fit or are drawn anew
 ``values``            constants, data, and variables replaced by others
-``random_data``       log densities that draw random numbers of their own
 ``affine``            affine form of an expression
-``indexing``          indexing in an affine form
-``reshaping``         reshapes in an affine form
+``rearranging``       indexing and reshapes in an affine form
 ``restated``          composite operations written as simpler ones
 ``linear_terms``      the linear part of an affine form
 ``arrays``            operations on the axes of symbolic arrays
 ``monomial``          expressions that are powers of a variable
+``centred``           variables stated by their differences from a mean
 ``piecewise_linear``  piecewise-linear form of an expression
 ``rows``              expressions whose rows depend on their own row of the data alone
 ``places``            axis of the rows in the result of each operation
 ====================  ==================================================================
 """
 
-from importlib import import_module
-
-for _readers in ("indexing", "reshaping"):
-    import_module(f"{__name__}.{_readers}")
+from pymc_nnsteps.graphs import rearranging as rearranging

@@ -1,6 +1,7 @@
-"""Effects that enter a model only by their differences from their own mean."""
+"""Variables stated by their differences from a mean: their own, or that of their law."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pymc as pm
@@ -11,6 +12,7 @@ from pytensor.scalar import basic as scalar
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import depends_on, operands, unwrapped
+from pymc_nnsteps.graphs.values import substitute_given, typed_like
 
 
 class AboutMean(NamedTuple):
@@ -48,14 +50,7 @@ def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Ab
 def differences(
     expressions: Sequence[Variable], rv: TensorVariable, barriers: Collection[Variable] = ()
 ) -> list[TensorVariable]:
-    """The expressions ``rv - rv.mean()`` of a vector in the graphs of others.
-
-    Parameters
-    ----------
-    expressions : sequence of Variable
-    barriers : collection of Variable
-        Variables behind which the graphs are not searched.
-    """
+    """The expressions ``rv - rv.mean()`` of a vector in the graphs of others up to barriers."""
     return [each.expression for each in _found(expressions, rv, barriers)] if rv.ndim == 1 else []
 
 
@@ -106,3 +101,64 @@ def vector_about_mean(expression: TensorVariable) -> TensorVariable | None:
 def _minuend(expression: TensorVariable) -> TensorVariable | None:
     difference = operands(expression, scalar.Sub)
     return None if difference is None else difference[0]
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Means of variables, of which the deviations are kept while the means move.
+
+    Attributes
+    ----------
+    means : mapping from random variable to TensorVariable
+        A variable whose mean depends on another one comes after it.
+    kept : mapping from random variable to TensorVariable
+        The deviations.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     a = pm.Normal("a", mu, shape=3)
+    >>> moved = Deviations().of(a, mu).values({mu: mu + 1.0})[a]
+    >>> bool((moved - a).eval().round(6).max() == 1)
+    True
+    """
+
+    means: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
+    kept: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
+
+    def of(self, rv: TensorVariable, mean: TensorVariable) -> "Deviations":
+        """These, and that of one more variable."""
+        return Deviations({**self.means, rv: mean}, {**self.kept, rv: rv - mean})
+
+    def restate(self, expression: TensorVariable) -> TensorVariable:
+        """An expression in terms of means and deviations."""
+        stated: dict[TensorVariable, TensorVariable] = {}
+        for rv, mean in self.means.items():
+            stated[rv] = self.kept[rv] + _given(mean, stated)
+        return _given(expression, stated)
+
+    def values(
+        self, drawn: Mapping[TensorVariable, TensorVariable]
+    ) -> dict[TensorVariable, TensorVariable]:
+        """Values of the variables where their means depend on new values of others."""
+        values = dict(drawn)
+        for rv, mean in self.means.items():
+            values[rv] = typed_like(rv, rv + (_given(mean, values) - mean))
+        return {rv: values[rv] for rv in self.means}
+
+    @property
+    def barriers(self) -> Collection[TensorVariable]:
+        """Expressions in which nothing moves."""
+        return self.kept.values()
+
+
+def _given(
+    expression: TensorVariable, values: Mapping[TensorVariable, TensorVariable]
+) -> TensorVariable:
+    if not values:
+        return expression
+    [found] = substitute_given([expression], values)
+    stated: TensorVariable = found
+    return stated

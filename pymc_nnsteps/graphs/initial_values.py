@@ -7,7 +7,8 @@ the support point as PyMC's default start in ``pm.sample``, with a seed for each
 ``model.initial_point()`` and elsewhere. A user's ``initval`` or ``initvals`` takes precedence.
 """
 
-from collections.abc import Collection, Iterator
+import inspect
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, Literal, cast, override
@@ -23,8 +24,6 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import as_tensor
 from pytensor.tensor.variable import TensorVariable
-
-from pymc_nnsteps.graphs.callers import locals_of
 
 InitialValue = TensorVariable | str | None
 """Expression without other variables of the model, ``"prior"``, or None for PyMC's choice."""
@@ -80,24 +79,15 @@ def at_support_points(rvs: Collection[TensorVariable]) -> Iterator[None]:
 
 
 def start_of(start: str) -> Literal["prior"] | None:
-    """Argument of :func:`begin_at` for the ``start`` of a builder: a draw, or the support point.
-
-    Parameters
-    ----------
-    start : str
-        ``"prior"`` or the name of another start.
-    """
+    """Argument of :func:`begin_at` for a builder's ``start``: a draw, or else the support point."""
     return "prior" if start == "prior" else None
 
 
 @contextmanager
 def beginning(value: str) -> Iterator[None]:
-    """Start the variables that are added to the model in this context at this value.
+    """Start variables added to the model in this context at "prior" or at their "support_point".
 
-    Parameters
-    ----------
-    value : {"support_point", "prior"}
-        "support_point" keeps the values that :func:`begin_at` gives them.
+    The latter keeps the values that :func:`begin_at` gives them.
     """
     model = pm.modelcontext(None)
     known = set(model.free_RVs)
@@ -158,3 +148,13 @@ def _of_model(value: TensorVariable, model: Any) -> TensorVariable:
 
 
 initial_point_rewrites_db.register("pymc_nnsteps_begin", Begin(), "basic", position=1)
+
+
+def locals_of(function: str, module: str) -> Mapping[str, Any]:
+    """Local variables of the innermost active call of a function; empty without such a call."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
+            return frame.f_locals
+        frame = frame.f_back
+    return {}

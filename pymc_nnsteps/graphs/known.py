@@ -121,15 +121,7 @@ UNIT: Support = (0.0, 1.0)
 
 
 def prior_kind(model: pm.Model, rv: TensorVariable, support: Support = LINE) -> type:
-    """Kind of a variable whose density given its parents no transform truncates.
-
-    Parameters
-    ----------
-    rv : TensorVariable
-        A random variable of ``model``.
-    support : Support
-        Support of the kind, for this variable.
-    """
+    """Kind of a variable whose density, given its parents, no transform truncates."""
     return kind_of(rv) if is_onto(model, rv, support) else Unknown
 
 

@@ -50,12 +50,8 @@ Links = tuple[Link | None, ...]
 class Picked:
     """Rows of a coefficient, picked from an array with fewer rows.
 
-    Attributes
-    ----------
-    source : TensorVariable
-        Array with an axis of rows, then the axes of the variable.
-    index : TensorVariable
-        Integer vector: the row for each entry of the output's only axis.
+    The source has an axis of rows, then the axes of the variable; the index, an integer vector,
+    tells the row for each entry of the output's only axis.
     """
 
     source: TensorVariable
@@ -181,16 +177,10 @@ def apply_along(
     rv: TensorVariable,
     operation: Callable[[TensorVariable], TensorVariable],
 ) -> TensorVariable:
-    """Apply a linear operation along some output axes to the coefficient.
+    """Coefficient of a linear operation that mixes, selects or repeats entries along some axes.
 
-    Parameters
-    ----------
-    term : Term
-        The map of ``source``.
-    axes : iterable of int
-        The axes along which the operation mixes, selects or repeats entries.
-    operation : callable
-        Operation on arrays with the axes of ``source`` and perhaps more axes after them.
+    It operates on arrays with the axes of ``source``, whose map is given, and perhaps more after
+    them.
     """
     axes = list(axes)
     whole = cut_links(term, axes, rv).whole().coefficient

@@ -38,7 +38,8 @@ def distribution(rv: TensorVariable) -> str:
         return f"{of_class} with a density that is not PyMC's"
     names = getattr(op, "_print_name", None)
     name = str(names[0]) if names else of_class
-    return name if isinstance(rv, TensorVariable) else f"pymc.dims.{name}"
+    plain = isinstance(rv, TensorVariable)
+    return name if plain else f"pymc.dims.{name} (stated in plain tensors by nns.plain_model)"
 
 
 def law_as_stated(model: pm.Model, rv: TensorVariable) -> str:

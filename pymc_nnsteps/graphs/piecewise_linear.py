@@ -29,7 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.affine import full
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.reshaping import trivial_reshape
+from pymc_nnsteps.graphs.rearranging import trivial_reshape
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant
 
@@ -386,58 +386,41 @@ def _is_exact(function: Pieces, dtype: str) -> bool:
 
 
 @_read.register(DimShuffle)
-def _read_dimshuffle(op: Any, node: Any, read: Reader) -> PiecewiseForm:
-    kept = [axis for axis in op.new_order if axis != "x"]
-    return _rearranged(read, node, op, in_order=kept == sorted(kept))
-
-
 @_read.register(Reshape)
-def _read_reshape(op: Any, node: Any, read: Reader) -> PiecewiseForm:
-    def reshaped(array: TensorVariable) -> TensorVariable:
-        new: TensorVariable = op(array, *node.inputs[1:])
-        return new
-
-    return _rearranged(read, node, reshaped, in_order=trivial_reshape(node) is not None)
-
-
 @_read.register(Subtensor)
-def _read_subtensor(op: Any, node: Any, read: Reader) -> PiecewiseForm:
-    source, *index_inputs = node.inputs
-    whole = all(
-        index == slice(None) or read.shape_of(source)[axis] == 1
-        for axis, index in enumerate(indices_from_subtensor(index_inputs, op.idx_list))
-    )
-    return _rearranged(read, node, lambda array: op(array, *index_inputs), in_order=whole)
-
-
 @_read.register(AdvancedSubtensor)
-def _read_advanced(op: Any, node: Any, read: Reader) -> PiecewiseForm:
-    return _rearranged(read, node, lambda array: op(array, *node.inputs[1:]), in_order=False)
-
-
-def _rearranged(
-    read: Reader,
-    node: Any,
-    operation: Callable[[TensorVariable], TensorVariable],
-    *,
-    in_order: bool,
-) -> PiecewiseForm:
-    """Form of an operation that only rearranges entries of its first input."""
+def _read_rearrangement(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     source, *given = node.inputs
     if not read.dependent.isdisjoint(given):
         raise NotConjugate("it is used as an index")
-    form = read(source)
+
+    def rearranged(array: TensorVariable) -> TensorVariable:
+        new: TensorVariable = op(array, *given)
+        return new
+
+    form, shape = read(source), read.shape_of(source)
     places = form.places
     if places is not None:
-        places = operation(places)
-    elif not in_order:
-        stated = enumerate(read.shape_of(source))
-        shape = [source.shape[axis] if length is None else length for axis, length in stated]
-        places = operation(pt.arange(reduce(mul, shape, 1)).reshape(shape))
+        places = rearranged(places)
+    elif not _keeps_order(op, node, shape):
+        lengths = [source.shape[axis] if n is None else n for axis, n in enumerate(shape)]
+        places = rearranged(pt.arange(reduce(mul, lengths, 1)).reshape(lengths))
     argument = form.argument
     if argument is not None:
-        argument = Argument(
-            *(operation(full(part, source)) for part in (argument.slope, argument.shift))
-        )
-    offset = None if form.offset is None else operation(full(form.offset, source))
+        parts = (rearranged(full(part, source)) for part in (argument.slope, argument.shift))
+        argument = Argument(*parts)
+    offset = None if form.offset is None else rearranged(full(form.offset, source))
     return PiecewiseForm(form.function, offset, argument, places)
+
+
+def _keeps_order(op: Any, node: Any, shape: Sequence[int | None]) -> bool:
+    """Whether an operation on an array of a shape keeps all of its entries in their order."""
+    if isinstance(op, DimShuffle):
+        kept = [axis for axis in op.new_order if axis != "x"]
+        return kept == sorted(kept)
+    if isinstance(op, Reshape):
+        return trivial_reshape(node) is not None
+    indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
+    return isinstance(op, Subtensor) and all(
+        index == slice(None) or shape[axis] == 1 for axis, index in enumerate(indices)
+    )

@@ -49,8 +49,6 @@ from pytensor.tensor.type_other import NoneTypeT
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.values import scalar_constant
 
-__all__ = ["Count", "ForAll", "Lengths", "MixesRows", "Place", "Rows", "place_of"]
-
 
 class MixesRows(ValueError):  # noqa: N818 (a finding more than an error)
     """It is not established that each row of an expression depends on its own input row alone.
@@ -102,15 +100,7 @@ Place = Rows | Count | Lengths | Numbers | ForAll | None
 
 @singledispatch
 def place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
-    """Place of the rows in the outputs of a node; at least one of its inputs has rows.
-
-    Parameters
-    ----------
-    op : Op
-        That of the node.
-    places : sequence of Place
-        Those of the node's inputs.
-    """
+    """Place of the rows in the outputs of a node, given those in its inputs."""
     raise MixesRows("is not known to keep rows apart")
 
 

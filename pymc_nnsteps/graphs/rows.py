@@ -22,8 +22,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
 
-__all__ = ["follow_rows", "require_aligned"]
-
 PlaceOf = Callable[[Op, Apply, Sequence[Place]], Place]
 """Function of an operation, its node and the places in the node's inputs."""
 
@@ -38,20 +36,8 @@ def follow_rows(
 ) -> tuple[Any, Place]:
     """Rebuild an expression for other inputs and find the axis of their rows in it.
 
-    Parameters
-    ----------
-    known : mapping from Variable to (Variable, Place)
-        What stands for a variable, and where the rows are in it.
-    instead : callable
-        What is passed on in place of a variable, such as its mean; None for any other variable.
-    place_of : callable
-        Place in the outputs of an operation.
-
-    Returns
-    -------
-    output : Variable
-        In terms of what stands for the known variables.
-    place : Place
+    ``known`` states what stands for a variable, and where the rows are in it. Others are replaced
+    by what :func:`instead` gives, such as their means, if that is not None.
     """
     done = dict(known)
     passed_on: dict[Variable, Variable | None] = {}
@@ -80,12 +66,7 @@ def follow_rows(
 def require_aligned(parameter: TensorVariable, place: Place, n_axes: int) -> None:
     """Check that a parameter has rows along the first axis of a law, or nothing there.
 
-    Parameters
-    ----------
-    place : Place
-        Axis of the rows in it.
-    n_axes : int
-        Number of axes of a parameter that has rows.
+    One that has rows has ``n_axes`` axes.
     """
     if place is None:
         if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:

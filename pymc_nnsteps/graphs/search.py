@@ -6,12 +6,16 @@ the form in which it enters them. A reader never guesses: where it cannot establ
 raises :class:`.NotConjugate` with the reason.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pymc as pm
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
+from pytensor import config
 from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
@@ -20,10 +24,43 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.once import once_per_model
+State = tuple[Any, ...]
+
+
+def once_per_model[R](read: Callable[..., R]) -> Callable[..., R]:
+    """Read a model once for as long as it stays as it is; further arguments are hashable.
+
+    Other variables, potentials, transforms, data containers and lengths of dimensions change a
+    model. Other values in a container do not.
+    """
+    found: WeakKeyDictionary[pm.Model, tuple[State, dict[Any, R]]] = WeakKeyDictionary()
+
+    @wraps(read)
+    def remembered(model: pm.Model, *given: Any) -> R:
+        state = _state_of(model)
+        if model not in found or found[model][0] != state:
+            found[model] = state, {}
+        of_model = found[model][1]
+        if given not in of_model:
+            of_model[given] = read(model, *given)
+        return of_model[given]
+
+    return remembered
+
+
+def _state_of(model: pm.Model) -> State:
+    lengths = (n for n in model.dim_lengths.values() if isinstance(n, SharedVariable))
+    return (
+        config.floatX,
+        *model.rvs_to_values.items(),
+        *model.rvs_to_transforms.values(),
+        *model.potentials,
+        *(int(n.get_value()) for n in lengths),
+    )
 
 
 def model_or_context(
@@ -57,6 +94,28 @@ def operands(expression: TensorVariable, op: type) -> list[TensorVariable] | Non
     if node is None or not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, op):
         return None
     return [unwrapped(operand) for operand in node.inputs]
+
+
+SHIFT_OR_SCALE = (scalar.Cast, scalar.Add, scalar.Sub, scalar.Mul, scalar.TrueDiv)
+
+
+def before_scaling(expression: TensorVariable) -> TensorVariable | None:
+    """The matrix of which an expression sets entries, or shifts or scales columns alike in rows."""
+    node = expression.owner
+    if node is not None and isinstance(node.op, AdvancedIncSubtensor):
+        return unwrapped(node.inputs[0]) if node.op.set_instead_of_inc else None
+    parts = next(filter(None, (operands(expression, op) for op in SHIFT_OR_SCALE)), [])
+    moved = [each for each in parts if not each.type.broadcastable[0]]
+    is_divisor = len(parts) == 2 and moved == parts[1:] and operands(expression, scalar.TrueDiv)
+    return None if len(moved) != 1 or is_divisor else moved[0]
+
+
+def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> Named | None:
+    """The table whose columns are those of a matrix, shifted and scaled by the same in all rows."""
+    expression = unwrapped(expression)
+    while expression is not None and expression not in tables:
+        expression = before_scaling(expression)
+    return expression
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
@@ -140,21 +199,27 @@ def draws_at_random(variable: Variable) -> bool:
     return any(isinstance(operand.type, RandomGeneratorType) for operand in inputs)
 
 
-def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set[TensorVariable]:
-    """Those of ``rvs`` whose values enter expressions with none of the others between."""
-    blocked = set(rvs)
-    found: set[Any] = set()
+def entering(
+    expressions: Iterable[Variable], barriers: Collection[Variable] = ()
+) -> Iterator[Variable]:
+    """Variables whose values, not shapes, enter expressions, with barriers but none behind them."""
+    blocked = set(barriers)
     seen: set[Variable] = set()
     pending = list(expressions)
     while pending:
         variable = pending.pop()
-        if variable in blocked:
-            found.add(variable)
-        elif variable not in seen and variable.owner is not None:
+        if variable not in seen:
             seen.add(variable)
-            if not isinstance(variable.owner.op, Shape | Shape_i):
-                pending.extend(variable.owner.inputs)
-    return found
+            yield variable
+            node = None if variable in blocked else variable.owner
+            if node is not None and not isinstance(node.op, Shape | Shape_i):
+                pending.extend(node.inputs)
+
+
+def stated_in(expressions: Iterable[Variable], rvs: Collection[Variable]) -> set[TensorVariable]:
+    """Those of ``rvs`` whose values enter expressions with none of the others between."""
+    known: set[Any] = set(rvs)
+    return known.intersection(entering(expressions, known))
 
 
 def partly_observed(rv: TensorVariable) -> TensorVariable | None:

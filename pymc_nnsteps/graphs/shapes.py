@@ -1,30 +1,35 @@
-"""Shapes of a model's variables, and data that do not fit their distribution.
+"""Shapes of a model's variables, and data that do not fit their distribution or are drawn anew.
 
 Where a column of targets meets a row of means, PyMC broadcasts and compares every number with
 every parameter. Nobody intends such a model, and readers decline it.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.multivariate import ZeroSumNormalRV
+from pymc.logprob.basic import conditional_logp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import is_univariate
-from pymc_nnsteps.graphs.lengths import stated_lengths
+from pymc_nnsteps.graphs.known import is_a, is_univariate
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import draws_at_random, parameters
+from pymc_nnsteps.graphs.search import draws_at_random, entering, parameters, random_in, size_of
+from pymc_nnsteps.graphs.values import observed_values
 
 Shape = Sequence[int | None]
 """Lengths of axes; None where they are not known."""
@@ -35,11 +40,7 @@ def shapes_of(
 ) -> dict[TensorVariable, tuple[int, ...]]:
     """Shapes of the model's variables.
 
-    Parameters
-    ----------
-    initial_point : mapping from name to array, optional
-        Values of the free variables; by default the model's initial point, if shapes do not follow
-        from its data alone.
+    By default they follow from its data, or else from its initial point.
     """
     shapes: dict[TensorVariable, tuple[int, ...]] = {}
     if initial_point is None:
@@ -200,3 +201,89 @@ def _follows_from_data(shape: Variable) -> bool:
         else not draws_at_random(variable)
         for variable in ancestors([shape])
     )
+
+
+def known_shape(model: pm.Model, rv: TensorVariable) -> tuple[int | None, ...]:
+    """Lengths of the axes of a random variable, as far as its type or the model's dims tell."""
+    size = size_of(rv)
+    lengths = list(rv.type.shape)
+    if size is not None and size.owner is not None and isinstance(size.owner.op, MakeVector):
+        dim_lengths = [n for n in model.dim_lengths.values() if isinstance(n, SharedVariable)]
+        for axis, length in enumerate(size.owner.inputs):
+            if lengths[axis] is None and length in dim_lengths:
+                lengths[axis] = int(length.get_value())
+    return tuple(lengths)
+
+
+def length_of(model: pm.Model, variable: TensorVariable, axis: int) -> int | None:
+    """Length of an axis of any variable of a model, as far as its type or its dims tell."""
+    dims = model.named_vars_to_dims.get(variable.name) or (None,) * variable.ndim
+    if variable.type.shape[axis] is not None or dims[axis] is None:
+        return variable.type.shape[axis]
+    length = model.dim_lengths[dims[axis]]
+    shared = isinstance(length, SharedVariable)
+    return int(length.get_value() if shared else length.eval())
+
+
+def stated_lengths(rv: TensorVariable) -> list[TensorVariable | int | None]:
+    """Lengths of the axes of a random variable, where its type or its size states them."""
+    size = size_of(rv)
+    n_core = getattr(rv.owner.op, "ndim_supp", 0)
+    sizes = [None] * (rv.ndim - n_core) if size is None else list(size)
+    sizes += [None] * n_core
+    return [
+        length if static is None else static
+        for length, static in zip(sizes, rv.type.shape, strict=True)
+    ]
+
+
+def lengths(rv: TensorVariable) -> list[TensorVariable | int]:
+    """Lengths of the axes of a random variable, stated without its value where possible."""
+    stated = stated_lengths(rv)
+    return [rv.shape[axis] if n is None else n for axis, n in enumerate(stated)]
+
+
+def present_length(array: TensorVariable, axis: int) -> int:
+    """Length of an axis of a random variable, or of what is computed from it entry by entry.
+
+    It is that at the present values of data and dims, and zero where these do not tell it.
+    """
+    if (static := array.type.shape[axis]) is not None:
+        return static
+    if isinstance(array.owner.op, Elemwise):
+        [first, *_] = [part for part in array.owner.inputs if not part.type.broadcastable[axis]]
+        return present_length(first, axis)
+    size, batch = size_of(array), array.ndim - getattr(array.owner.op, "ndim_supp", 0)
+    stated = None if size is None or axis >= batch else size[axis]
+    if axis >= batch and is_a(array, ZeroSumNormalRV):
+        stated = array.owner.inputs[-1][axis - batch]
+    if stated is None or random_in([stated]):
+        return 0
+    return int(stated.eval(mode="FAST_COMPILE"))
+
+
+def refuse_random_data(model: pm.Model) -> None:
+    """Check that the log density of a model is a function of its variables and data.
+
+    With :func:`pymc.Minibatch`, or a random variable outside the model, the log density differs
+    between evaluations.
+    """
+    roots = [*model.basic_RVs, *model.potentials, *observed_values(model).values()]
+    drawn = {v.owner for v in ancestors(roots) if v.owner is not None and draws_at_random(v)}
+    if drawn <= {rv.owner for rv in model.basic_RVs}:
+        return
+    # The other draws may be parts of a distribution, such as components of a mixture.
+    values: dict[Any, Any] = {rv: rv.type() for rv in model.free_RVs}
+    values |= {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    densities = conditional_logp(values, warn_rvs=False)
+    terms: dict[Any, Variable] = {rv: densities[value] for rv, value in values.items()}
+    terms |= {potential: potential for potential in model.potentials}
+    own = set(model.basic_RVs)
+    for name, term in terms.items():
+        drawn_anew = (v for v in entering([term], own) if v not in own and draws_at_random(v))
+        if (culprit := next(drawn_anew, None)) is not None:
+            raise ValueError(
+                f"The log density of {describe(name)} is random: {describe(culprit)} is drawn anew "
+                "whenever it is evaluated; give all of the data in place of a pm.Minibatch, and "
+                "make random variables the model's own, by a name."
+            )

@@ -14,10 +14,9 @@ from pytensor.graph.traversal import io_toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import draws_at_random, random_in
+from pymc_nnsteps.graphs.search import draws_at_random, entering, random_in
 
 
 def observed_values(model: pm.Model) -> dict[Any, Any]:
@@ -109,15 +108,9 @@ def scalar_constant(variable: Variable) -> float | None:
 
 def array_constant(expression: Variable) -> NDArray[Any] | None:
     """Value of an expression of constants and static lengths; None for any other expression."""
-    pending, seen = [expression], set()
-    while pending:
-        variable = pending.pop()
-        if variable in seen or isinstance(variable, Constant):
-            continue
-        seen.add(variable)
-        node = variable.owner
-        if node is None or draws_at_random(variable):
+    for variable in entering([expression]):
+        if variable.owner is None and not isinstance(variable, Constant):
             return None
-        if not isinstance(node.op, Shape | Shape_i):
-            pending.extend(node.inputs)
+        if draws_at_random(variable):
+            return None
     return constant_or_none(expression)

@@ -3,18 +3,16 @@
 ===================  ===================================================================
 module               its subject
 ===================  ===================================================================
-``jit``              what a kernel is: compiled from C++, or by Numba
+``jit``              what a kernel is: compiled from C++, or by Numba when that is imported
 ``translation``      kernels in Python, translated to C++ (``arrays.hpp``, ``calls.cpp``)
 ``native``           machine code of C++: built once per machine, and kept
 ``in_numba``         Numba's compilation, on disk
-``when_numba``       registration with PyTensor's functions for Numba, when these are imported
 ``elementwise``      functions of numbers, in loops that are built together (``loops.cpp``)
 ``compiling``        PyTensor's compilation to C, and by Numba
 ``barrier``          sums that take the place of a term
-``linear_algebra``   factorisations of small matrices, and whether they have lost digits
+``linear_algebra``   factorisations of small matrices, sums of groups, and lost digits
 ``labels``           Gaussian blocks with a precision matrix per label
-``bands``            with a banded or tridiagonal precision matrix
-``windows``          whose entries are seen by one observation each
+``bands``            with a banded or tridiagonal precision matrix, or seen by windows
 ``reflections``      drawn from what is seen itself, where precisions would lose digits
 ``chain``            all layers of activations jointly
 ``collapse``         weights and gates with the activations integrated out

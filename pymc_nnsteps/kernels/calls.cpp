@@ -4,7 +4,7 @@
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
 
-static const int MOST_AXES = 4, MOST_RESULTS = 8, MOST_GIVEN = 32;
+static const int MOST_AXES = 4, MOST_RESULTS = 8, MOST_GIVEN = 40;
 
 struct Given { void *p; long long n[MOST_AXES], s[MOST_AXES]; double number; };
 struct Result { void *p, *own; char type; int n_axes; long long n[MOST_AXES]; double number; };

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.error_functions import exp_negative
+from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits, logistic
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put, sum_of
+from pymc_nnsteps.kernels.layer_density import change_of, invert_seen
+from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put, sum_of
 from pymc_nnsteps.kernels.rows import Rows
-from pymc_nnsteps.kernels.unit_rays import AboveOne
 
 WIDER = 1e-3
 """Weight of the wider Gaussian in the smooth density of a response."""
@@ -49,13 +49,13 @@ class Place(NamedTuple):
     ----------
     rows : array, shape (units, d)
         Weights of each unit; as coordinates they are stretched.
-    outgoing : array, shape (units,)
-        Outgoing weights; as coordinates their ``asinh(v / c)``.
-    bias : array, shape (1,)
-        Of the output.
-    scales : array, shape (units + 3,)
-        Shifts of the logarithms of the units' noise variances, of the response's variance, and of
-        the global scales of rows and of outgoing weights.
+    outgoing : array, shape (m, units)
+        Weights of each output; as coordinates their ``asinh(v / c)``.
+    bias : array, shape (m,)
+        Of the outputs.
+    scales : array, shape (units + k + 2,)
+        Shifts of the logarithms of the units' noise variances, of k variances of the response, and
+        of the global scales of rows and of outgoing weights.
     """
 
     rows: Array
@@ -67,23 +67,32 @@ class Place(NamedTuple):
 class Scene(NamedTuple):
     """What stays on a trajectory, and room for what is computed at a place.
 
+    Pairs of outputs (i, j), i not above j, are counted in the order of rows.
+
     Parameters
     ----------
     inputs : array, shape (n_obs, d)
     logit, logit_factor, level, level_factor : array, shape (units, n_obs)
         Log odds of open gates where all weights are zero and their slopes by ``x . w``, and the
         same of the means of activations behind open gates.
-    response : array, shape (n_obs,)
-    weight : array, shape (1,) or (n_obs,)
+    response : array, shape (m, n_obs)
+    weight : array, shape (1, m) or (n_obs, m)
+        Zero where an output is not seen.
+    scaled : array, shape (k, m)
+        1 where a variance that is moved is that of an output, else 0.
     variance : array, shape (units,)
     chance, active, score : array, shape (units, n_obs)
         Probabilities of open gates, means of activations behind them, slopes by ``x . w``.
-    mean, total : array, shape (n_obs,)
-        Mean and variance of the response.
-    by_mean, by_total : array, shape (n_obs,)
-        Slopes of its log density.
+    expected, unsure : array, shape (units, n_obs)
+        Means of activations behind gates, and the variances that gates leave open.
+    mean, by_mean : array, shape (m, n_obs)
+        Mean of the response, and slopes of its log density.
+    total, by_total : array, shape (m (m + 1) / 2, n_obs)
+        The same of its covariance.
+    own : array, shape (m, n_obs)
+        Variance of the response given the activations, zero where it is not seen.
     stretch : array, shape (units,)
-        ``sqrt(v^2 + c^2)``.
+        ``sqrt(|v|^2 + c^2)``.
     """
 
     inputs: Array
@@ -93,14 +102,18 @@ class Scene(NamedTuple):
     level_factor: Array
     response: Array
     weight: Array
+    scaled: Array
     variance: Array
     chance: Array
     active: Array
     score: Array
+    expected: Array
+    unsure: Array
     mean: Array
-    total: Array
     by_mean: Array
+    total: Array
     by_total: Array
+    own: Array
     stretch: Array
 
 
@@ -109,9 +122,9 @@ class Laws[Of](NamedTuple):
 
     Parameters
     ----------
-    order, inverse, direct : array, shape (units + 3,)
-    moves : array, shape (units + 4,)
-        1 where the scale is moved, 0 where it stays; the last entry is that of the bias.
+    order, inverse, direct : array, shape (units + k + 2,)
+    moves : array, shape (units + k + 2 + m,)
+        1 where the scale is moved, 0 where it stays; the last entries are those of the biases.
     """
 
     order: Of
@@ -121,9 +134,10 @@ class Laws[Of](NamedTuple):
 
 
 @jit
-def set_scene(layer: Rows, gates: GatedUnits, above: AboveOne) -> Scene:
+def set_scene(layer: Rows, gates: GatedUnits, above: Above, scaled: Array) -> Scene:
     """What stays on a trajectory, and room."""
-    units, n_obs = gates.gates.shape
+    (units, n_obs), m = gates.gates.shape, above.response.shape[1]
+    n_pairs = m * (m + 1) // 2
     pre = np.dot(layer.rows, layer.inputs.T)
     logit, level = gates.logit.copy(), gates.level.copy()
     for a in range(units):
@@ -136,16 +150,20 @@ def set_scene(layer: Rows, gates: GatedUnits, above: AboveOne) -> Scene:
         gates.logit_factor,
         level,
         gates.level_factor,
-        above.response,
+        above.response.T.copy(),
         above.weight,
+        scaled,
         above.variance,
         np.empty((units, n_obs)),
         np.empty((units, n_obs)),
         np.empty((units, n_obs)),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
+        np.empty((units, n_obs)),
+        np.empty((units, n_obs)),
+        np.empty((m, n_obs)),
+        np.empty((m, n_obs)),
+        np.empty((n_pairs, n_obs)),
+        np.empty((n_pairs, n_obs)),
+        np.empty((m, n_obs)),
         np.empty(units),
     )
 
@@ -154,115 +172,199 @@ def set_scene(layer: Rows, gates: GatedUnits, above: AboveOne) -> Scene:
 def to_weights(place: Place, width: float, stretch: Array, weights: Place) -> None:
     """Fill the weights at coordinates, and what rows are stretched by."""
     for a in range(len(stretch)):
-        high = 0.5 * width * math.exp(place.outgoing[a])
-        low = 0.5 * width * math.exp(-place.outgoing[a])
-        weights.outgoing[a], stretch[a] = high - low, high + low
+        square = width * width
+        for i in range(len(place.outgoing)):
+            u = place.outgoing[i, a]
+            v = 0.5 * width * (math.exp(u) - math.exp(-u))
+            weights.outgoing[i, a] = v
+            square += v * v
+        stretch[a] = math.sqrt(square)
         for j in range(place.rows.shape[1]):
             weights.rows[a, j] = place.rows[a, j] / stretch[a]
-    weights.bias[0] = place.bias[0]
-    for i in range(len(place.scales)):
-        weights.scales[i] = place.scales[i]
+    copy(place.bias, weights.bias)
+    copy(place.scales, weights.scales)
 
 
 @inline
 def to_coordinates(weights: Place, width: float, place: Place) -> None:
     """Fill the coordinates of weights."""
-    for a in range(len(weights.outgoing)):
-        v = weights.outgoing[a]
-        stretch = math.sqrt(v * v + width * width)
-        size = math.log((abs(v) + stretch) / width)
-        place.outgoing[a] = size if v >= 0.0 else -size
+    for a in range(len(weights.rows)):
+        square = width * width
+        for i in range(len(weights.outgoing)):
+            v = weights.outgoing[i, a]
+            size = math.log((abs(v) + math.sqrt(v * v + width * width)) / width)
+            place.outgoing[i, a] = size if v >= 0.0 else -size
+            square += v * v
         for j in range(weights.rows.shape[1]):
-            place.rows[a, j] = weights.rows[a, j] * stretch
-    place.bias[0] = weights.bias[0]
+            place.rows[a, j] = weights.rows[a, j] * math.sqrt(square)
+    copy(weights.bias, place.bias)
 
 
 @inline
-def spread_of(weights: Place, scene: Scene) -> float:
-    """Variance that the layer's noise adds to the response."""
-    spread = 0.0
-    for a in range(len(scene.variance)):
-        v = weights.outgoing[a]
-        spread += v * v * scene.variance[a] * math.exp(weights.scales[a])
-    return spread
+def noise_of(weights: Place, scene: Scene, unit: int) -> float:
+    """Variance of the noise of a unit's activations."""
+    return scene.variance[unit] * math.exp(weights.scales[unit])
 
 
-@inline
-def own_variance(scene: Scene, shift: float, n: int) -> float:
-    """Variance of a response given the activations."""
-    return math.exp(shift) / (scene.weight[n] if len(scene.weight) > 1 else scene.weight[0])
+@jit
+def fill_noise(weights: Place, scene: Scene, total: Array) -> None:
+    """Fill the covariance of the response given the gates, and its own variances."""
+    (m, n_obs), units, pair = scene.own.shape, len(scene.variance), 0
+    shift = weights.scales[units : len(weights.scales) - 2]
+    for i in range(m):
+        change = change_of(scene.scaled, shift, i)
+        for n in range(n_obs):
+            weight = scene.weight[n, i] if len(scene.weight) > 1 else scene.weight[0, i]
+            scene.own[i, n] = change / weight if weight > 0.0 else 0.0
+        for j in range(i, m):
+            spread = 0.0
+            for a in range(units):
+                v = weights.outgoing[i, a] * weights.outgoing[j, a]
+                spread += v * noise_of(weights, scene, a)
+            for n in range(n_obs):
+                total[pair, n] = spread + scene.own[i, n] if i == j else spread
+            pair += 1
 
 
 @jit
 def look(weights: Place, scene: Scene) -> None:
-    """Fill chances, activations behind open gates, and mean and variance of the response."""
-    units, n_obs = scene.logit.shape
+    """Fill chances, activations behind open gates, and mean and covariance of the response."""
+    (units, n_obs), m = scene.logit.shape, len(scene.mean)
     moved = np.dot(weights.rows, scene.inputs.T)
-    spread, shift = spread_of(weights, scene), weights.scales[units]
-    for n in range(n_obs):
-        scene.mean[n] = weights.bias[0]
-        scene.total[n] = own_variance(scene, shift, n) + spread
+    fill_noise(weights, scene, scene.total)
+    for i in range(m):
+        for n in range(n_obs):
+            scene.mean[i, n] = weights.bias[i]
     for a in range(units):
-        v, chance, active, pre = weights.outgoing[a], scene.chance[a], scene.active[a], moved[a]
+        chance, active, pre = scene.chance[a], scene.active[a], moved[a]
         start, factor = scene.logit[a], scene.logit_factor[a]
         for n in range(n_obs):
             chance[n] = logistic(start[n] + factor[n] * pre[n])
         start, factor = scene.level[a], scene.level_factor[a]
+        expected, unsure = scene.expected[a], scene.unsure[a]
         for n in range(n_obs):
             active[n] = start[n] + factor[n] * pre[n]
-        for n in range(n_obs):
-            seen = v * active[n]
-            scene.mean[n] += chance[n] * seen
-            scene.total[n] += chance[n] * (1.0 - chance[n]) * seen * seen
+            expected[n] = chance[n] * active[n]
+            unsure[n] = expected[n] * (active[n] - expected[n])
+        pair = 0
+        for i in range(m):
+            v, mean = weights.outgoing[i, a], scene.mean[i]
+            for n in range(n_obs):
+                mean[n] += v * expected[n]
+            for j in range(i, m):
+                product, total = v * weights.outgoing[j, a], scene.total[pair]
+                for n in range(n_obs):
+                    total[n] += product * unsure[n]
+                pair += 1
+
+
+@inline
+def invert_at(scene: Scene, pairs: Array, n: int, own: Array, known: Array) -> float:
+    """Fill the inverse of a sample's covariance, and return its log determinant."""
+    if len(own) == 1:
+        is_seen = scene.own[0, n] > 0.0
+        known[0, 0] = 1.0 / pairs[0, n] if is_seen else 0.0
+        return math.log(pairs[0, n]) if is_seen else 0.0
+    pair = 0
+    for i in range(len(own)):
+        own[i] = scene.own[i, n]
+        for j in range(i, len(own)):
+            known[i, j] = pairs[pair, n]
+            known[j, i] = pairs[pair, n]
+            pair += 1
+    return invert_seen(own, known)
 
 
 @jit
 def weigh_response(scene: Scene) -> float:
     """Log density of the response after :func:`look`; fills its slopes."""
-    density, wide = 0.0, WIDER / math.sqrt(TIMES_WIDER)
-    for n in range(len(scene.response)):
-        error, total = scene.response[n] - scene.mean[n], scene.total[n]
-        square = error * error / total
-        narrow = (1.0 - WIDER) * math.exp(-0.5 * square * (1.0 - 1.0 / TIMES_WIDER))
+    (m, n_obs), density = scene.mean.shape, 0.0
+    known, gain, own = np.empty((m, m)), np.empty(m), np.empty(m)
+    wides, narrowest = np.full(m + 1, WIDER), 1.0 - WIDER
+    for i in range(m):
+        wides[i + 1] = wides[i] / math.sqrt(TIMES_WIDER)
+    for n in range(n_obs):
+        log_det, square, n_seen = invert_at(scene, scene.total, n, own, known), 0.0, 0
+        for i in range(m):
+            n_seen += int(scene.own[i, n] > 0.0)
+            gain[i] = 0.0
+            for j in range(m):
+                gain[i] += known[i, j] * (scene.response[j, n] - scene.mean[j, n])
+            square += gain[i] * (scene.response[i, n] - scene.mean[i, n])
+        narrow, wide = narrowest, wides[n_seen]
+        narrow *= math.exp(-0.5 * square * (1.0 - 1.0 / TIMES_WIDER))
         share = narrow / (narrow + wide)
-        pull = share + (1.0 - share) / TIMES_WIDER
-        scene.by_mean[n] = pull * error / total
-        scene.by_total[n] = 0.5 * (pull * square - 1.0) / total
-        density += math.log(narrow + wide) - 0.5 * (square / TIMES_WIDER + math.log(total))
+        pull, pair = share + (1.0 - share) / TIMES_WIDER, 0
+        for i in range(m):
+            scene.by_mean[i, n] = pull * gain[i]
+            for j in range(i, m):
+                times = 0.5 if i == j else 1.0
+                scene.by_total[pair, n] = times * (pull * gain[i] * gain[j] - known[i, j])
+                pair += 1
+        density += math.log(narrow + wide) - 0.5 * (square / TIMES_WIDER + log_det)
     return density
+
+
+@inline
+def add_up(factors: Array, slopes: Array, total: Array) -> None:
+    """Fill the sum of vectors times factors."""
+    for n in range(len(total)):
+        total[n] = factors[0] * slopes[0, n]
+    for i in range(1, len(factors)):
+        for n in range(len(total)):
+            total[n] += factors[i] * slopes[i, n]
 
 
 @jit
 def pull_back(weights: Place, scene: Scene, slope: Place) -> None:
-    """Fill the slopes of the response's log density in weights, bias and variances."""
-    units, n_obs = scene.logit.shape
-    level, square = np.empty(n_obs), np.empty(n_obs)
-    of_spread = sum_of(scene.by_total)
+    """Fill the slopes of the response's log density in weights, biases and variances."""
+    (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
+    by_mean, by_unsure, of_spread = scene.by_mean[0], scene.by_total[0], np.empty(n_pairs)
+    if m > 1:
+        by_mean, by_unsure = np.empty(n_obs), np.empty(n_obs)
+    factors, products = np.empty(m), np.empty(n_pairs)
+    for pair in range(n_pairs):
+        of_spread[pair] = sum_of(scene.by_total[pair])
     for a in range(units):
-        v, chance, active, score = (
-            weights.outgoing[a],
-            scene.chance[a],
-            scene.active[a],
-            scene.score[a],
-        )
+        pair, noise = 0, noise_of(weights, scene, a)
+        slope.scales[a] = 0.0
+        for i in range(m):
+            factors[i] = weights.outgoing[i, a]
+            slope.outgoing[i, a] = inner_product(scene.by_mean[i], scene.expected[a])
+        for i in range(m):
+            for j in range(i, m):
+                first, second = weights.outgoing[i, a], weights.outgoing[j, a]
+                own = noise * of_spread[pair]
+                by_product = inner_product(scene.by_total[pair], scene.unsure[a]) + own
+                slope.outgoing[i, a] += by_product * second
+                slope.outgoing[j, a] += by_product * first
+                slope.scales[a] += first * second * own
+                products[pair] = first * second
+                pair += 1
+        v, square = factors[0], products[0]
+        if m > 1:
+            add_up(factors, scene.by_mean, by_mean)
+            add_up(products, scene.by_total, by_unsure)
+            v, square = 1.0, 1.0
+        chance, active, score = scene.chance[a], scene.active[a], scene.score[a]
         by_logit, by_level = scene.logit_factor[a], scene.level_factor[a]
         for n in range(n_obs):
-            p, m = chance[n], active[n]
-            unsure = p * (1.0 - p)
-            of_mean = p * by_level[n] + m * unsure * by_logit[n]
-            of_square = unsure * m * ((1.0 - 2.0 * p) * by_logit[n] * m + 2.0 * by_level[n])
-            score[n] = v * (scene.by_mean[n] * of_mean + v * scene.by_total[n] * of_square)
-            level[n] = p * m
-            square[n] = unsure * m * m
-        own = scene.variance[a] * math.exp(weights.scales[a]) * of_spread
-        slope.outgoing[a] = inner_product(scene.by_mean, level)
-        slope.outgoing[a] += 2.0 * v * (inner_product(scene.by_total, square) + own)
-        slope.scales[a] = v * v * own
-    slope.bias[0] = sum_of(scene.by_mean)
-    slope.scales[units] = 0.0
-    for n in range(n_obs):
-        variance = own_variance(scene, weights.scales[units], n)
-        slope.scales[units] += scene.by_total[n] * variance
+            p, level = chance[n], active[n]
+            open_too = p * (1.0 - p)
+            of_mean = p * by_level[n] + level * open_too * by_logit[n]
+            of_square = (1.0 - 2.0 * p) * by_logit[n] * level + 2.0 * by_level[n]
+            score[n] = (
+                v * by_mean[n] * of_mean + square * by_unsure[n] * open_too * level * of_square
+            )
+    for k in range(len(scene.scaled)):
+        slope.scales[units + k] = 0.0
+    pair = 0
+    for i in range(m):
+        slope.bias[i] = sum_of(scene.by_mean[i])
+        along = inner_product(scene.by_total[pair], scene.own[i])
+        for k in range(len(scene.scaled)):
+            slope.scales[units + k] += scene.scaled[k, i] * along
+        pair += m - i
     put(np.dot(scene.score, scene.inputs), slope.rows, 0, 0)
 
 
@@ -292,10 +394,10 @@ def add_prior(
 
 @jit
 def add_priors(weights: Place, rows: Tails, outgoing: Tails, laws: Laws, slope: Place) -> float:
-    """Add the slopes of all log priors, and return their sum; the bias is the last outgoing."""
-    units = len(weights.outgoing)
-    density = 0.0
-    slope.scales[units + 1] = 0.0
+    """Add the slopes of all log priors, and return their sum; biases are the last outgoing."""
+    (m, units), of_rows, density = weights.outgoing.shape, len(weights.scales) - 2, 0.0
+    slope.scales[of_rows] = 0.0
+    slope.scales[of_rows + 1] = 0.0
     for a in range(units):
         more, by_shift = add_prior(
             weights.rows[a],
@@ -303,24 +405,29 @@ def add_priors(weights: Place, rows: Tails, outgoing: Tails, laws: Laws, slope: 
             rows.linear[a],
             rows.order[a],
             rows.rate[a],
-            weights.scales[units + 1],
+            weights.scales[of_rows],
             slope.rows[a],
         )
         density += more
-        slope.scales[units + 1] += by_shift
-    more, slope.scales[units + 2] = add_prior(
-        weights.outgoing,
-        outgoing.precision[:units],
-        outgoing.linear[:units],
-        outgoing.order[:units],
-        outgoing.rate[:units],
-        weights.scales[units + 2],
-        slope.outgoing,
-    )
-    b = weights.bias[0]
-    density += more + b * (outgoing.linear[units] - 0.5 * outgoing.precision[units] * b)
-    slope.bias[0] += outgoing.linear[units] - outgoing.precision[units] * b
-    slope.bias[0] *= laws.moves[units + 3]
+        slope.scales[of_rows] += by_shift
+    for i in range(m):
+        more, by_shift = add_prior(
+            weights.outgoing[i],
+            outgoing.precision[i],
+            outgoing.linear[i],
+            outgoing.order[i],
+            outgoing.rate[i],
+            weights.scales[of_rows + 1],
+            slope.outgoing[i],
+        )
+        slope.scales[of_rows + 1] += by_shift
+        b, precision, linear = (
+            weights.bias[i],
+            outgoing.precision[i, units],
+            outgoing.linear[i, units],
+        )
+        density += more + b * (linear - 0.5 * precision * b)
+        slope.bias[i] = laws.moves[of_rows + 2 + i] * (slope.bias[i] + linear - precision * b)
     for i in range(len(weights.scales)):
         t = weights.scales[i]
         low, high = laws.inverse[i] * math.exp(-t), laws.direct[i] * math.exp(t)
@@ -349,72 +456,14 @@ def evaluate(
     density += add_priors(weights, rows, outgoing, laws, slope)
     for a in range(len(scene.stretch)):
         stretch = scene.stretch[a]
-        tangent = weights.outgoing[a] / stretch
         along = inner_product(slope.rows[a], weights.rows[a])
-        density += (1.0 - d) * math.log(stretch)
-        slope.outgoing[a] = stretch * slope.outgoing[a] + tangent * (1.0 - d - along)
+        density -= d * math.log(stretch)
+        for i in range(len(place.outgoing)):
+            v = weights.outgoing[i, a]
+            own = math.sqrt(v * v + width * width)
+            density += math.log(own)
+            slope.outgoing[i, a] *= own
+            slope.outgoing[i, a] += v / own - (d + along) * v * own / (stretch * stretch)
         for j in range(d):
             slope.rows[a, j] /= stretch
     return density
-
-
-@inline
-def log_chance(gates: Array, logit: Array) -> float:
-    """Log probability of gates."""
-    total, product = 0.0, 1.0
-    for n in range(len(gates)):
-        against = logit[n] * (1.0 - 2.0 * gates[n])
-        total -= max(against, 0.0)
-        product *= 1.0 + exp_negative(-abs(against))
-        if n % 512 == 511:
-            total -= math.log(product)
-            product = 1.0
-    return total - math.log(product)
-
-
-@jit
-def spread_by_unit(weights: Place, scene: Scene) -> Array:
-    """Sums over samples of the variance of the response that each unit's gates leave open."""
-    units, n_obs = scene.logit.shape
-    spread = np.zeros(units)
-    for a in range(units):
-        for n in range(n_obs):
-            p, seen = scene.chance[a, n], weights.outgoing[a] * scene.active[a, n]
-            spread[a] += p * (1.0 - p) * seen * seen
-    return spread
-
-
-@jit
-def weigh_gates(weights: Place, scene: Scene, uniform: Array, gates: Array, draws: bool) -> float:
-    """Log of the exact density of response and gates over the smooth one and that of their draw.
-
-    Gates are drawn, or else weighed as they are, unit by unit, each given those before it and the
-    moments of those behind it. Those that leave most open come first, since of these a Gaussian
-    says least. After :func:`look`.
-    """
-    units, n_obs = gates.shape
-    spread, shift = spread_of(weights, scene), weights.scales[units]
-    residual, rest, least = scene.response - scene.mean, scene.total.copy(), np.empty(n_obs)
-    for n in range(n_obs):
-        least[n] = own_variance(scene, shift, n) + spread
-    log_factor, before, after = -weigh_response(scene), np.empty(n_obs), np.empty(n_obs)
-    order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
-    for i in range(units):
-        a = order[units - 1 - i]
-        v, chance = weights.outgoing[a], scene.chance[a]
-        by_weights = np.dot(scene.inputs, weights.rows[a])
-        for n in range(n_obs):
-            p, seen = chance[n], v * scene.active[a, n]
-            before[n] = scene.logit[a, n] + scene.logit_factor[a, n] * by_weights[n]
-            rest[n] = max(rest[n] - p * (1.0 - p) * seen * seen, least[n])
-            residual[n] += p * seen
-            after[n] = before[n] + seen * (residual[n] - 0.5 * seen) / rest[n]
-        if draws:
-            for n in range(n_obs):
-                gates[a, n] = 1.0 if uniform[a, n] < logistic(after[n]) else 0.0
-        log_factor += log_chance(gates[a], before) - log_chance(gates[a], after)
-        for n in range(n_obs):
-            residual[n] -= gates[a, n] * v * scene.active[a, n]
-    for n in range(n_obs):
-        log_factor -= 0.5 * (math.log(least[n]) + residual[n] * residual[n] / least[n])
-    return log_factor

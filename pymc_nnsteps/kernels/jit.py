@@ -3,14 +3,23 @@
 A kernel is written in Python. A sweep in C calls what a C++ compiler makes of its translation
 (:mod:`.translation`); Numba compiles it where a graph is compiled to Numba, and where there is no
 compiler. Both do the same arithmetic in the same order.
+
+PyTensor is told of kernels for Numba once it asks: to import Numba takes a second. A sweep in C
+needs neither Numba nor PyTensor's functions for it, which are imported with the first graph that is
+compiled to Numba.
 """
 
 import functools
+import importlib.util
 import inspect
 import itertools
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, override
 
 import numpy as np
 import pytensor
@@ -258,3 +267,46 @@ def inline(function: Callable[..., Any]) -> Any:
 def version() -> int:
     """A number that changes with the text of any kernel."""
     return int(digest(), 16)
+
+
+MODULE = "pytensor.link.numba.dispatch"
+
+
+class _Waiting(MetaPathFinder):
+    """Calls functions after the import of :data:`MODULE`."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    @override
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_call(module: ModuleType) -> None:
+                run(module)
+                for call in self.calls:
+                    call()
+
+            spec.loader.exec_module = run_and_call  # type: ignore[method-assign]
+        return spec
+
+
+_WAITING = _Waiting()
+
+
+def when_numba(register: Callable[[], None]) -> Callable[[], None]:
+    """Decorate a function that registers kernels, to be called with PyTensor's for Numba."""
+    if MODULE in sys.modules:
+        register()
+    else:
+        _WAITING.calls.append(register)
+        if _WAITING not in sys.meta_path:
+            sys.meta_path.insert(0, _WAITING)
+    return register

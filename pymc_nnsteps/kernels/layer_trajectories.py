@@ -1,4 +1,4 @@
-"""Hamiltonian trajectories of a layer's weights with those that one output sees it through.
+"""Hamiltonian trajectories of a layer's weights with those that outputs see it through.
 
 :mod:`pymc_nnsteps.moves.layer_trajectories` derives the move.
 """
@@ -8,8 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.interweaving import Pieces, read_pieces, read_units
+from pymc_nnsteps.kernels.collapse import Above
+from pymc_nnsteps.kernels.interweaving import Pieces, read_units
 from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.layer_density import (
+    Coordinates,
+    Noise,
+    Scene,
+    end_of_run,
+    evaluate,
+    fill_own,
+    fill_spread,
+    know,
+    look,
+    set_noise,
+    set_scene,
+)
 from pymc_nnsteps.kernels.linear_algebra import (
     Array,
     copy,
@@ -17,17 +31,13 @@ from pymc_nnsteps.kernels.linear_algebra import (
     put,
     solve,
     solve_transposed,
-    sum_of,
     try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import Rows
-from pymc_nnsteps.kernels.unit_rays import AboveOne, Outgoing
+from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 MOST_STEPS = 64
 """Largest number of leapfrog steps of a trajectory."""
-
-N_AVERAGES = 6
-"""Numbers that a metric is made of."""
 
 LEAST_SHARE = 1e-8
 """Share of a residual's variance below which that of the response is left to other moves.
@@ -36,64 +46,7 @@ Trajectories neither begin nor end there, where other draws lose digits.
 """
 
 OF_SCALE = 0.1
-"""Precision of the response's log variance in the metric beside what the rows say of it."""
-
-
-class Coordinates(NamedTuple):
-    """What a trajectory moves, or the momenta, or slopes of the log density.
-
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    above : array, shape (units + 1,) or (units,)
-        Outgoing weights, and the bias of the output if it is moved.
-    shift : array, shape (1,)
-        Change of the log of the response's variance.
-    """
-
-    rows: Array
-    above: Array
-    shift: Array
-
-
-class Scene(NamedTuple):
-    """What stays on a trajectory, and room for what is computed at a place.
-
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, d)
-    prior, prior_linear : array, shape (units, d)
-    of_above, of_above_linear : array, shape (units + 1,) or (units,)
-        Precision of the prior of outgoing weights and bias, and precision times mean.
-    noise : array, shape (units, n_obs)
-    target : array, shape (n_obs,)
-        The response with the bias of the output.
-    weight : array, shape (1,) or (n_obs,)
-    variance : array, shape (units,)
-    keeps : array, shape (1,)
-        1 if the response's variance is moved, 0 if it stays.
-    slope, active : array, shape (units, n_obs)
-        Of the activation.
-    score : array, shape (n_obs,)
-        Residual over its variance.
-    total : array, shape (n_obs,)
-        Variance of the residual.
-    """
-
-    inputs: Array
-    prior: Array
-    prior_linear: Array
-    of_above: Array
-    of_above_linear: Array
-    noise: Array
-    target: Array
-    weight: Array
-    variance: Array
-    keeps: Array
-    slope: Array
-    active: Array
-    score: Array
-    total: Array
+"""Precision of the log of a variance of the response in the metric beside what the rows say."""
 
 
 class Metric(NamedTuple):
@@ -103,9 +56,9 @@ class Metric(NamedTuple):
     ----------
     factor, inverse : array, shape (d, d)
         For the row of each unit.
-    factor_above, inverse_above : array, shape (units + 1, units + 1) or (units, units)
-    shift : array, shape (1,)
-        Root of the metric's entry of the log variance.
+    factor_above, inverse_above : array, shape (m * width, m * width)
+    shift : array, shape (k,)
+        Roots of the metric's entries of the log variances.
     """
 
     factor: Array
@@ -122,12 +75,12 @@ class MovedLayer(NamedTuple):
     ----------
     rows : array, shape (units, d)
     pre : array, shape (units, n_obs)
-    above : array, shape (units + 1,) or (units,)
-    shift : array, shape (1,)
-        Change of the log of the response's variance.
+    above : array, shape (m * width,)
+    shift : array, shape (k,)
+        Changes of the logs of the response's variances.
     log_ratio : array, shape (1,)
-        Log probability of acceptance under the flat density of the response's scale.
-    averages : array, shape (N_AVERAGES,)
+        Log probability of acceptance under the flat density of the response's scales.
+    averages : array, shape (n_averages(m, k),)
         Numbers of the metric at the beginning; those given where the step size is zero.
     """
 
@@ -139,128 +92,64 @@ class MovedLayer(NamedTuple):
     averages: Array
 
 
-@inline
-def spread_of(place: Coordinates, scene: Scene) -> float:
-    """Variance that the layer's noise adds."""
-    spread = 0.0
-    for a in range(len(scene.variance)):
-        spread += place.above[a] * place.above[a] * scene.variance[a]
-    return spread
+def n_averages(n_outputs: int, n_scales: int) -> int:
+    """How many numbers a metric is made of."""
+    return 1 + 2 * n_outputs * (n_outputs + 1) + n_scales
 
 
 @jit
-def look(place: Coordinates, scene: Scene, activation: Pieces) -> None:
-    """Fill slopes and activations at a place, and residuals as scores."""
-    pre = np.dot(place.rows, scene.inputs.T)
-    units, n_obs = scene.noise.shape
-    for a in range(units):
-        for n in range(n_obs):
-            pre[a, n] += scene.noise[a, n]
-        read_pieces(pre[a], activation, scene.slope[a], scene.active[a])
-        for n in range(n_obs):
-            scene.active[a, n] += scene.slope[a, n] * pre[a, n]
-    seen = np.dot(place.above[:units], scene.active)
-    bias = place.above[units] if len(place.above) > units else 0.0
-    for n in range(n_obs):
-        scene.score[n] = scene.target[n] - bias - seen[n]
-
-
-@jit
-def say(scene: Scene, shift: float, spread: float) -> tuple[float, float, float]:
-    """Turn residuals into scores.
-
-    Returns the log density of the response, its slope in the variance that the layer's noise adds,
-    and that in the log of the response's own variance.
-    """
-    n_obs, shared = len(scene.target), len(scene.weight) == 1
-    density, by_spread, by_shift = 0.0, 0.0, 0.0
-    if shared:
-        own = math.exp(shift) / scene.weight[0]
-        total = own + spread
-        density = -0.5 * n_obs * math.log(total)
-        squares = inner_product(scene.score, scene.score)
-        for n in range(n_obs):
-            scene.score[n] /= total
-            scene.total[n] = total
-        density -= 0.5 * squares / total
-        by_spread = 0.5 * (squares / total - n_obs) / total
-        return density, by_spread, by_spread * own
-    for n in range(n_obs):
-        own = math.exp(shift) / scene.weight[n]
-        total = own + spread
-        error = scene.score[n]
-        scene.score[n], scene.total[n] = error / total, total
-        slope = 0.5 * (error * scene.score[n] - 1.0) / total
-        density -= 0.5 * (math.log(total) + error * scene.score[n])
-        by_spread += slope
-        by_shift += slope * own
-    return density, by_spread, by_shift
-
-
-@inline
-def add_prior(value: Array, prior: Array, linear: Array, slope: Array) -> float:
-    """Add the slope of a Gaussian log density, and return it."""
-    density = 0.0
-    for j in range(len(value)):
-        density += value[j] * (linear[j] - 0.5 * prior[j] * value[j])
-        slope[j] += linear[j] - prior[j] * value[j]
-    return density
-
-
-@jit
-def evaluate(place: Coordinates, scene: Scene, activation: Pieces, slope: Coordinates) -> float:
-    """Log density at a place, and its slope."""
-    n_obs, units = len(scene.target), len(scene.variance)
-    look(place, scene, activation)
-    spread = spread_of(place, scene)
-    density, by_spread, by_shift = say(scene, place.shift[0], spread)
-    seen = np.dot(scene.active, scene.score)
-    for a in range(units):
-        v = place.above[a]
-        for n in range(n_obs):
-            scene.slope[a, n] *= v * scene.score[n]
-        slope.above[a] = seen[a] + 2.0 * v * scene.variance[a] * by_spread
-    if len(place.above) > units:
-        slope.above[units] = sum_of(scene.score)
-    put(np.dot(scene.slope, scene.inputs), slope.rows, 0, 0)
-    for a in range(units):
-        density += add_prior(place.rows[a], scene.prior[a], scene.prior_linear[a], slope.rows[a])
-    density += add_prior(place.above, scene.of_above, scene.of_above_linear, slope.above)
-    slope.shift[0] = scene.keeps[0] * (by_shift + 0.5)
-    return density + 0.5 * scene.keeps[0] * place.shift[0]
-
-
-@jit
-def fill_numbers(place: Coordinates, scene: Scene, activation: Pieces, numbers: Array) -> None:
+def fill_numbers(
+    place: Coordinates, scene: Scene, noise: Noise, activation: Pieces, numbers: Array
+) -> None:
     r"""Fill numbers of the Fisher information at a place, averaged over units and pairs of them.
 
-    The mean of :math:`v_a^2 \sigma'(z_{na})^2 / V_n`; sums over samples of the means of
-    :math:`\sigma(z_{na})^2 / V_n`, of :math:`\sigma(z_{na}) \sigma(z_{nb}) / V_n` and of
-    :math:`\sigma(z_{na}) / V_n`; sums of :math:`1 / V_n` and of :math:`s^4 / (2 V_n^2)`.
+    With ``v_a`` the weights by which outputs see a unit, the mean of
+    :math:`\sigma'(z_{na})^2 v_a^T V_n^{-1} v_a`; for each pair of outputs, sums over samples of the
+    entry of :math:`V_n^{-1}` times the means of :math:`\sigma(z_{na})^2`, of
+    :math:`\sigma(z_{na}) \sigma(z_{nb})` and of :math:`\sigma(z_{na})`, and times one; for each
+    variance that is moved, half the sum of squares of the entries of :math:`V_n^{-1}` times those
+    of the response's own covariance that it multiplies.
     """
     look(place, scene, activation)
-    spread = spread_of(place, scene)
-    say(scene, place.shift[0], spread)
-    n_obs, units = len(scene.target), len(scene.variance)
-    level, pairs = np.zeros(n_obs), 0.0
-    for a in range(units):
-        v = place.above[a]
-        for n in range(n_obs):
-            active, steep = scene.active[a, n], v * scene.slope[a, n]
-            numbers[0] += steep * steep / (scene.total[n] * n_obs)
-            numbers[1] += active * active / scene.total[n]
-            level[n] += active
-    for n in range(n_obs):
-        precision = 1.0 / scene.total[n]
-        pairs += level[n] * level[n] * precision
-        numbers[3] += level[n] * precision
-        numbers[4] += precision
-        own = 1.0 - spread * precision
-        numbers[5] += 0.5 * own * own
-    if units > 1:
-        numbers[2] = (pairs - numbers[1]) / (units * (units - 1))
-    numbers[:2] /= units
-    numbers[3] /= units
+    fill_spread(place, scene, noise.spread)
+    (m, n_obs), units = scene.target.shape, len(scene.variance)
+    width, n_pairs, first = len(place.above) // m, m * (m + 1) // 2, 0
+    while first < n_obs:
+        end = end_of_run(scene.weight, first, n_obs)
+        fill_own(scene, place.shift, first, noise)
+        know(noise)
+        square, pairs, level, pair = 0.0, 0.0, 0.0, 0
+        for n in range(first, end):
+            total, own = 0.0, 0.0
+            for a in range(units):
+                active = scene.active[a, n]
+                total += active
+                own += active * active
+            square += own
+            pairs += total * total - own
+            level += total
+        for a in range(units):
+            steep = 0.0
+            for n in range(first, end):
+                steep += scene.slope[a, n] * scene.slope[a, n]
+            for i in range(m):
+                for j in range(m):
+                    v = place.above[i * width + a] * place.above[j * width + a]
+                    numbers[0] += steep * v * noise.known[i, j] / (n_obs * units)
+        for i in range(m):
+            for j in range(i, m):
+                known = noise.known[i, j]
+                numbers[1 + pair] += known * square / units
+                numbers[1 + n_pairs + pair] += known * pairs / max(units * (units - 1), 1)
+                numbers[1 + 2 * n_pairs + pair] += known * level / units
+                numbers[1 + 3 * n_pairs + pair] += known * (end - first)
+                pair += 1
+            for j in range(m):
+                both = noise.known[i, j] * noise.known[i, j] * noise.own[i] * noise.own[j]
+                for k in range(len(place.shift)):
+                    of_both = noise.scaled[k, i] * noise.scaled[k, j]
+                    numbers[1 + 4 * n_pairs + k] += 0.5 * (end - first) * of_both * both
+        first = end
 
 
 @jit
@@ -281,30 +170,33 @@ def invert(matrix: Array, factor: Array, inverse: Array) -> bool:
 @jit
 def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bool:
     """Fill the blocks of a metric; False if it is not positive definite."""
-    units, shared = len(scene.variance), len(scene.of_above)
+    units, m, shared = len(scene.variance), len(scene.target), len(scene.of_above)
+    width, n_pairs, pair = shared // m, m * (m + 1) // 2, 0
     of_rows, of_above = numbers[0] * gram, np.empty((shared, shared))
     for a in range(units):
         for i in range(len(gram)):
             of_rows[i, i] += scene.prior[a, i] / units
-    for a in range(shared):
-        for b in range(shared):
-            of_above[a, b] = numbers[2]
-        of_above[a, a] = numbers[1]
-    if shared > units:
-        for a in range(units):
-            of_above[a, units] = numbers[3]
-            of_above[units, a] = numbers[3]
-        of_above[units, units] = numbers[4]
+    for i in range(m):
+        for j in range(i, m):
+            for a in range(width):
+                for b in range(width):
+                    to_bias = int(a == units) + int(b == units)
+                    kind = 1 + to_bias if a != b or to_bias > 0 else 0
+                    value = numbers[1 + kind * n_pairs + pair]
+                    of_above[i * width + a, j * width + b] = value
+                    of_above[j * width + b, i * width + a] = value
+            pair += 1
     for a in range(shared):
         of_above[a, a] += scene.of_above[a]
-    metric.shift[0] = math.sqrt(numbers[5] + OF_SCALE)
+    for k in range(len(metric.shift)):
+        metric.shift[k] = math.sqrt(numbers[1 + 4 * n_pairs + k] + OF_SCALE)
     return invert(of_rows, metric.factor, metric.inverse) and invert(
         of_above, metric.factor_above, metric.inverse_above
     )
 
 
 @jit
-def draw_momenta(metric: Metric, normal: Array, keeps: float, momenta: Coordinates) -> None:
+def draw_momenta(metric: Metric, normal: Array, moves: Array, momenta: Coordinates) -> None:
     """``U^T xi`` of each block."""
     units, d = momenta.rows.shape
     first = units * d
@@ -312,7 +204,8 @@ def draw_momenta(metric: Metric, normal: Array, keeps: float, momenta: Coordinat
         copy(np.dot(normal[a * d : (a + 1) * d], metric.factor), momenta.rows[a])
     above = normal[first : first + len(momenta.above)]
     copy(np.dot(above, metric.factor_above), momenta.above)
-    momenta.shift[0] = keeps * metric.shift[0] * normal[first + len(above)]
+    for k in range(len(momenta.shift)):
+        momenta.shift[k] = moves[k] * metric.shift[k] * normal[first + len(above) + k]
 
 
 @jit
@@ -320,8 +213,10 @@ def fill_velocity(metric: Metric, momenta: Coordinates, velocity: Coordinates) -
     """Fill the momenta divided by the metric, and return their energy."""
     put(np.dot(momenta.rows, metric.inverse), velocity.rows, 0, 0)
     copy(np.dot(momenta.above, metric.inverse_above), velocity.above)
-    velocity.shift[0] = momenta.shift[0] / (metric.shift[0] * metric.shift[0])
-    energy = momenta.shift[0] * velocity.shift[0] + inner_product(momenta.above, velocity.above)
+    energy = inner_product(momenta.above, velocity.above)
+    for k in range(len(momenta.shift)):
+        velocity.shift[k] = momenta.shift[k] / (metric.shift[k] * metric.shift[k])
+        energy += momenta.shift[k] * velocity.shift[k]
     for a in range(len(momenta.rows)):
         energy += inner_product(momenta.rows[a], velocity.rows[a])
     return 0.5 * energy
@@ -335,7 +230,8 @@ def add(source: Coordinates, factor: float, target: Coordinates) -> None:
             target.rows[a, j] += factor * source.rows[a, j]
     for a in range(len(target.above)):
         target.above[a] += factor * source.above[a]
-    target.shift[0] += factor * source.shift[0]
+    for k in range(len(target.shift)):
+        target.shift[k] += factor * source.shift[k]
 
 
 @inline
@@ -344,50 +240,35 @@ def kick_size(step: int, n_steps: int, size: float) -> float:
     return size if step < n_steps - 1 else 0.5 * size
 
 
-@inline
-def is_tiny(scene: Scene, place: Coordinates) -> bool:
-    """Whether the response's variance is moved, and is hardly seen beside the layer's noise."""
-    own = math.exp(place.shift[0]) / scene.weight[0]
-    return scene.keeps[0] > 0.0 and own < LEAST_SHARE * spread_of(place, scene)
+@jit
+def is_tiny(scene: Scene, noise: Noise, place: Coordinates) -> bool:
+    """Whether a variance of the response is moved, and hardly seen beside the layer's noise."""
+    found = False
+    fill_spread(place, scene, noise.spread)
+    for n in range(len(scene.weight)):
+        fill_own(scene, place.shift, n, noise)
+        for k in range(len(noise.moves)):
+            for i in range(len(noise.own)):
+                is_moved = noise.own[i] > 0.0 and noise.scaled[k, i] > 0.0
+                found = found or (is_moved and noise.own[i] < LEAST_SHARE * noise.spread[i, i])
+    return found
 
 
 @jit
-def empty_coordinates(units: int, d: int, shared: int) -> Coordinates:
+def empty_coordinates(units: int, d: int, shared: int, n_scales: int) -> Coordinates:
     """Room for coordinates, all at zero."""
-    return Coordinates(np.zeros((units, d)), np.zeros(shared), np.zeros(1))
+    return Coordinates(np.zeros((units, d)), np.zeros(shared), np.zeros(n_scales))
 
 
 @jit
-def empty_metric(d: int, shared: int) -> Metric:
+def empty_metric(d: int, shared: int, n_scales: int) -> Metric:
     """Room for a metric."""
     return Metric(
         np.empty((d, d)),
         np.empty((d, d)),
         np.empty((shared, shared)),
         np.empty((shared, shared)),
-        np.empty(1),
-    )
-
-
-@jit
-def set_scene(weights: Rows, noise: Array, seen: Outgoing, above: AboveOne, keeps: Array) -> Scene:
-    """What stays on a trajectory, and room."""
-    units, n_obs = noise.shape
-    return Scene(
-        weights.inputs,
-        weights.prior,
-        weights.prior_linear,
-        seen.prior,
-        seen.prior_linear,
-        noise,
-        above.response,
-        above.weight,
-        above.variance,
-        keeps,
-        np.empty((units, n_obs)),
-        np.empty((units, n_obs)),
-        np.empty(n_obs),
-        np.empty(n_obs),
+        np.empty(n_scales),
     )
 
 
@@ -397,8 +278,8 @@ def move_layer(
     pre: Array,
     activation: Pieces,
     seen: Outgoing,
-    above: AboveOne,
-    keeps: Array,
+    above: Above,
+    scaled: Array,
     gram: Array,
     averages: Array,
     rho: Array,
@@ -410,52 +291,55 @@ def move_layer(
     Parameters
     ----------
     pre : array, shape (units, n_obs)
-    seen : Outgoing
-        Outgoing weights, and the bias of the output if it is moved.
-    above : AboveOne
-        Its response is the one with the bias of the output.
-    keeps : array, shape (1,)
-        1 if the response's variance is moved, 0 if it stays.
+    seen : Outgoing, shape (m, width)
+        Outgoing weights of each output, and its bias if that is moved.
+    above : Above
+        Its response is the one with the biases of the outputs; weights are zero where it is not
+        seen. Its design is not used.
+    scaled : array, shape (k, m)
+        1 where a variance that is moved is that of an output; a row of zeros is none.
     gram : array, shape (d, d)
         ``X^T X``.
-    averages : array, shape (N_AVERAGES,)
+    averages : array, shape (n_averages(m, k),)
         Numbers of the metric; zero before there are any: then nothing moves.
     rho : array, shape (1,)
         One minus the step size; 1: nothing moves.
-    normal : array, shape (units * d + units + 2,)
+    normal : array, shape (units * d + m * (units + 1) + k,)
     uniform : array, shape (1,)
         Length of the trajectory.
     """
-    units, d = weights.rows.shape
-    shared = len(seen.outgoing)
-    place = Coordinates(weights.rows.copy(), seen.outgoing.copy(), np.zeros(1))
-    numbers, log_ratio = np.zeros(N_AVERAGES), np.zeros(1)
+    (units, d), (n_scales, m) = weights.rows.shape, scaled.shape
+    outgoing = seen.outgoing.copy().reshape(-1)
+    shared = len(outgoing)
+    place = Coordinates(weights.rows.copy(), outgoing, np.zeros(n_scales))
+    numbers, log_ratio = np.zeros(len(averages)), np.zeros(1)
     if rho[0] == 1.0:
         numbers = averages.copy()
         return MovedLayer(place.rows, pre.copy(), place.above, place.shift, log_ratio, numbers)
-    _, _, noise = read_units(weights, pre, activation)
-    scene = set_scene(weights, noise, seen, above, keeps)
-    fill_numbers(place, scene, activation, numbers)
-    metric = empty_metric(d, shared)
-    known = averages[4] > 0.0 and fill_metric(scene, gram, averages, metric)
-    if is_tiny(scene, place) or not known:
+    _, _, kept = read_units(weights, pre, activation)
+    scene, noise = set_scene(weights, kept, seen, above), set_noise(scaled)
+    fill_numbers(place, scene, noise, activation, numbers)
+    metric = empty_metric(d, shared, n_scales)
+    known = averages[1 + 3 * m * (m + 1) // 2] > 0.0 and fill_metric(scene, gram, averages, metric)
+    if is_tiny(scene, noise, place) or not known:
         return MovedLayer(place.rows, pre.copy(), place.above, place.shift, log_ratio, numbers)
-    momenta, velocity = empty_coordinates(units, d, shared), empty_coordinates(units, d, shared)
-    slope, size = empty_coordinates(units, d, shared), 1.0 - rho[0]
-    draw_momenta(metric, normal, keeps[0], momenta)
-    density = evaluate(place, scene, activation, slope)
+    momenta = empty_coordinates(units, d, shared, n_scales)
+    velocity = empty_coordinates(units, d, shared, n_scales)
+    slope, size = empty_coordinates(units, d, shared, n_scales), 1.0 - rho[0]
+    draw_momenta(metric, normal, noise.moves, momenta)
+    density = evaluate(place, scene, noise, activation, slope)
     begin = density - fill_velocity(metric, momenta, velocity)
     add(slope, 0.5 * size, momenta)
     n_steps = 1 + int(uniform[0] * MOST_STEPS)
     for step in range(n_steps):
         fill_velocity(metric, momenta, velocity)
         add(velocity, size, place)
-        density = evaluate(place, scene, activation, slope)
+        density = evaluate(place, scene, noise, activation, slope)
         add(slope, kick_size(step, n_steps, size), momenta)
         if not math.isfinite(density):
             break
     log_ratio[0] = density - fill_velocity(metric, momenta, velocity) - begin
-    if is_tiny(scene, place):
+    if is_tiny(scene, noise, place):
         log_ratio[0] = -math.inf
-    moved = noise + np.dot(place.rows, weights.inputs.T)
+    moved = kept + np.dot(place.rows, weights.inputs.T)
     return MovedLayer(place.rows, moved, place.above, place.shift, log_ratio, numbers)

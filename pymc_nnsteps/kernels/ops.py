@@ -18,7 +18,6 @@ from pymc_nnsteps.kernels import (
     chain,
     collapse,
     gated_trajectories,
-    groups,
     interweaving,
     interwoven_gates,
     interwoven_kernels,
@@ -30,11 +29,9 @@ from pymc_nnsteps.kernels import (
     reflections,
     unit_rays,
     vector_scales,
-    windows,
 )
-from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version
+from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version, when_numba
 from pymc_nnsteps.kernels.thunks import storing
-from pymc_nnsteps.kernels.when_numba import when_numba
 
 
 class KernelOp(Op):
@@ -146,7 +143,7 @@ sum_over_covariances: Any = KernelOp(lattice, "sum_over_covariances", (1,))
 choose_point: Any = KernelOp(lattice, "choose_point", (1,))
 choose_points: Any = KernelOp(lattice, "choose_points", (1,))
 redraw_labels: Any = KernelOp(reflections, "redraw_labels", (2,))
-draw_windows: Any = KernelOp(windows, "draw_windows", (2,))
+draw_windows: Any = KernelOp(bands, "draw_windows", (2,))
 draw_banded: Any = KernelOp(bands, "draw_banded", (2, 2, 2))
 draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
 draw_few_rows: Any = KernelOp(labels, "draw_few_rows", (2,))
@@ -154,8 +151,8 @@ draw_precisions: Any = KernelOp(labels, "draw_precisions", (2, 3))
 draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
 draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
 collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
-add_products: Any = KernelOp(groups, "add_products", (2,))
-see_groups: Any = KernelOp(groups, "see_groups", (2,))
+add_products: Any = KernelOp(linear_algebra, "add_products", (2,))
+see_groups: Any = KernelOp(linear_algebra, "see_groups", (2,))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
 move_kernels: Any = KernelOp(interwoven_kernels, "move_kernels", (2, 2, 1))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
@@ -163,6 +160,6 @@ draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (2,))
 move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
 move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
-move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 1, 1, 1, 1, 1))
+move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 2, 1, 1, 1, 1))
 move_scales_of_groups: Any = KernelOp(vector_scales, "move_scales_of_groups", (1,))
 move_scales_of_outputs: Any = KernelOp(vector_scales, "move_scales_of_outputs", (1,))

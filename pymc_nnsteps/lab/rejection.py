@@ -33,8 +33,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import finite_number, positive_integer
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.random_data import refuse_random_data
 from pymc_nnsteps.graphs.search import model_or_context, parameters
+from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread

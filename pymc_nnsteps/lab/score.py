@@ -15,7 +15,7 @@ from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.diagnostics.draws import of_draws, opened, require_finite
 from pymc_nnsteps.diagnostics.table import Tabulated, tagged
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.posterior import SAMPLES
 from pymc_nnsteps.steps.target import dependent_factors, log_density

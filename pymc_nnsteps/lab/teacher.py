@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
-from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread

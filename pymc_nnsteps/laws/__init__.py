@@ -12,7 +12,6 @@ module            its subject
 ``effects``       effects of groups and all other linear terms
 ``multivariate``  Gaussian vectors with covariance matrices
 ``series``        Gaussian random walks and autoregressions
-``wishart``       precision matrices with a Wishart prior
 ``augmentation``  Bernoulli and Binomial children with a logit
 ``gates``         Bernoulli variables that switch a part of a mean
 ``piecewise``     Gaussian pre-activation under a piecewise-linear activation
@@ -21,8 +20,7 @@ module            its subject
 ``scale_priors``  their priors under which their law is known
 ``any_scales``    scales under any other prior
 ``factors``       positive numbers that multiply what is seen linearly
-``trials``        probabilities with a Beta prior
-``shares``        shares of classes with a Dirichlet prior
+``pairs``         Beta, Dirichlet and Wishart priors of what children see as it is
 ``entries``       the entries of a variable that a child sees, and sums over them
 ``table``         the table of laws; each module enters its own
 ``recognition``   match, find_conditionals

@@ -74,11 +74,7 @@ OTHERS = {
 class AnyScale(ScaleLaw):
     """Step of a positive number that scales its children, whatever its prior.
 
-    Attributes
-    ----------
-    scaled : tuple of Scaled
-    keeps : bool
-        Whether it keeps its value where all children are zero, as more draws change them.
+    If it ``keeps``, it keeps its value where all children are zero, as more draws change them.
     """
 
     draws: tuple[TensorVariable, ...]

@@ -53,10 +53,8 @@ class Claim:
     ----------
     law : Density
         Law of the array that is drawn last.
-    log_jacobian : callable
-        Log Jacobian of the drawn values, as a function of the last array.
-    values : callable
-        Values of the drawn variables, as functions of the last array.
+    log_jacobian, values : callable
+        Log Jacobian of the drawn values, and these values, as functions of the last array.
     log_auxiliary : callable
         Log density of the auxiliary variables at a point.
     log_density : callable

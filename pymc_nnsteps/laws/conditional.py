@@ -133,12 +133,8 @@ class Conditional(ABC):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         """One draw, as a graph in terms of the model's other random variables.
 
-        Parameters
-        ----------
-        rng : random generator variable
-        shapes : mapping from random variable to tuple of int
-            Shapes at the time of compilation. They choose between forms of the same draw and
-            do not change its law.
+        Shapes at the time of compilation choose between forms of the same draw and do not change
+        its law.
         """
 
 
@@ -161,19 +157,9 @@ class Additive(Conditional):
     def sums(
         self, rng: Variable, children: Collection[TensorVariable]
     ) -> tuple[Variable, tuple[TensorVariable, ...]]:
-        """Sums over the entries of one or several of the children.
+        """Sums over the entries of one or several children, to be added to those of others.
 
-        Parameters
-        ----------
-        rng : random generator variable
-            Generator for auxiliary variables of the children.
-        children : collection of TensorVariable
-
-        Returns
-        -------
-        rng : random generator variable
-        sums : tuple of TensorVariable
-            Sums to be added to those of other children.
+        The generator is for auxiliary variables of the children.
         """
 
     @abstractmethod
@@ -184,12 +170,9 @@ class Additive(Conditional):
 def require_free(model: pm.Model, rv: TensorVariable) -> None:
     """Check that the full conditional of ``rv`` is the product of its prior and its children.
 
-    Raises
-    ------
-    NotConjugate
-        If the variable is not free, if a potential or the transform of a child depends on it, if
-        the variable or a child depends on data drawn anew in each evaluation of the model, or if
-        the shapes of a child and its data differ.
+    It is not if the variable is not free, if a potential or the transform of a child depends on it,
+    if it or a child depends on data drawn anew in each evaluation of the model, or if the shapes of
+    a child and its data differ.
     """
     if rv not in model.free_RVs:
         raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")
@@ -212,12 +195,7 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
 
 
 def require_support(model: pm.Model, rv: TensorVariable, support: Support) -> None:
-    """Check that a free variable may take every value of the support of its draw.
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Check that a free variable may take every value of the support of its draw."""
     if not is_onto(model, rv, support):
         name = type(model.rvs_to_transforms[rv]).__name__
         raise NotConjugate(
@@ -232,21 +210,7 @@ def require_given(
     given: Iterable[TensorVariable],
     rvs: Collection[TensorVariable],
 ) -> None:
-    """Check that parameters of a child do not depend on the drawn variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-    child : TensorVariable
-    role : str
-        Name of the parameters in messages, such as ``"the scale"``.
-    given : iterable of TensorVariable
-    rvs : collection of TensorVariable
-
-    Raises
-    ------
-    NotConjugate
-    """
+    """Check that parameters of a child, which have a role, do not depend on the drawn variables."""
     if any(depends_on(parameter, rvs, model.basic_RVs) for parameter in given):
         raise NotConjugate(f"{role} of child {describe(child)} depends on it")
 
@@ -260,13 +224,7 @@ def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVari
 
 
 def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Mean and precision of a free variable with an untransformed Normal prior.
-
-    Raises
-    ------
-    NotConjugate
-        If the prior is not Normal, is transformed, or a potential depends on the variable.
-    """
+    """Mean and precision of a free variable with an untransformed Normal prior."""
     if not is_a(rv, NormalRV):
         raise NotConjugate(f"its prior is {distribution(rv)}, not Normal")
     require_free(model, rv)

@@ -17,10 +17,10 @@ count as coefficients. Logistic children enter by their Polya-Gamma variables
 Effects of one law that enter by their differences from their mean, :math:`a_g - \bar a`, are two
 independent parts: the differences, drawn as above given that they sum to zero, and :math:`\bar a`,
 drawn from its prior :math:`N(\mu_0, 1 / (G \Lambda))` because no child tells of it.
-``pm.ZeroSumNormal`` is the first part alone (:mod:`.zero_sum`). Matrices have such sums along one
+``pm.ZeroSumNormal`` is the first part alone (:mod:`.gaussian`). Matrices have such sums along one
 axis or several. What sums to zero within a group is drawn by coordinates
-(:mod:`pymc_nnsteps.gaussian.contrasts`). Sums over groups are conditioned on after the draw
-(:mod:`pymc_nnsteps.gaussian.zero_sums`).
+(:mod:`pymc_nnsteps.gaussian.layout`). Sums over groups are conditioned on after the draw
+(:mod:`pymc_nnsteps.gaussian.factor`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,29 +37,33 @@ from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.contrasts import coordinates
-from pymc_nnsteps.gaussian.factor import draw_from_factor
+from pymc_nnsteps.gaussian.factor import Entries, draw_from_factor, given_zero_sums, sums_over
 from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
-from pymc_nnsteps.gaussian.layout import Member, dense_size, split
+from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, split
 from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.gaussian.prior import prior_of
-from pymc_nnsteps.gaussian.zero_sums import Entries, given_zero_sums, sums_over
 from pymc_nnsteps.graphs.arrays import align, expand, flatten
 from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.indexing import as_stated
-from pymc_nnsteps.graphs.lengths import length_of, lengths
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links, pick
 from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.rearranging import as_stated
 from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.shapes import length_of, lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
-from pymc_nnsteps.laws.gaussian import OBSERVED, decides_nothing, observe
+from pymc_nnsteps.laws.gaussian import (
+    OBSERVED,
+    decides_nothing,
+    is_zero_sum,
+    observe,
+    zero_sum_axes,
+    zero_sum_prior,
+)
 from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_axes, zero_sum_prior
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 MOST_COEFFICIENTS = 1000

@@ -9,9 +9,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.affine import AffineMap, broadcast
 from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial, monomial
+from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import scalar_constant
 
 
@@ -45,12 +45,8 @@ def summed(
 ) -> TensorVariable:
     """Sum of an array over all entries that share an entry of ``rv``, with the axes of ``rv``.
 
-    Parameters
-    ----------
-    array : TensorVariable
-        Array that broadcasts to the target; entries that do not depend on ``rv`` are left out.
-    form : Monomial
-        How ``rv`` enters the target's entries.
+    The array broadcasts to the target, whose entries are a power of entries of ``rv``; entries that
+    do not depend on it are left out.
     """
     array = array.astype(rv.dtype)
     if form.where is not None:

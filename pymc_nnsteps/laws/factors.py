@@ -46,12 +46,7 @@ from pymc_nnsteps.random.lattice import lattice_step
 
 @dataclass(frozen=True)
 class Factor(Conditional):
-    """Step of a positive number that multiplies a part of what its children see.
-
-    Attributes
-    ----------
-    observations : tuple of Child
-    """
+    """Step of a positive number that multiplies a part of what its children see."""
 
     draws: tuple[TensorVariable, ...]
     observations: tuple[Child, ...]

@@ -32,15 +32,12 @@ from typing import override
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.multivariate import ZeroSumNormalRV
+from pymc.distributions.transforms import ZeroSumTransform
 from pytensor import config
 from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
-from pytensor.tensor.random.basic import (
-    BernoulliRV,
-    BinomialRV,
-    LogNormalRV,
-    NormalRV,
-)
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, LogNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.block import Block, Sizes
@@ -50,7 +47,7 @@ from pymc_nnsteps.gaussian.layout import Member, dense_size, split
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.gaussian.prior import prior_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
-from pymc_nnsteps.graphs.deviations import Deviations
+from pymc_nnsteps.graphs.centred import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
@@ -64,12 +61,13 @@ from pymc_nnsteps.laws.conditional import (
     Shapes,
     normal_prior,
     precision_of,
+    require_free,
     require_given,
+    require_support,
     value_of,
 )
 from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.network.activations import decides
-from pymc_nnsteps.network.gates import logit_of
+from pymc_nnsteps.network.activations import decides, logit_of
 
 NO_DEVIATIONS = Deviations()
 
@@ -160,10 +158,7 @@ class Gaussian(Additive):
 def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
     """Recognise the joint full conditional of ``rvs`` as Gaussian.
 
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        Variables with the same children and the same axes carried along by them.
+    They have the same children and the same axes carried along by them.
     """
     direct = children(model, rvs[0])
     if any(children(model, rv) != direct for rv in rvs):
@@ -298,3 +293,24 @@ def _carried_together(seen: Child, names: str) -> list[tuple[int, ...]]:
         if known:
             labels.append(tuple(link.axis for link in known))
     return labels
+
+
+def is_zero_sum(rv: TensorVariable) -> bool:
+    """Whether a variable is ``pm.ZeroSumNormal``."""
+    return is_a(rv, ZeroSumNormalRV)
+
+
+def zero_sum_axes(rv: TensorVariable) -> tuple[int, ...]:
+    """Axes of a ``pm.ZeroSumNormal`` along each of which its entries sum to zero."""
+    return tuple(range(rv.ndim - rv.owner.op.ndim_supp, rv.ndim))
+
+
+def zero_sum_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Mean and precision of the entries of ``pm.ZeroSumNormal`` before their sums are given.
+
+    Its law is that of independent ``N(0, s^2)`` given that their sum is zero.
+    """
+    require_free(model, rv)
+    require_support(model, rv, ZeroSumTransform)
+    sigma, _ = parameters(rv)
+    return pt.zeros((), dtype=rv.dtype), precision_of(rv, sigma)

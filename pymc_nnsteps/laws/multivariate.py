@@ -40,10 +40,10 @@ from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.arrays import flatten
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import LINE, is_a
-from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import cut_link
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented

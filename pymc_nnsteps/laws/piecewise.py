@@ -32,10 +32,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import is_a
-from pymc_nnsteps.graphs.lengths import known_shape, lengths
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.piecewise_linear import Argument, Pieces, PiecewiseForm
 from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.shapes import known_shape, lengths
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.laws.conditional import (
     Conditional,

@@ -28,9 +28,9 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters
+from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, value_of
 from pymc_nnsteps.laws.gaussian import decides_nothing

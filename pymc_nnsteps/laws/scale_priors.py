@@ -56,12 +56,8 @@ SQUARES: dict[type, Callable[..., Exponents]] = {
 class Mixture:
     """A prior whose square is generalised inverse Gaussian given an auxiliary variable.
 
-    Attributes
-    ----------
-    auxiliary : callable
-        Exponents of the auxiliary variable, given the variable and the prior's parameters.
-    square : callable
-        Exponents of the variable's square, given the auxiliary variable and the parameters.
+    ``auxiliary`` has the exponents of the latter given the variable and the prior's parameters,
+    ``square`` those of the variable's square given the auxiliary variable and the parameters.
     """
 
     auxiliary: Callable[..., Exponents]

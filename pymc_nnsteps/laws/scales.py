@@ -81,11 +81,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import POSITIVE, kind_of
-from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
 from pymc_nnsteps.laws.conditional import (
     Additive,
@@ -213,12 +213,7 @@ def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorV
 
 
 class ScaleLaw(Additive):
-    """Full conditional of a positive variable that scales its children.
-
-    Attributes
-    ----------
-    scaled : tuple of Scaled
-    """
+    """Full conditional of a positive variable that scales its children."""
 
     scaled: tuple[Scaled, ...]
 

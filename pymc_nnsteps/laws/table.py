@@ -13,8 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import kind_of
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.once import once_per_model
-from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.search import children, once_per_model
 from pymc_nnsteps.laws.conditional import Conditional
 
 Recogniser = Callable[[pm.Model, TensorVariable], Conditional]

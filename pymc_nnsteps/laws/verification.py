@@ -41,18 +41,9 @@ LEAST_LOG = float(np.log(np.finfo("float64").tiny))
 def compare_laws(
     model: pm.Model, *, rtol: float | None, rng: np.random.Generator
 ) -> list[tuple[str, str, float]]:
-    """Compare the law of each block of a model with the model's own density.
+    """Compare the law of each block of a model with the model's own density, by :func:`compare`.
 
-    Returns
-    -------
-    list of (str, str, float)
-        Variables that are drawn together, their law, and the largest discrepancy between
-        differences of log densities, relative to the rounding error.
-
-    Raises
-    ------
-    AssertionError
-        Under the conditions of :func:`compare`.
+    With the variables that are drawn together and their law comes the largest discrepancy.
     """
     rows = []
     with without_blas_notice():
@@ -95,17 +86,9 @@ def compare(
 ) -> tuple[float, Point]:
     """Compare the law of a draw with the model's own density at a point.
 
-    Returns
-    -------
-    difference : float
-        Largest discrepancy between differences of log densities, relative to the tolerance.
-    point : mapping from name to array
-        The point, with values of the drawn variables in the law's support.
-
-    Raises
-    ------
-    AssertionError
-        If the laws differ; the message names the variables and a child that the law misreads.
+    The largest discrepancy between differences of log densities is relative to the tolerance; the
+    point has values of the drawn variables in the law's support. Laws that differ raise an
+    AssertionError with the variables and a child that the law misreads.
     """
     try:
         return _compare(model, conditional, point, rng, rtol)

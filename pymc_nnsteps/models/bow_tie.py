@@ -20,6 +20,7 @@ the posterior can be sampled exactly, layer by layer.
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -41,8 +42,10 @@ from pymc_nnsteps.models.blocks.bow_tie import (
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import Response, scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
@@ -62,6 +65,7 @@ USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
 
 
+@recorded
 def bow_tie(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,
@@ -81,6 +85,8 @@ def bow_tie(
     exposure: ArrayLike | pd.Series | None = None,
     censored: ArrayLike | pd.Series | None = None,
     start: BowTieStart = "data",
+    standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     r"""Build a bow-tie network with shrinkage priors as a plain PyMC model.
 
@@ -90,8 +96,9 @@ def bow_tie(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs, best standardised. The columns of a DataFrame become the coordinates of
-        ``"feature"``.
+        Inputs, best standardised. The columns of a DataFrame are the coordinates of
+        ``"feature"``, with an indicator of each level of text and categories,
+        ``"depot[north]"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers in their own units, one or several outputs, NaN where they are
         missing; or as the likelihood has them.
@@ -132,6 +139,13 @@ def bow_tie(
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
         another one for each chain. ``"variational"``: a draw from one of four short variational
         fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
+    standardize : bool
+        Whether the network sees columns of ``X`` minus their means, divided by their standard
+        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
+        that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -216,7 +230,9 @@ def bow_tie(
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
     require_choice("start", start, get_args(BowTieStart))
-    scaffolding = scaffold(X, y, hidden, likelihood, ("normal",), exposure, censored)
+    scaffolding = scaffold(
+        X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
+    )
     response, stack = scaffolding.response, scaffolding.stack
     targets = _on_the_scale_of_f(response)
     fit = _least_squares(scaffolding.inputs.values, targets)
@@ -225,15 +241,11 @@ def bow_tie(
     network = BowTieLayers(stack, temperature, shrinkage, fit.weight_scale, bias_var, *gates)
     prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
     noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
-    if likelihood != "normal":
-        _require_no_noise(likelihood, sigma, noise_beta, noise_network)
-    if start == "variational":
-        _require_fittable(likelihood, response.targets, sigma)
+    _require_no_noise(likelihood, sigma, noise_beta, noise_network)
+    _require_fittable(start, likelihood, response.targets, sigma)
 
     def build(network: BowTieLayers, x: TensorVariable, seen: Seen, starts: Starts) -> None:
-        def initvals(name: str) -> InitialValue:
-            return starts.get(name, start_of(start))
-
+        initvals = partial(_initial_value, starts, start)
         z = network(x, initvals)
         if likelihood == "normal":
             response.law.observe(seen.f(z), seen, noise.scale(x, initvals, seen.dims))
@@ -257,6 +269,10 @@ def bow_tie(
     return scaffolding.add(lambda x, seen: build(network, x, seen, starts(x, seen)), noise.dims)
 
 
+def _initial_value(starts: Starts, start: BowTieStart, name: str) -> InitialValue:
+    return starts.get(name, start_of(start))
+
+
 def _rough(response: Response, seen: Seen) -> TensorVariable:
     """A rough value of ``f`` in each row: real targets themselves."""
     rough = response.law.rough
@@ -274,7 +290,7 @@ def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
 
 def _require_no_noise(likelihood: str, *given: object) -> None:
     for name, value in zip(("sigma", "noise_beta", "noise_network"), given, strict=True):
-        if value is not None:
+        if value is not None and likelihood != "normal":
             raise ValueError(f'{name} has no meaning with likelihood="{likelihood}"; leave it out.')
 
 
@@ -316,8 +332,12 @@ class _OutputNoise:
         return level if self.varying is None else self.varying.vary(x, level, dims)
 
 
-def _require_fittable(likelihood: str, targets: data.Targets, sigma: float | str | None) -> None:
-    """Check that a variational fit can start the chains."""
+def _require_fittable(
+    start: BowTieStart, likelihood: str, targets: data.Targets, sigma: float | str | None
+) -> None:
+    """Check that a variational fit can start the chains, if it is to."""
+    if start != "variational":
+        return
     if likelihood != "normal":
         raise ValueError(
             f'start="variational" fits real targets, not likelihood="{likelihood}"; leave it out.'

@@ -42,12 +42,14 @@ from pymc_nnsteps.models.parts.likelihoods import (
     observe_noisy,
 )
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import response
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
 __all__ = ["intermediate_noise_cnn"]
 
 
+@recorded
 def intermediate_noise_cnn(
     X: ArrayLike,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,

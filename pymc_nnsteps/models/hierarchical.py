@@ -38,8 +38,10 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     common_precision,
     precision_of_units,
 )
+from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.priors import Prior
@@ -49,6 +51,7 @@ __all__ = ["hierarchical_mlp"]
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
 
 
+@recorded
 def hierarchical_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
@@ -62,6 +65,8 @@ def hierarchical_mlp(
     censored: ArrayLike | pd.Series | None = None,
     sigma: float | Literal["network"] | None = None,
     start: Start = "support_point",
+    standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
 
@@ -74,7 +79,8 @@ def hierarchical_mlp(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
+        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
+        indicator of each level of text and categories, ``"depot[north]"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
         Targets, as the likelihood has them. Real numbers are NaN where they are missing. Classes
         are labels of shape (n_obs,), and become the coordinates of ``"output"``, or of ``"class"``
@@ -151,6 +157,13 @@ def hierarchical_mlp(
     start : {"support_point", "prior"}
         Initial values of the chains: zero parameters and moderate scales, or a draw from the
         prior, another one for each chain.
+    standardize : bool
+        Whether the network sees columns of ``X`` minus their means, divided by their standard
+        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
+        that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -224,7 +237,7 @@ def hierarchical_mlp(
     >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
-    scaffolding = scaffold(X, y, hidden, likelihood, REAL, exposure, censored)
+    scaffolding = scaffold(X, y, hidden, likelihood, REAL, standardize, missing, exposure, censored)
     response = scaffolding.response
     network = HierarchicalLayers(
         scaffolding.stack,

@@ -25,8 +25,10 @@ from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import likelihoods
+from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.likelihoods import OfNoisyLayers, Seen, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
@@ -36,6 +38,7 @@ OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
 
 
+@recorded
 def intermediate_noise_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame | pd.Categorical,
@@ -52,6 +55,8 @@ def intermediate_noise_mlp(
     exposure: ArrayLike | pd.Series | None = None,
     censored: ArrayLike | pd.Series | None = None,
     start: Start = "support_point",
+    standardize: bool = False,
+    missing: Missing = None,
 ) -> pm.Model:
     """Build a fully connected network with intermediate noise as a plain PyMC model.
 
@@ -61,7 +66,8 @@ def intermediate_noise_mlp(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
+        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
+        indicator of each level of text and categories, ``"depot[north]"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
         Targets. ``"normal"``: real numbers, one or several outputs, NaN where they are missing,
         which makes them free variables. ``"probit"``: 0 and 1.
@@ -109,6 +115,13 @@ def intermediate_noise_mlp(
         Initial values of the chains: zero weights, or a draw from the prior, another one for each
         chain, whose latent variables follow from its weights. In probit models the last
         pre-activations start with the signs that ``y`` requires.
+    standardize : bool
+        Whether the network sees columns of ``X`` minus their means, divided by their standard
+        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
+        that are given later, as for predictions, have the units of ``X``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -170,7 +183,7 @@ def intermediate_noise_mlp(
     >>> [variable.name for variable in varying.free_RVs[-3:]]
     ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
-    scaffolding = scaffold(X, y, hidden, likelihood, OWN, exposure, censored)
+    scaffolding = scaffold(X, y, hidden, likelihood, OWN, standardize, missing, exposure, censored)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
     precisions, default = (weight_precision, bias_precision, bias), default_noise(likelihood)
     network = NoisyLayers(

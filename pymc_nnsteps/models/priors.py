@@ -13,7 +13,7 @@ An infinite alpha removes its level: the precision equals its mean, the weight i
 
 import math
 from dataclasses import dataclass
-from typing import Self, override
+from typing import Any, Self, override
 
 __all__ = ["Prior"]
 
@@ -112,6 +112,56 @@ class Prior:
             return cls(width, common, unit, weight, scale=text.startswith("x"))
         except ValueError as reason:
             raise ValueError(f"A prior is written {NOTATION}; got {text!r}: {reason}") from None
+
+    @classmethod
+    def of(cls, prior: Any) -> Self:
+        """The prior that a ``pymc_extras.prior.Prior`` states.
+
+        Parameters
+        ----------
+        prior : pymc_extras.prior.Prior
+            ``Prior("Normal", mu=0, sigma=0.5)``; or ``tau=Prior("Gamma", alpha=..., beta=...)`` in
+            place of ``sigma``: a precision that is learnt; or ``"StudentT"`` with ``sigma`` and
+            ``nu``.
+
+        Returns
+        -------
+        Prior
+
+        Raises
+        ------
+        ValueError
+            If it is another one, or has dimensions or a transform of its own.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace as Theirs  # as pymc_extras.prior.Prior has them
+        >>> from pymc_nnsteps import Prior
+        >>> Prior.of(Theirs(distribution="Normal", parameters={"mu": 0, "sigma": 0.5}))
+        Prior(width=0.5, alpha_common=inf, alpha_unit=inf, alpha_weight=inf, scale=False)
+        """
+        own: dict[str, Any] = {"mu": 0, **prior.parameters}
+        found: Self | None = None
+        more = getattr(prior, "dims", None), getattr(prior, "transform", None)
+        match prior.distribution, own:
+            case "Normal", {"mu": 0, "sigma": int() | float() as sigma, **rest} if not rest:
+                found = cls(sigma)
+            case "StudentT", {"mu": 0, "sigma": int() | float() as sigma, "nu": nu, **rest} if (
+                not rest
+            ):
+                found = cls(sigma, alpha_weight=nu)
+            case "Normal", {"mu": 0, "tau": tau, **rest} if (
+                not rest and getattr(tau, "distribution", None) == "Gamma"
+            ):
+                alpha, beta = (_positive(name, tau.parameters[name]) for name in ("alpha", "beta"))
+                found = cls(math.sqrt(beta / alpha), alpha_common=2 * alpha)
+        if found is None or any(more):
+            raise ValueError(
+                'of pymc_extras this may be Prior("Normal", mu=0, sigma=...) with a number or '
+                'tau=Prior("Gamma", alpha=..., beta=...), or Prior("StudentT", mu=0, sigma=..., '
+                f"nu=...), without dims or transform; got {prior!r}."
+            )
+        return found
 
     @override
     def __str__(self) -> str:

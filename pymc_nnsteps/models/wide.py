@@ -34,8 +34,9 @@ from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
+from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
@@ -45,6 +46,7 @@ SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""
 
 
+@recorded
 def wide_mlp(
     X: ArrayLike | pd.DataFrame,
     y: ArrayLike | pd.Series | pd.DataFrame,
@@ -60,6 +62,8 @@ def wide_mlp(
     sigma: float | Literal["network"] = SIGMA,
     reparametrize: bool = True,
     start: Start = "prior",
+    standardize: bool = False,
+    missing: Missing = None,
     noise: None = None,
 ) -> pm.Model:
     """Build a wide network as a plain PyMC model.
@@ -70,7 +74,8 @@ def wide_mlp(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame become the coordinates of ``"feature"``.
+        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
+        indicator of each level of text and categories, ``"depot[north]"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers, one or several outputs; with ``reparametrize=False`` NaN where they
         are missing. For a regression on classes see :func:`~pymc_nnsteps.one_hot`.
@@ -100,8 +105,15 @@ def wide_mlp(
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
+    standardize : bool
+        Whether the network sees columns of ``X`` minus their means, divided by their standard
+        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
+        that are given later, as for predictions, have the units of ``X``.
     noise : None
         Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
+    missing : {None, "impute"}
+        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
+        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
 
     Returns
     -------
@@ -181,7 +193,9 @@ def wide_mlp(
             "noise is a variance, and belongs to intermediate_noise_mlp; to wide_mlp pass the "
             f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
         )
-    scaffolding = scaffold(X, y, hidden, likelihood, ("normal",), exposure, censored)
+    scaffolding = scaffold(
+        X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
+    )
     response, stack = scaffolding.response, scaffolding.stack
     network = WideLayers(stack, activation, weight_var, bias_var, readout_var, start)
     if not isinstance(reparametrize, bool | np.bool_):

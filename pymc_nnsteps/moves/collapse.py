@@ -47,9 +47,9 @@ from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.gaussian.prior import prior_of, with_labels
 from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any
+from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import collapsed_information, draw_collapsed_gates, refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented, with_any_precision

@@ -3,14 +3,14 @@ r"""Hamiltonian trajectories of all weights of a layer behind gates, with the ga
 Gates that are held pin the signs of pre-activations, local scales pin weights, and both pin the
 global scales. Here all weights of a layer and above it move at once, with their scales. Model, for
 a layer of D units with inputs :math:`\tilde x`, activations that are integrated out, a response
-with one output, and local scales :math:`\psi`,
+with m outputs, of which each sample has some, and local scales :math:`\psi`,
 
 .. math::
 
     w_{aj} \sim N(0, \tau_1 \psi_{aj}), \qquad \psi_{aj} \sim \text{InvGamma}(\alpha, \beta), \qquad
     \gamma_{na} \sim \text{Bernoulli}(s_{na}), \quad s_{na} = \sigma(\ell_{na}), \\
     y_n \mid \gamma \sim N(b + \textstyle\sum_a v_a \gamma_{na} m_{na},\ V_n), \qquad
-    V_n = s_n^2 + \sum_a v_a^2 \eta_a^2,
+    V_n = \text{diag}(s_n^2) + \sum_a \eta_a^2 v_a v_a^T,
 
 with :math:`\ell` and m affine in :math:`\tilde x \cdot w_a` as in :mod:`.interwoven_gates`, and
 :math:`v_a` with :math:`\tau_2` like w. Without :math:`\psi` the weights are Student-t,
@@ -23,29 +23,29 @@ with :math:`\ell` and m affine in :math:`\tilde x \cdot w_a` as in :mod:`.interw
 .. math::
 
     M_n = b + \sum_a v_a s_{na} m_{na}, \qquad
-    U_n = V_n + \sum_a v_a^2 s_{na} (1 - s_{na}) m_{na}^2 .
+    U_n = V_n + \sum_a s_{na} (1 - s_{na}) m_{na}^2 v_a v_a^T .
 
 The trajectory runs on the prior times :math:`q_n = (1 - \epsilon) N(y_n; M_n, U_n) + \epsilon
 N(y_n; M_n, k U_n)`. The wider Gaussian keeps a rare gate, which no draw finds again, from holding a
 chain where it is.
 
 **Coordinates.** A unit says the same with its weights times c and :math:`v_a` divided by c. So the
-coordinates are :math:`\operatorname{asinh}(v_a / c)` and :math:`w_a \sqrt{v_a^2 + c^2}`, in which
-such a ray is a straight line; then b, and the logarithms of :math:`\eta_a^2`, of the response's
-variance, of :math:`\tau_1` and of :math:`\tau_2`. The density has the factor
-:math:`\prod_a (v_a^2 + c^2)^{(1 - d) / 2}` there, for rows of d weights. The metric is the Fisher
-information, averaged over units while tuning: of rows :math:`k \tilde X^T \tilde X` and the
-precision of the prior, of all else the mean square of the density's slope.
+coordinates are :math:`\operatorname{asinh}(v_{ia} / c)`, for output i, and
+:math:`w_a \sqrt{|v_a|^2 + c^2}`, in which such a ray is a straight line; then b, and logarithms
+of :math:`\eta_a^2`, of the response's variances, of :math:`\tau_1` and :math:`\tau_2`. The density
+has the factor :math:`\prod_a (|v_a|^2 + c^2)^{-d/2} \prod_i (v_{ia}^2 + c^2)^{1/2}`, for rows of d
+weights. The metric is the Fisher information, averaged over units while tuning: of rows
+:math:`k \tilde X^T \tilde X` and the precision of the prior, of all else the mean square of slopes.
 
 **What is exact.** At the end the gates are drawn unit by unit, each given those before it and the
 moments of those behind it,
 
 .. math::
 
-    \operatorname{logit} r_{na} = \ell_{na} + v_a m_{na} \frac{R_{na} - v_a m_{na} / 2}{U_{na}},
+    \operatorname{logit} r_{na} = \ell_{na} + m_{na} v_a^T U_{na}^{-1} (R_{na} - v_a m_{na} / 2),
     \qquad R_{na} = y_n - b - \sum_{j < a} v_j \gamma_{nj} m_{nj} - \sum_{j > a} v_j s_{nj} m_{nj},
 
-with :math:`U_{na} = V_n + \sum_{j > a} v_j^2 s_{nj} (1 - s_{nj}) m_{nj}^2`. The end is accepted
+with :math:`U_{na} = V_n + \sum_{j > a} s_{nj} (1 - s_{nj}) m_{nj}^2 v_j v_j^T`. The end is accepted
 with the ratio of energies on the smooth density, times the ratio at both ends of
 
 .. math::
@@ -64,7 +64,7 @@ Then :math:`\psi` is drawn given weights and global scales, whether the end is a
 Activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import override
 
@@ -76,21 +76,32 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.prior import prior_of, with_labels
 from pymc_nnsteps.graphs.arrays import concatenate, expand
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
-from pymc_nnsteps.kernels.gated_trajectories import N_AVERAGES, TARGET_ACCEPT
+from pymc_nnsteps.kernels.gated_trajectories import TARGET_ACCEPT, n_averages
 from pymc_nnsteps.kernels.ops import move_gated_layer
+from pymc_nnsteps.kernels.outgoing_weights import Prior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
-from pymc_nnsteps.moves.outgoing_weights import bias_beside, outgoing_of
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.outgoing_weights import (
+    ByOutput,
+    biases_beside,
+    outgoing_of,
+    outputs_by_child,
+)
 from pymc_nnsteps.moves.replacement import Proposals, Replacement
-from pymc_nnsteps.moves.residual_scales import scale_of_response
+from pymc_nnsteps.moves.residual_scales import scales_of_response
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
+
+MOST_OUTPUTS = 6
+"""Number of outputs up to which their covariance is inverted for each sample of each step."""
 
 
 @dataclass(frozen=True)
@@ -182,22 +193,29 @@ class GatedTrajectories(Conditional):
         The move of the layer's own weights.
     incoming : tuple of Shrunk
         The members of these.
-    places : array of int, shape (units,)
-        The entries of the outgoing weights that each unit is seen through.
-    bias : Member or None
-        The bias of the output, if it is moved as well.
-    noise, response : Variance or None
-        The variances of the layer's noise and of the response, if they are moved as well.
+    outgoing : tuple of Shrunk
+        The weights through which outputs see the layer.
+    seen : ByOutput
+        The same by output.
+    biases : ByOutput or None
+        The biases of the outputs, if they are moved as well.
+    noise : Variance or None
+        The variances of the layer's noise, if they are moved as well.
+    responses : tuple of Variance
+        Those of the response that are.
+    scaled : array, shape (max(1, k), m)
+        One for each output of such a variance.
     """
 
     draws: tuple[TensorVariable, ...]
     rows: InterwovenGates
     incoming: tuple[Shrunk, ...]
-    outgoing: Shrunk
-    places: np.ndarray
-    bias: Member | None
+    outgoing: tuple[Shrunk, ...]
+    seen: ByOutput
+    biases: ByOutput | None
     noise: Variance | None
-    response: Variance | None
+    responses: tuple[Variance, ...]
+    scaled: np.ndarray
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     averages: TensorVariable
@@ -224,22 +242,18 @@ class GatedTrajectories(Conditional):
         weights, gates = self.rows.weights_and_gates()
         units, d = weights.rows.shape
         n_obs = gates.gates.shape[1]
-        likelihood = self.rows.layer.likelihood
-        above = likelihood.above_one(n_obs)
-        outgoing, tails = self._outgoing()
-        above = above._replace(response=self.rows.response()[:, 0] + outgoing[units:].sum())
-        if self.response is not None:
-            above = above._replace(weight=above.weight[:1])
-        rng, normal = standard_normal(rng, (units * (d + 2) + 4,), "float64")
+        (n_scales, m), outgoing = self.scaled.shape, self._outgoing()
+        response = self.rows.response() + outgoing[0][:, units]
+        rng, normal = standard_normal(rng, (units * (d + m + 1) + n_scales + 2 + m,), "float64")
         rng, refresh = uniform(rng, (units, n_obs))
         rng, level = uniform(rng, (3,))
         rows, opened, seen, bias, shifts, probability, numbers = move_gated_layer(
             weights,
             gates,
             self._row_tails(),
-            outgoing,
-            tails,
-            above,
+            *outgoing,
+            self.rows.layer.likelihood.above_in_part(response),
+            pt.constant(self.scaled, dtype="float64"),
             self._laws(units),
             pt.dot(weights.inputs.T, weights.inputs),
             self.averages,
@@ -248,16 +262,12 @@ class GatedTrajectories(Conditional):
             refresh,
             level.astype("float64"),
         )
-        v = self.outgoing.member.rv
-        values = {
-            **self.rows.values_of(rows, opened),
-            v: typed_like(v, pt.zeros(v.size, "float64")[self.places].set(seen).reshape(v.shape)),
-        }
-        if self.bias is not None:
-            values[self.bias.rv] = typed_like(self.bias.rv, bias.reshape(self.bias.rv.shape))
+        values = {**self.rows.values_of(rows, opened), **self.seen.values_of(seen)}
+        if self.biases is not None:
+            values |= self.biases.values_of(bias[:, None])
         for scale, place in self._scales(units):
             values[scale.rv] = scale.shifted(shifts[place])
-        for local in _local_of((*self.incoming, self.outgoing)):
+        for local in _local_of((*self.incoming, *self.outgoing)):
             before = rng.type()
             drawn = replace(local.law, keeps=False).draw(before, shapes)
             results = [drawn.rng, drawn.values[local.rv]]
@@ -266,25 +276,27 @@ class GatedTrajectories(Conditional):
 
     def _scales(self, units: TensorVariable) -> list[tuple[Variance, slice]]:
         """The scales that are moved, and their places among all."""
+        last = units + len(self.scaled)
         every = [
             (self.noise, slice(0, units)),
-            (self.response, slice(units, units + 1)),
-            (_total_of(self.incoming), slice(units + 1, units + 2)),
-            (self.outgoing.total, slice(units + 2, units + 3)),
+            *((scale, slice(units + k, units + k + 1)) for k, scale in enumerate(self.responses)),
+            (_total_of(self.incoming), slice(last, last + 1)),
+            (_total_of(self.outgoing), slice(last + 1, last + 2)),
         ]
         return [(scale, place) for scale, place in every if scale is not None]
 
     def _laws(self, units: TensorVariable) -> Laws[TensorVariable]:
-        order = inverse = direct = pt.zeros(units + 3)
-        moves = pt.zeros(units + 4)
+        n_scales, m = self.scaled.shape
+        order = inverse = direct = pt.zeros(units + n_scales + 2)
+        moves = pt.zeros(units + n_scales + 2 + m)
         for scale, place in self._scales(units):
             parts = scale.law_of_shift()
             order = order[place].set(parts[0])
             inverse = inverse[place].set(parts[1])
             direct = direct[place].set(parts[2])
             moves = moves[place].set(1.0)
-        if self.bias is not None:
-            moves = moves[units + 3].set(1.0)
+        if self.biases is not None:
+            moves = moves[units + n_scales + 2 :].set(1.0)
         return Laws(order, inverse, direct, moves)
 
     def _row_tails(self) -> Tails[TensorVariable]:
@@ -303,19 +315,20 @@ class GatedTrajectories(Conditional):
         return Tails(*(expand(with_labels(block, prior), {0: units}) for block in blocks))
 
     def _outgoing(self) -> tuple[TensorVariable, Tails[TensorVariable]]:
-        """Outgoing weights and the bias, which is zero where there is none, and their priors."""
-        tails = (part.flatten()[self.places] for part in self.outgoing.tails())
-        v = self.outgoing.member.rv.flatten()[self.places]
-        if self.bias is None:
-            value, of_bias = pt.zeros(1), (pt.zeros(1), pt.zeros(1))
-        else:
-            b = self.bias
-            precision = pt.broadcast_to(b.precision, b.rv.shape).flatten()
-            value = b.rv.flatten()
-            of_bias = precision, precision * pt.flatten(b.mean + pt.zeros_like(b.rv))
-        own = (*of_bias, pt.zeros(1), pt.ones(1))
-        joined = (pt.concatenate(pair) for pair in zip(tails, own, strict=True))
-        return pt.concatenate([v, value]), Tails(*joined)
+        """Outgoing weights and the biases, which are zero where there are none, and their priors.
+
+        Each has the shape (m, units + 1).
+        """
+        parts = zip(*(shrunk.tails() for shrunk in self.outgoing), strict=True)
+        tails = [self.seen.by_output(of_each) for of_each in parts]
+        zero, one = pt.zeros((len(self.scaled[0]), 1)), pt.ones((len(self.scaled[0]), 1))
+        value, prior = zero, Prior(zero, zero)
+        if self.biases is not None:
+            value, prior = self.biases.value(), self.biases.prior()
+        joined = (
+            pt.concatenate(pair, axis=1) for pair in zip(tails, (*prior, zero, one), strict=True)
+        )
+        return pt.concatenate([self.seen.value(), value], axis=1), Tails(*joined)
 
 
 def _total_of(weights: Sequence[Shrunk]) -> Variance | None:
@@ -332,65 +345,69 @@ def propose_gated_trajectories(context: Context) -> Proposals:
     """Propose trajectories after the moves of weights behind gates."""
     if not context.options.trajectories:
         return Proposals()
-    replacements = []
+    replacements, declined = [], {}
     for move in context.sweep:
         if not isinstance(move, InterwovenGates):
             continue
-        trajectory = find_gated_trajectories(move, context)
+        try:
+            trajectory = find_gated_trajectories(move, context)
+        except NotConjugate as reason:
+            declined[move.draws[-1]] = f"not along trajectories: {reason}"
+            continue
         if trajectory is not None:
             replacements.append(Replacement(move, (), (trajectory.rows, trajectory)))
-    return Proposals(tuple(replacements))
+    return Proposals(tuple(replacements), {}, declined)
 
 
 def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:
     """The trajectories of a layer's weights.
 
-    None if several outputs see it, or activations behind closed gates have a mean beside zero.
+    None if activations behind closed gates have a mean beside zero.
     """
     layer, blocks = move.layer, context.blocks
     likelihood = layer.likelihood
-    found = outgoing_of(context.model, likelihood, blocks)
+    seen = outgoing_of(context.model, likelihood, blocks)
     [behind_gates] = layer.gates.observations
-    if not likelihood.has_one_output or found is None or behind_gates.offset is not None:
+    if seen is None or behind_gates.offset is not None:
         return None
-    [member], places = found
+    if len(seen.places) > MOST_OUTPUTS:
+        raise NotConjugate(f"more than {MOST_OUTPUTS} outputs see them")
     [gates] = layer.gates.draws
     scales = _Scales(context)
-    incoming = [scales.of_weights(member) for member in layer.weights.members]
-    totals = [shrunk.total for shrunk in incoming if shrunk.total is not None]
-    if len(totals) > 1:
+    incoming = scales.of_all(layer.weights.members)
+    outgoing = scales.of_all(seen.members)
+    if incoming is None or outgoing is None:
         return None
-    if totals:
-        incoming = [each if each.total else Shrunk(each.member, None, None) for each in incoming]
-    outgoing = scales.of_weights(member)
-    bias = bias_beside(member.rv, likelihood, blocks)
+    biases = biases_beside(context.model, likelihood, seen, blocks)
     noise = scales.of_units(likelihood.activations, likelihood.units)
-    scale = scale_of_response(likelihood, blocks)
-    response = None if scale is None else scales.of_child(scale.draws[0], None)
-    weights = (*incoming, outgoing)
-    moved = (_total_of(incoming), outgoing.total, noise, response)
+    outputs = outputs_by_child(context.model, likelihood, seen)
+    responses, scaled = scales.of_response(likelihood, outputs)
+    weights = (*incoming, *outgoing)
+    moved = (_total_of(incoming), _total_of(outgoing), noise, *responses)
     name = describe(gates)
     averages = pt.dvector(f"metric of {name}")
+    n_scales, m = scaled.shape
     return GatedTrajectories(
         (
             *layer.weights.draws,
             gates,
-            member.rv,
-            *(() if bias is None else (bias.rv,)),
+            *seen.rvs,
+            *(() if biases is None else biases.rvs),
             *(variance.rv for variance in moved if variance is not None),
             *(local.rv for local in _local_of(weights)),
         ),
         replace(move, passes=passes_beside(averages, context.options.passes)),
-        tuple(incoming),
+        incoming,
         outgoing,
-        places[0],
-        bias,
+        seen,
+        biases,
         noise,
-        response,
+        responses,
+        scaled,
         (likelihood.activations,),
         pt.dvector(f"step size of {name}"),
         averages,
-        move.row_length(context.shapes) + N_AVERAGES,
+        n_averages(move.row_length(context.shapes), m, n_scales),
     )
 
 
@@ -433,6 +450,31 @@ class _Scales:
             if link is not None and link.index is None:
                 return variance
         return None
+
+    def of_response(
+        self, likelihood: MarginalLikelihood, outputs: Mapping[TensorVariable, np.ndarray] | None
+    ) -> tuple[tuple[Variance, ...], np.ndarray]:
+        """The variances of the response, and of which outputs each is that."""
+        context = self.context
+        found, scaled = scales_of_response(likelihood, context.blocks, context.shapes, outputs)
+        variances = [
+            (variance, of)
+            for scale, of in zip(found, scaled, strict=False)
+            if not scale.entry and (variance := self.of_child(scale.draws[0], None))
+        ]
+        if not variances:
+            return (), np.zeros_like(scaled[:1])
+        return tuple(variance for variance, _ in variances), np.array([of for _, of in variances])
+
+    def of_all(self, members: Sequence[Member]) -> tuple[Shrunk, ...] | None:
+        """The scales of several weights; None if these have more than one global scale."""
+        found = tuple(self.of_weights(member) for member in members)
+        totals = [shrunk for shrunk in found if shrunk.total is not None]
+        if len(totals) > 1:
+            return None
+        return tuple(
+            each if each.total or not totals else Shrunk(each.member, None, None) for each in found
+        )
 
     def of_weights(self, member: Member) -> Shrunk:
         """The scales of weights: local ones with inverse gamma laws, and a global one of these."""

@@ -57,10 +57,10 @@ from pymc_nnsteps.gaussian.prior import prior_of, with_labels
 from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.interweaving import Pieces
 from pymc_nnsteps.kernels.ops import move_rows

@@ -41,10 +41,10 @@ from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.gaussian.prior import prior_of
 from pymc_nnsteps.graphs.arrays import varies
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.lengths import known_shape
 from pymc_nnsteps.graphs.linear_terms import Length
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, typed_like
 from pymc_nnsteps.kernels.ops import move_kernels
 from pymc_nnsteps.laws.conditional import Conditional, Shapes

@@ -53,7 +53,7 @@ def propose_interwoven(context: Context) -> Proposals:
             continue
         moves[a] = move
         if a not in context.layers:
-            above = _moves_above(context, move)
+            above = _moves_above(context, move, declined)
             puts = (*move.likelihood.before, move, *above, *move.afresh, block)
             replacements.append(Replacement(by_variable[a], (*move.afresh[1:], block), puts))
     if interweave is True and not (moves or context.layers):
@@ -66,7 +66,9 @@ def propose_interwoven(context: Context) -> Proposals:
     return Proposals(tuple(replacements), layers, declined)
 
 
-def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...]:
+def _moves_above(
+    context: Context, rows: Interweaving, declined: dict[TensorVariable, str]
+) -> tuple[Conditional, ...]:
     """Draws of the weights that see a layer, which stand behind the move of its own."""
     outgoing = find_outgoing(context.model, rows, context.blocks)
     if outgoing is None:
@@ -75,7 +77,10 @@ def _moves_above(context: Context, rows: Interweaving) -> tuple[Conditional, ...
         return (outgoing,)
     moves: list[Conditional | None] = [outgoing]
     if context.options.rays:
-        moves.append(find_unit_rays(outgoing, context.blocks))
+        moves.append(find_unit_rays(context.model, outgoing, context.blocks, context.shapes))
     if context.options.trajectories:
-        moves.append(find_trajectories(outgoing, context.blocks, context.shapes))
+        try:
+            moves.append(find_trajectories(context.model, outgoing, context.blocks, context.shapes))
+        except NotConjugate as reason:
+            declined[outgoing.draws[0]] = f"not along trajectories: {reason}"
     return tuple(move for move in moves if move is not None)

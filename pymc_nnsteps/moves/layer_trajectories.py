@@ -1,20 +1,20 @@
-r"""Hamiltonian trajectories of a layer's weights with those that one output sees it through.
+r"""Hamiltonian trajectories of a layer's weights with those that outputs see it through.
 
-Given the outgoing weights a unit keeps its sign and its place, and so does the bias of the output:
+Given the outgoing weights a unit keeps its sign and its place, and so does the bias of an output:
 what a network says is shared out among its units and biases by small steps only. Here all weights
 of a layer and above it move at once, with the noise of the pre-activations kept and the
 activations integrated out. Model, with a piecewise-linear activation :math:`\sigma`, activations X
-that are integrated out, D units and a bias b that all samples see,
+that are integrated out, D units, m outputs, of which each sample has some, and their biases b,
 
 .. math::
 
     w_a \sim N(\mu_a, \Lambda_a^{-1}), \qquad z_{na} = \tilde x_n \cdot w_a + e_{na}, \qquad
     v_a \sim N(\nu_a, \lambda_a^{-1}), \qquad b \sim N(\beta, \kappa^{-1}), \\
     y_n \mid Z \sim N(b + \textstyle\sum_a v_a \sigma(z_{na}), V_n), \qquad
-    V_n = s_n^2 + \sum_a v_a^2 \tau_a .
+    V_n = \text{diag}(s_n^2) + \sum_a \tau_a v_a v_a^T .
 
-The coordinates are :math:`(w, v, b)`, and the shift u of :math:`\log s^2` where one scale s is
-drawn for all samples. The potential energy is minus the log of
+The coordinates are :math:`(w, v, b)`, and shifts u of :math:`\log s^2` where a scale s is drawn
+that is that of all samples of some outputs. The potential energy is minus the log of
 
 .. math::
 
@@ -27,9 +27,10 @@ prior of s in its place (leapfrog steps preserve volume and are reversible whate
 
 The metric is the Fisher information of the response and the precision of the prior, averaged while
 tuning, and made the same for all units, as these may change their places: for :math:`w_a` a
-multiple of :math:`\tilde X^T \tilde X`, for v and b sums of :math:`\sigma(z_{na}) \sigma(z_{nb})`
-and :math:`\sigma(z_{na})` in which the units are averaged over, and nothing between them, where
-signs of v cancel. The number of steps is uniform up to
+multiple of :math:`\tilde X^T \tilde X`, for v and b of each pair of outputs sums of
+:math:`\sigma(z_{na}) \sigma(z_{nb})` and :math:`\sigma(z_{na})`, times the entry of
+:math:`V_n^{-1}`, in which the units are averaged over, and nothing between w and v, where signs of
+v cancel. The number of steps is uniform up to
 :data:`~pymc_nnsteps.kernels.layer_trajectories.MOST_STEPS`; their size is adapted. Before there
 are averages, nothing moves.
 
@@ -45,20 +46,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
+import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.layout import Member
+from pymc_nnsteps.graphs.arrays import expand
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.kernels.layer_trajectories import N_AVERAGES
+from pymc_nnsteps.kernels.layer_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_layer
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.moves.interweaving import why_too_long
-from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights, bias_beside
-from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scale_of_response
+from pymc_nnsteps.moves.outgoing_weights import (
+    ByOutput,
+    OutgoingWeights,
+    biases_beside,
+    outputs_by_child,
+)
+from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
@@ -72,32 +81,38 @@ With more of them a trajectory takes longer than all else, and only each second 
 one, and so on.
 """
 
+MOST_ABOVE = 400
+"""Number of outgoing weights of several outputs up to which their metric is inverted."""
+
 
 @dataclass(frozen=True)
 class LayerTrajectories(Conditional):
-    """Weights of a layer, its pre-activations, its outgoing weights and the bias of the output.
+    """Weights of a layer, its pre-activations, its outgoing weights and the biases of the outputs.
 
     Attributes
     ----------
     outgoing : OutgoingWeights
         The draw of the outgoing weights, which knows the layer.
-    bias : Member or None
-        The bias of the output, if it is moved as well.
-    scale : ResidualScale or None
-        The scale of the response, if it is moved as well.
+    biases : ByOutput or None
+        The biases of the outputs, if they are moved as well.
+    scales : tuple of ResidualScale
+        The scales of the response that are moved as well.
+    scaled : array, shape (max(1, k), m)
+        One for each output of a scale.
     """
 
     draws: tuple[TensorVariable, ...]
     outgoing: OutgoingWeights
-    bias: Member | None
-    scale: ResidualScale | None
+    biases: ByOutput | None
+    scales: tuple[ResidualScale, ...]
+    scaled: np.ndarray
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     averages: TensorVariable
+    n_averages: int
     supplements: bool = True
     waits: bool = True
     target_accept: float = TARGET_ACCEPT
-    n_averages: int = N_AVERAGES
     every: int = 1
 
     @property
@@ -115,43 +130,42 @@ class LayerTrajectories(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        rows, seen = self.outgoing.rows, self._seen()
+        rows, n_scales = self.outgoing.rows, len(self.scaled)
         weights, pre = rows.weights_by_unit(), rows.pre_activations_by_unit()
-        units = pre.shape[0]
-        above = rows.likelihood.above_one(pre.shape[1])
-        above = above._replace(response=above.response + seen.outgoing[units:].sum())
-        if self.scale is not None:
-            above = above._replace(weight=above.weight[:1])
-        rng, normal = standard_normal(rng, (weights.rows.size + units + 2,), "float64")
+        units, (m, _) = pre.shape[0], self.outgoing.outgoing.places.shape
+        response = expand(rows.likelihood.response(None), {0: pre.shape[1]})
+        if self.biases is not None:
+            response += self.biases.value()[:, 0]
+        n_normal = weights.rows.size + m * (units + 1) + n_scales
+        rng, normal = standard_normal(rng, (n_normal,), "float64")
         rng, level = uniform(rng, (2,))
         level = level.astype("float64")
-        moved_rows, moved, outgoing, log_variance, log_ratio, averages = move_layer(
+        moved_rows, moved, above, log_variances, log_ratio, averages = move_layer(
             weights,
             pre,
             rows.pieces(),
-            seen,
-            above,
-            pt.constant([float(self.scale is not None)], dtype="float64"),
+            self._seen(),
+            rows.likelihood.above_in_part(response),
+            pt.constant(self.scaled, dtype="float64"),
             pt.dot(weights.inputs.T, weights.inputs),
             self.averages,
             self.tuning,
             normal,
             level[:1],
         )
+        above = above.reshape((m, -1))
         values = {
             **rows.values_of(moved_rows, moved),
-            **self.outgoing.values_of(outgoing[None, :units]),
+            **self.outgoing.outgoing.values_of(above[:, :units]),
         }
-        if self.bias is not None:
-            values[self.bias.rv] = typed_like(
-                self.bias.rv, pt.full_like(self.bias.rv, outgoing[units])
-            )
+        if self.biases is not None:
+            values |= self.biases.values_of(above[:, units:])
         ratio = log_ratio[0]
-        if self.scale is not None:
-            [s] = self.scale.draws
-            shift = log_variance[0] / (2 * self.scale.of_response)
-            values[s] = typed_like(s, s * pt.exp(shift))
-            ratio += prior_ratio(self.scale, shift)
+        for k, scale in enumerate(self.scales):
+            [s] = scale.draws
+            shift = log_variances[k] / (2 * scale.of_response)
+            values[s] = typed_like(s, values.get(s, s) * scale.factor(shift))
+            ratio += prior_ratio(scale, shift)
         probability = pt.switch(pt.isnan(ratio), 0.0, pt.exp(pt.minimum(ratio, 0.0)))
         accepted = pt.lt(level[1], probability)
         return Draw(
@@ -162,49 +176,56 @@ class LayerTrajectories(Conditional):
         )
 
     def _seen(self) -> Outgoing[TensorVariable]:
-        """Outgoing weights and bias, with their priors."""
-        prior = self.outgoing.prior()
-        of_weights = (self.outgoing.weights()[0], prior.precision[0], prior.linear[0])
-        if self.bias is None:
-            return Outgoing(*of_weights)
-        precision = pt.broadcast_to(self.bias.precision, self.bias.rv.shape)
-        of_bias = (self.bias.rv, precision, precision * self.bias.mean)
-        pairs = zip(of_weights, of_bias, strict=True)
-        return Outgoing(*(pt.concatenate([of, each.flatten()]) for of, each in pairs))
+        """Outgoing weights and biases, with their priors, shape (m, units + 1) or (m, units)."""
+        seen = [self.outgoing.outgoing, *([] if self.biases is None else [self.biases])]
+        parts = [(each.value(), *each.prior()) for each in seen]
+        return Outgoing(*(pt.concatenate(of, axis=1) for of in zip(*parts, strict=True)))
 
 
 def find_trajectories(
-    outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
+    model: pm.Model,
+    outgoing: OutgoingWeights,
+    conditionals: Sequence[Conditional],
+    shapes: Shapes,
 ) -> LayerTrajectories | None:
-    """The trajectories of a layer's weights; None if several outputs see it, or rows are too long.
+    """The trajectories of a layer's weights; None if activations have an offset, or rows are long.
 
     Parameters
     ----------
     conditionals : sequence of Conditional
         Among them those of the outgoing weights and of scales.
     shapes : mapping from random variable to tuple of int
+
+    Raises
+    ------
+    NotConjugate
+        If outputs have too many weights.
     """
-    rows = outgoing.rows
-    if not rows.likelihood.has_one_output or rows.activation.offset is not None:
+    rows, weights = outgoing.rows, outgoing.outgoing
+    m, units = weights.places.shape
+    if rows.activation.offset is not None or why_too_long(rows.row_length(shapes)):
         return None
-    if why_too_long(rows.row_length(shapes)):
-        return None
-    scale = scale_of_response(rows.likelihood, conditionals)
-    bias = bias_beside(outgoing.draws[0], rows.likelihood, conditionals)
+    if m > 1 and m * units > MOST_ABOVE:
+        raise NotConjugate(f"{m} outputs of {units} units have more than {MOST_ABOVE} weights")
+    outputs = outputs_by_child(model, rows.likelihood, weights)
+    scales, scaled = scales_of_response(rows.likelihood, conditionals, shapes, outputs)
+    biases = biases_beside(model, rows.likelihood, weights, conditionals)
     draws = (
         *rows.draws,
         *outgoing.draws,
-        *(() if bias is None else (bias.rv,)),
-        *(() if scale is None else scale.draws),
+        *(() if biases is None else biases.rvs),
+        *(rv for scale in scales for rv in scale.draws),
     )
     name = describe(rows.pre_activations)
     return LayerTrajectories(
-        draws,
+        tuple(dict.fromkeys(draws)),
         outgoing,
-        bias,
-        scale,
+        biases,
+        scales,
+        scaled,
         outgoing.integrates_out,
         pt.dvector(f"step size of {name}"),
         pt.dvector(f"metric of {name}"),
+        n_averages(m, len(scaled)),
         every=math.ceil(rows.row_length(shapes) / SHORT_ROW),
     )

@@ -18,7 +18,7 @@ from typing import override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence, Rows, rows_of
@@ -145,6 +145,16 @@ class MarginalLikelihood:
             [_samples_of(child) for child in self.fresh.observations]
         )
 
+    def are_apart(self, children: Sequence[TensorVariable]) -> bool:
+        """Whether it is known that no entries of children see the same sample of an output."""
+        seen = [self.seen_by(child) for child in children]
+        picked = [each.terms[0].picked for each in seen]
+        sources = [row.source for row in picked if row is not None]
+        alike = len(sources) in (0, len(seen)) and all(
+            equal_computations([source], [sources[0]]) for source in sources
+        )
+        return len(seen) == 1 or (alike and _are_apart([_entries_of(each) for each in seen]))
+
     @property
     def sees_in_order(self) -> bool:
         """Whether each child sees all samples in their order, and each of them once."""
@@ -199,6 +209,11 @@ class MarginalLikelihood:
     def above(self, response: TensorVariable) -> Above[TensorVariable]:
         """What kernels are told: what is seen, and the noise that is integrated out."""
         return Above(self.rows.design, self.weight, response, self.variance)
+
+    def above_in_part(self, response: TensorVariable) -> Above[TensorVariable]:
+        """The same, with weights of zero where an output is not seen."""
+        weight = expand(self.rows.weight, {1: self.rows.design.shape[0]})
+        return self.above(response)._replace(weight=weight)
 
     def response(self, offset: TensorVariable | None) -> TensorVariable:
         """What is seen through the design, without the part of the activations' offset."""

@@ -33,9 +33,10 @@ there.
 X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, override
+from typing import override
 
 import numpy as np
 import pymc as pm
@@ -44,10 +45,12 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
+from pymc_nnsteps.gaussian.observation import Observation
 from pymc_nnsteps.graphs.arrays import expand, varies
-from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.linear_terms import Term, cut_links
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
-from pymc_nnsteps.graphs.values import array_constant, scalar_constant, substitute, typed_like
+from pymc_nnsteps.graphs.shapes import known_shape
+from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.ops import draw_outgoing
 from pymc_nnsteps.kernels.outgoing_weights import Prior
@@ -62,6 +65,56 @@ MOST_OUTPUTS = 4
 
 
 @dataclass(frozen=True)
+class ByOutput:
+    """Entries of variables, of which each output sees some and no two the same.
+
+    Attributes
+    ----------
+    members : tuple of Member
+    places : array of int, shape (m, n)
+        Which entries each output sees, counted along all axes of the first variable, then of the
+        second, and so on. All are seen.
+    """
+
+    members: tuple[Member, ...]
+    places: np.ndarray
+
+    @property
+    def rvs(self) -> tuple[TensorVariable, ...]:
+        """The variables."""
+        return tuple(member.rv for member in self.members)
+
+    def value(self) -> TensorVariable:
+        """The entries, shape (m, n)."""
+        return self.by_output(self.rvs)
+
+    def prior(self) -> Prior[TensorVariable]:
+        """Their prior."""
+        precision = self.by_output([member.precision for member in self.members])
+        mean = self.by_output([member.mean for member in self.members])
+        return Prior(precision, precision * mean)
+
+    def by_output(self, arrays: Sequence[TensorVariable]) -> TensorVariable:
+        """Entries of arrays of the shapes of the variables, shape (m, n)."""
+        full = [
+            pt.broadcast_to(array, rv.shape).flatten()
+            for rv, array in zip(self.rvs, arrays, strict=True)
+        ]
+        entries = full[0] if len(full) == 1 else pt.concatenate(full)
+        return entries[pt.constant(self.places)]
+
+    def values_of(self, entries: TensorVariable) -> dict[TensorVariable, TensorVariable]:
+        """Values of the variables whose entries, shape (m, n), are given."""
+        values, first = {}, pt.constant(0)
+        places = pt.constant(self.places)
+        flat = pt.zeros(self.places.size, entries.dtype)[places].set(entries)
+        for rv in self.rvs:
+            values[rv] = typed_like(rv, flat[first : first + rv.size].reshape(rv.shape))
+            first += rv.size
+        return values
+
+
+@dataclass(frozen=True)
 class OutgoingWeights(Conditional):
     """Weights through which outputs see a layer, its activations integrated out.
 
@@ -69,50 +122,19 @@ class OutgoingWeights(Conditional):
     ----------
     rows : Interweaving
         The move of the layer's own weights, which knows what is seen of the activations.
-    outgoing : tuple of Member
+    outgoing : ByOutput
         The weights.
-    places : TensorVariable, shape (m, units)
-        Which of their entries each output sees each unit through, counted along all axes of the
-        first variable, then of the second, and so on.
     """
 
     draws: tuple[TensorVariable, ...]
     rows: Interweaving
-    outgoing: tuple[Member, ...]
-    places: TensorVariable
+    outgoing: ByOutput
     integrates_out: tuple[TensorVariable, ...]
 
     @property
     @override
     def name(self) -> str:
         return "Gaussian, unit by unit"
-
-    def weights(self) -> TensorVariable:
-        """The weights, shape (m, units)."""
-        return self._by_output([member.rv for member in self.outgoing])
-
-    def prior(self) -> Prior[TensorVariable]:
-        """Their prior."""
-        precision = self._by_output([member.precision for member in self.outgoing])
-        mean = self._by_output([member.mean for member in self.outgoing])
-        return Prior(precision, precision * mean)
-
-    def _by_output(self, arrays: Sequence[TensorVariable]) -> TensorVariable:
-        full = [
-            pt.broadcast_to(array, member.rv.shape).flatten()
-            for member, array in zip(self.outgoing, arrays, strict=True)
-        ]
-        entries = full[0] if len(full) == 1 else pt.concatenate(full)
-        return entries[self.places]
-
-    def values_of(self, weights: TensorVariable) -> dict[TensorVariable, TensorVariable]:
-        """Values of the variables that weights of shape (m, units) are."""
-        values, first = {}, pt.constant(0)
-        entries = pt.zeros(self.places.size, weights.dtype)[self.places].set(weights)
-        for v in self.draws:
-            values[v] = typed_like(v, entries[first : first + v.size].reshape(v.shape))
-            first += v.size
-        return values
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -121,17 +143,17 @@ class OutgoingWeights(Conditional):
         offset = pt.zeros((1, 1)) if behind is None else likelihood.by_sample(behind).T
         response = expand(likelihood.response(None), {0: pre.shape[1]})
         rng, noise = standard_normal(rng, pre.shape, "float64")
-        rng, normal = standard_normal(rng, self.places.T.shape, "float64")
+        rng, normal = standard_normal(rng, self.outgoing.places.T.shape, "float64")
         value = draw_outgoing(
             pre,
             rows.pieces(),
             expand(offset.astype("float64"), {0: pre.shape[0]}),
-            self.prior(),
-            Above(self.weights(), likelihood.weight, response, likelihood.variance),
+            self.outgoing.prior(),
+            Above(self.outgoing.value(), likelihood.weight, response, likelihood.variance),
             noise,
             normal,
         )
-        return Draw(rng, self.values_of(value))
+        return Draw(rng, self.outgoing.values_of(value))
 
 
 def find_outgoing(
@@ -147,81 +169,165 @@ def find_outgoing(
         Among them that of the outgoing weights.
     """
     likelihood = rows.likelihood
-    found = outgoing_of(model, likelihood, conditionals)
-    if found is None:
+    outgoing = outgoing_of(model, likelihood, conditionals)
+    if outgoing is None:
         return None
-    members, places = found
-    if len(places) > 1 and not _pays(model, likelihood, len(places)):
+    if varies(likelihood.rows.weight, [0]) and len(outgoing.places) > MOST_OUTPUTS:
         return None
-    return OutgoingWeights(
-        tuple(member.rv for member in members),
-        *(rows, members, pt.constant(places), (likelihood.activations,)),
-    )
+    return OutgoingWeights(outgoing.rvs, rows, outgoing, (likelihood.activations,))
 
 
 def outgoing_of(
     model: pm.Model, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
-) -> tuple[tuple[Member, ...], Any] | None:
-    """The weights through which all outputs see a layer, and their places.
+) -> ByOutput | None:
+    """The weights through which all outputs see a layer.
 
-    None if outputs see it in another way, or the weights have other children.
+    None if outputs see it in another way, the weights have other children, or several outputs are
+    latent themselves.
     """
-    vs, places = _entries_of(model, likelihood.rows.design)
+    design = likelihood.rows.design
+    vs = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
     seen_by = children(model, likelihood.activations)
     if not vs or any(set(children(model, v)) - set(seen_by) for v in vs):
         return None
     if given_any([likelihood.rows.weight, likelihood.rows.score], vs):
         return None
     drawn = {m.rv: m for c in conditionals if isinstance(c, Gaussian) for m in c.members}
-    return None if set(vs) - set(drawn) else (tuple(drawn[v] for v in vs), places)
-
-
-def bias_beside(
-    v: TensorVariable, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
-) -> Member | None:
-    """A number that all entries of the response see, drawn with the outgoing weights v.
-
-    None where the response sees the layer times a factor: kernels are told the response divided
-    by it, which does not see the number itself.
-    """
-    [block] = [c for c in conditionals if isinstance(c, Gaussian) and v in c.draws]
-    layer_seen, *others = likelihood.fresh.observations
-    if others or len(block.observations) != 1 or layer_seen.terms[0].factor is not None:
+    places = _places_of(model, design, vs)
+    if places is None or set(vs) - set(drawn):
         return None
-    [seen] = block.observations
-    for member, term in zip(block.members, seen.terms, strict=True):
-        one_number = all(member.rv.type.broadcastable) and not member.contrasts
-        if one_number and term.factor is None and scalar_constant(term.coefficient) == 1.0:
-            return member
+    n_entries = sum(math.prod(n or 0 for n in known_shape(model, v)) for v in vs)
+    if not np.array_equal(np.sort(places, axis=None), np.arange(n_entries)):
+        return None
+    if len(places) > 1 and any(c in model.free_RVs and children(model, c) for c in seen_by):
+        return None
+    return ByOutput(tuple(drawn[v] for v in vs), places)
+
+
+def outputs_by_child(
+    model: pm.Model, likelihood: MarginalLikelihood, outgoing: ByOutput
+) -> dict[TensorVariable, np.ndarray] | None:
+    """The output that each row of the design by which a child sees the layer belongs to."""
+    found = {}
+    for seen in likelihood.fresh.observations:
+        rows = likelihood.evidence_by(seen.child).rows(in_part=True)
+        places = None if rows is None else _places_of(model, rows.design, outgoing.rvs)
+        if places is None:
+            return None
+        same = (places[:, None] == outgoing.places).all(-1)
+        if not (same.sum(1) == 1).all():
+            return None
+        found[seen.child] = same.argmax(1)
+    return found
+
+
+def biases_beside(
+    model: pm.Model,
+    likelihood: MarginalLikelihood,
+    outgoing: ByOutput,
+    conditionals: Sequence[Conditional],
+) -> ByOutput | None:
+    """Numbers of which all entries of each output see one, drawn as Gaussians.
+
+    None unless each output has its own. None where an output sees the layer times a factor:
+    kernels are told the response divided by it, which does not see the number itself.
+    """
+    outputs = outputs_by_child(model, likelihood, outgoing)
+    if outputs is None or any(s.terms[0].factor is not None for s in likelihood.fresh.observations):
+        return None
+    blocks = [c for c in conditionals if isinstance(c, Gaussian)]
+    blocks.sort(key=lambda block: not set(block.draws) & set(outgoing.rvs))
+    found: dict[int, tuple[Member, int]] = {}
+    for child, of_rows in outputs.items():
+        entries = _biases_of(model, likelihood.seen_by(child), blocks, outputs)
+        if entries is None:
+            return None
+        for row, entry in entries.items():
+            if found.setdefault(int(of_rows[row]), entry) != entry:
+                return None
+    members = tuple(dict.fromkeys(member for member, _ in found.values()))
+    sizes = [math.prod(n or 0 for n in known_shape(model, member.rv)) for member in members]
+    first = dict(zip(members, np.cumsum([0, *sizes]), strict=False))
+    places = np.array([first[m] + i for m, i in (found[k] for k in sorted(found))])
+    is_whole = np.array_equal(np.sort(places), np.arange(sum(sizes)))
+    if not is_whole or len(found) < len(outgoing.places):
+        return None
+    return ByOutput(members, places[:, None])
+
+
+def _biases_of(
+    model: pm.Model,
+    layer_seen: Observation,
+    blocks: Sequence[Gaussian],
+    seen_by: Collection[TensorVariable],
+) -> dict[int, tuple[Member, int]] | None:
+    """The number that a child sees beside each row of the design by which it sees the layer."""
+    for block in blocks:
+        if {seen.child for seen in block.observations} <= set(seen_by):
+            for seen in block.observations:
+                for member, term in zip(block.members, seen.terms, strict=True):
+                    if seen.child is layer_seen.child and not member.contrasts:
+                        entries = _entries_beside(model, member.rv, term, layer_seen)
+                        if entries is not None:
+                            return {row: (member, entry) for row, entry in entries.items()}
     return None
 
 
-def _pays(model: pm.Model, likelihood: MarginalLikelihood, n_outputs: int) -> bool:
-    """Whether chains gain by the draw where there are several outputs."""
-    every_sample = varies(likelihood.rows.weight, [0])
-    return not (every_sample and n_outputs > MOST_OUTPUTS) and all(
-        child in model.observed_RVs or not children(model, child)
-        for child in children(model, likelihood.activations)
-    )
+def _entries_beside(
+    model: pm.Model, rv: TensorVariable, term: Term, layer_seen: Observation
+) -> dict[int, int] | None:
+    """The entry of a variable that a child sees times one beside each row of a layer's design."""
+    shape = [n for n in known_shape(model, rv) if n is not None]
+    if term.factor is not None or len(shape) < rv.ndim:
+        return None
+    of_entries = cut_links(term, range(term.out_ndim), rv).coefficient
+    numbers = array_constant(substitute([of_entries], {rv: pt.constant(np.zeros(shape))})[0])
+    axes, picked = layer_seen.varying_axes, layer_seen.terms[0].picked
+    if numbers is None or len(axes) > 1:
+        return None
+    if picked is None:
+        length = known_shape(model, layer_seen.child)[axes[0]] if axes else 1
+        row = None if length is None else np.arange(length)
+        behind = term.out_ndim - 1 - axes[0] if axes else 0
+    else:
+        row, behind = array_constant(picked.index), 0
+    if row is None:
+        return None
+    row = row.reshape(-1, *[1] * behind)
+    lengths = np.broadcast_shapes(numbers.shape[: term.out_ndim], row.shape)
+    row = np.broadcast_to(row, lengths).ravel()
+    seen = np.broadcast_to(numbers, (*lengths, *shape)).reshape(len(row), -1)
+    found = {}
+    for i in np.unique(row):
+        entries = seen[row == i]
+        one = int(entries[0].argmax())
+        if not np.array_equal(
+            entries, np.broadcast_to(np.arange(seen.shape[1]) == one, entries.shape)
+        ):
+            return None
+        found[int(i)] = one
+    return found
 
 
-def _entries_of(model: pm.Model, design: TensorVariable) -> tuple[list[TensorVariable], Any]:
-    """The variables whose entries a design consists of, and their places; none if it does not.
+def _places_of(
+    model: pm.Model, design: TensorVariable, vs: Sequence[TensorVariable]
+) -> np.ndarray | None:
+    """Which entry of some variables each entry of a design is; None if it is another matter.
 
     The design is linear in them, so that numbers at random tell.
     """
-    found = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
     rng, values = np.random.default_rng(0), {}
-    for rv in found:
+    for rv in vs:
         shape = [n for n in known_shape(model, rv) if n is not None]
         if len(shape) < rv.ndim:
-            return [], None
+            return None
         values[rv] = rng.normal(size=shape).astype(design.dtype)
     constants = {rv: pt.constant(value) for rv, value in values.items()}
     numbers = array_constant(substitute([design], constants)[0])
-    entries = np.concatenate([value.ravel() for value in values.values()] or [np.empty(0)])
-    if numbers is None or numbers.size != entries.size:
-        return [], None
+    entries = np.concatenate([value.ravel() for value in values.values()])
+    if numbers is None:
+        return None
     order = np.argsort(entries)
-    places = order[np.argsort(np.argsort(numbers, axis=None)).reshape(numbers.shape)]
-    return (found, places) if np.array_equal(entries[places], numbers) else ([], None)
+    found = np.searchsorted(entries[order], numbers)
+    places: np.ndarray = order[np.minimum(found, len(order) - 1)]
+    return places if np.array_equal(entries[places], numbers) else None

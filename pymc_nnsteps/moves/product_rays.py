@@ -38,9 +38,8 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.factors import Factor
-from pymc_nnsteps.laws.gaussian import Gaussian, observe
+from pymc_nnsteps.laws.gaussian import Gaussian, is_zero_sum, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.laws.zero_sum import is_zero_sum
 from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
 from pymc_nnsteps.moves.rays import Ray
 from pymc_nnsteps.moves.replacement import Proposals

@@ -50,14 +50,14 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child, Observation
-from pymc_nnsteps.graphs.lengths import lengths
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import parameters
+from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.gaussian import is_zero_sum, zero_sum_axes
 from pymc_nnsteps.laws.scales import Scaled
-from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_axes
 from pymc_nnsteps.moves.residual_scales import order_and_rate, said_by
 from pymc_nnsteps.random.lattice import lattice_step
 

@@ -29,11 +29,12 @@ anything else is given it (:mod:`.scan` checks it).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import override
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -106,16 +107,13 @@ class ResidualScale(Conditional):
             n_seen += seen.value.size
         widest = 2 / pt.sqrt(n_seen.astype("float64"))
         rng, shift = lattice_step(rng, self.log_density, widest, self.n_points)
-        return Draw(rng, {rv: typed_like(rv, self._shifted(shift))})
+        return Draw(rng, {rv: typed_like(rv, rv * self.factor(shift))})
 
-    def _shifted(self, shifts: TensorVariable) -> TensorVariable:
-        """The variable at a shift, or at each of several along a first axis."""
+    def factor(self, shifts: TensorVariable) -> TensorVariable:
+        """Of the variable, at a shift of the scale's logarithm, or several along a first axis."""
         [rv] = self.draws
         factor = pt.exp(shifts.dimshuffle(*range(shifts.ndim), *["x"] * rv.ndim))
-        if self.entry:
-            factor = pt.switch(pt.zeros_like(rv)[self.entry].set(1), factor, 1)
-        moved: TensorVariable = rv * factor
-        return moved
+        return pt.switch(pt.zeros_like(rv)[self.entry].set(1), factor, 1) if self.entry else factor
 
     @property
     def n_points(self) -> int:
@@ -129,7 +127,7 @@ class ResidualScale(Conditional):
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
         """Log density of the scale's logarithm at shifts from the present one, up to a constant."""
         [rv] = self.draws
-        prior = pm.logp(rv, self._shifted(shifts), warn_rvs=False)
+        prior = pm.logp(rv, rv * self.factor(shifts), warn_rvs=False)
         total: TensorVariable = prior.sum(tuple(range(1, prior.ndim))) + shifts
         total += self._said_by_response(shifts)
         for seen in self.elsewhere:
@@ -311,30 +309,60 @@ def residual_scale(
     )
 
 
-def scale_of_response(
-    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
-) -> ResidualScale | None:
-    """The scale of a response that has the same one for all samples and no other child.
+def scales_of_response(
+    likelihood: MarginalLikelihood,
+    conditionals: Sequence[Conditional],
+    shapes: Shapes,
+    outputs: Mapping[TensorVariable, np.ndarray] | None,
+) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
+    """Scales without other children that outputs have, and of which outputs each is the scale.
 
-    None if there is none, or more than one.
+    Of one output, where it has the same scale for all samples. None of an output with several.
+
+    Parameters
+    ----------
+    outputs : mapping from random variable to array of int, optional
+        The output that each row by which a child sees the layer belongs to.
+
+    Returns
+    -------
+    scales : tuple of ResidualScale
+    scaled : array, shape (max(1, k), m)
     """
-    if varies(likelihood.rows.weight, [0]):
-        return None
-    found = [residual_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
-    scales = [
-        scale
-        for scale in found
-        if scale is not None
-        and scale.outputs is None
-        and not scale.of_activations
-        and not scale.elsewhere
-    ]
-    return scales[0] if len(scales) == 1 else None
+    m = 1 if outputs is None else 1 + max(of_rows.max() for of_rows in outputs.values())
+    found: list[tuple[ResidualScale, np.ndarray]] = []
+    if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
+        for law in (law for law in conditionals if isinstance(law, ScaleLaw)):
+            for some in _parts(law, shapes):
+                scale = residual_scale(likelihood, law, *some)
+                if scale is not None and not scale.of_activations and not scale.elsewhere:
+                    scaled_by = [seen.child for seen in some[1]]
+                    found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))
+    alone = sum((scaled for _, scaled in found), np.zeros(m)) == 1
+    found = [(scale, of) for scale, of in found if of.any() and alone[of > 0].all()]
+    return tuple(scale for scale, _ in found), np.array([of for _, of in found] or [np.zeros(m)])
+
+
+def _scaled_by(
+    likelihood: MarginalLikelihood,
+    children: Sequence[TensorVariable],
+    outputs: Mapping[TensorVariable, np.ndarray],
+    m: int,
+) -> np.ndarray:
+    """One for each output of some children; none if others see one, or two a sample of it."""
+    scaled = np.zeros(m)
+    for output in range(m):
+        seen_by = [child for child, of_rows in outputs.items() if output in of_rows]
+        own = [child for child in seen_by if child in children]
+        if own and not (own == seen_by and likelihood.are_apart(own)):
+            return np.zeros(m)
+        scaled[output] = bool(own)
+    return scaled
 
 
 def prior_ratio(scale: ResidualScale, shift: TensorVariable) -> TensorVariable:
     """Log of the ratio of the prior of s to the flat density, at a shift of log s to here."""
     [s] = scale.draws
-    there = pm.logp(s, s * pt.exp(shift), warn_rvs=False)
+    there = pm.logp(s, s * scale.factor(shift), warn_rvs=False)
     ratio: TensorVariable = (there - pm.logp(s, s, warn_rvs=False)).sum() + shift
     return ratio - scale.of_response * shift

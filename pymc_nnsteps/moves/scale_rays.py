@@ -19,9 +19,8 @@ from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.graphs.values import scalar_constant
 from pymc_nnsteps.laws.conditional import Conditional, normal_prior
 from pymc_nnsteps.laws.effects import Effects
-from pymc_nnsteps.laws.gaussian import Gaussian, observe
+from pymc_nnsteps.laws.gaussian import Gaussian, is_zero_sum, observe, zero_sum_prior
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.laws.zero_sum import is_zero_sum, zero_sum_prior
 from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
 from pymc_nnsteps.moves.rays import Apart, Ray
 from pymc_nnsteps.moves.replacement import Proposals

@@ -32,7 +32,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
-from pymc_nnsteps.graphs.deviations import Deviations
+from pymc_nnsteps.graphs.centred import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import Term
 from pymc_nnsteps.graphs.names import describe

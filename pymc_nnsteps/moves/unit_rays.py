@@ -45,6 +45,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -54,8 +55,8 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights
-from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scale_of_response
+from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights, outputs_by_child
+from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
 from pymc_nnsteps.random.uniform import uniform
 
 
@@ -88,7 +89,7 @@ class UnitRays(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        rows, prior = self.outgoing.rows, self.outgoing.prior()
+        rows, prior = self.outgoing.rows, self.outgoing.outgoing.prior()
         likelihood, pre = rows.likelihood, rows.pre_activations_by_unit()
         slopes = rows.activation.function.slopes
         rng, level = uniform(rng, (pre.shape[0] + 1, 3))
@@ -99,26 +100,29 @@ class UnitRays(Conditional):
             rows.weights_by_unit(),
             pre,
             pt.constant([slopes[0], slopes[-1]], dtype="float64"),
-            Outgoing(self.outgoing.weights()[0], prior.precision[0], prior.linear[0]),
+            Outgoing(self.outgoing.outgoing.value()[0], prior.precision[0], prior.linear[0]),
             above,
             pt.constant([float(self.scale is not None)], dtype="float64"),
             level,
         )
         values = {
             **rows.values_of(moved_rows, moved),
-            **self.outgoing.values_of(weights[None, :]),
+            **self.outgoing.outgoing.values_of(weights[None, :]),
         }
         if self.scale is None:
             return Draw(rng, values)
         [s] = self.scale.draws
         shift = pt.log(after * above.weight)[0] / (2 * self.scale.of_response)
         accepted = pt.le(pt.log(level[-1, 1]), prior_ratio(self.scale, shift))
-        values[s] = typed_like(s, s * pt.exp(shift))
+        values[s] = typed_like(s, s * self.scale.factor(shift))
         return Draw(rng, {rv: pt.switch(accepted, new, rv) for rv, new in values.items()})
 
 
 def find_unit_rays(
-    outgoing: OutgoingWeights, conditionals: Sequence[Conditional]
+    model: pm.Model,
+    outgoing: OutgoingWeights,
+    conditionals: Sequence[Conditional],
+    shapes: Shapes,
 ) -> UnitRays | None:
     """The move of a layer's units along rays; None if what is seen of them changes on these.
 
@@ -126,6 +130,7 @@ def find_unit_rays(
     ----------
     conditionals : sequence of Conditional
         Among them those of scales.
+    shapes : mapping from random variable to tuple of int
     """
     rows, activation = outgoing.rows, outgoing.rows.activation
     function = activation.function
@@ -135,6 +140,8 @@ def find_unit_rays(
         return None
     if varies(rows.likelihood.rows.weight, [0]):
         return None
-    scale = scale_of_response(rows.likelihood, conditionals)
+    outputs = outputs_by_child(model, rows.likelihood, outgoing.outgoing)
+    scales, _ = scales_of_response(rows.likelihood, conditionals, shapes, outputs)
+    [scale] = scales or [None]
     draws = (*rows.draws, *outgoing.draws, *(() if scale is None else scale.draws))
     return UnitRays(draws, outgoing, scale, outgoing.integrates_out)

@@ -1,7 +1,8 @@
-r"""What the next layer sees of a layer: an activation, or a decision by utilities.
+r"""What the next layer sees of a layer: an activation, a decision by utilities, or gates.
 
 An activation is a piecewise-linear function of the pre-activations. A decision is a label, a side
-of a threshold of its utility or the number of the largest one.
+of a threshold of its utility or the number of the largest one. Gates are
+:math:`\gamma \sim \text{Bernoulli}(\sigma(z/T))`.
 """
 
 from dataclasses import dataclass
@@ -14,19 +15,70 @@ from pytensor.scalar.math import Erf, Erfc, Sigmoid
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Argmax, Max
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import is_a
-from pymc_nnsteps.graphs.lengths import known_shape
+from pymc_nnsteps.graphs.known import has_law, is_a
+from pymc_nnsteps.graphs.monomial import REARRANGEMENTS
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm, piecewise_linear
-from pymc_nnsteps.graphs.search import dependents, parameters, unwrapped
+from pymc_nnsteps.graphs.search import dependents, operands, parameters, unwrapped
+from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import scalar_constant
-from pymc_nnsteps.network.gates import logit_of
 
-__all__ = ["Largest", "Threshold", "decides", "read_activation", "read_decision"]
+
+def logit_of(rv: TensorVariable) -> TensorVariable | None:
+    """Logit of a Bernoulli or Binomial variable whose probability is written as a sigmoid.
+
+    The sigmoid may be indexed, reshaped or repeated.
+    """
+    if not is_a(rv, BernoulliRV, BinomialRV):
+        return None
+    return _logit(parameters(rv)[-1])
+
+
+def _logit(probability: TensorVariable) -> TensorVariable | None:
+    node = unwrapped(probability).owner
+    if node is None:
+        return None
+    if isinstance(node.op, Elemwise):
+        return node.inputs[0] if isinstance(node.op.scalar_op, Sigmoid) else None
+    if not isinstance(node.op, REARRANGEMENTS):
+        return None
+    inner = _logit(node.inputs[0])
+    if inner is None:
+        return None
+    rearranged: TensorVariable = node.op.make_node(inner, *node.inputs[1:]).outputs[0]
+    return rearranged
+
+
+def gated(
+    model: pm.Model, a: TensorVariable, mean: TensorVariable
+) -> tuple[TensorVariable, TensorVariable]:
+    """Gates and pre-activations of activations, ``gamma * z``."""
+    factors = operands(mean, scalar.Mul) or []
+    if len(factors) == 2:
+        for gamma, z in (factors, factors[::-1]):
+            if gamma in model.free_RVs and has_law(model, gamma, BernoulliRV):
+                return gamma, z
+    raise NotConjugate(f"the mean of {describe(a)} is not read as gamma * z with gates gamma")
+
+
+def temperature_of(gamma: TensorVariable, z: TensorVariable) -> TensorVariable | None:
+    """``T``, where gates have probability ``sigmoid(z / T)``; None, where it is ``sigmoid(z)``."""
+    logit = logit_of(gamma)
+    if logit is not None:
+        logit = unwrapped(logit)
+        if logit is z:
+            return None
+        quotient = operands(logit, scalar.TrueDiv)
+        if quotient is not None and quotient[0] is z:
+            return quotient[1]
+    raise NotConjugate(
+        f"the probability of {describe(gamma)} is not read as sigmoid(z / T) with the z of its "
+        "activations and a number T"
+    )
 
 
 @dataclass(frozen=True)

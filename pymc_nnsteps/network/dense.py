@@ -17,10 +17,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import operands, unwrapped
-from pymc_nnsteps.network.gates import gated, temperature_of
+from pymc_nnsteps.network.activations import gated, temperature_of
 from pymc_nnsteps.network.layers import Normal, layer_of
-
-__all__ = ["DenseLayer", "dense_layers", "normal_of", "product_of"]
 
 
 @dataclass(frozen=True)
@@ -53,17 +51,9 @@ class DenseLayer:
 
 
 def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:
-    """Read the layers between the inputs and the observed variable.
+    """Read the layers between the inputs and the observed variable, from the inputs on.
 
-    Parameters
-    ----------
-    y : TensorVariable
-        The observed variable, normal about an affine function of the last hidden layer.
-
-    Returns
-    -------
-    tuple of DenseLayer
-        From the inputs on.
+    It is normal about an affine function of the last hidden layer.
     """
     z, sd = normal_of(model, y, "the observed variable")
     if y.ndim == 1:

@@ -33,14 +33,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import is_by_entry, kind_of
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.once import once_per_model
 from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import parameters, stated_in
+from pymc_nnsteps.graphs.search import once_per_model, parameters, stated_in
 from pymc_nnsteps.graphs.values import scalar_constant
 from pymc_nnsteps.network.functional import unconstrained
-
-__all__ = ["Units", "exchangeable_units", "why_told_apart"]
 
 LOCATIONS: Mapping[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0}
 """Symmetric laws, and which of their parameters they are symmetric about."""

@@ -1,19 +1,26 @@
-"""Networks whose hidden layers are deterministic functions of their inputs."""
+"""Networks whose hidden layers are deterministic functions of their inputs, and wide ones.
+
+In a network whose readout is whitened by the data (:mod:`~pymc_nnsteps.models.parts.readout`) the
+posterior of the hidden weights tends to their Gaussian prior as the width grows, and standard
+normal variables, which the likelihood does not depend on, make up the readout.
+"""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import pymc as pm
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Dot
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.search import parameters, stated_in
-
-__all__ = ["functional_networks", "has_hidden_layer", "unconstrained"]
+from pymc_nnsteps.graphs.known import has_prior
+from pymc_nnsteps.graphs.search import children, parameters, stated_in
+from pymc_nnsteps.graphs.shapes import shapes_of
 
 
 def functional_networks(model: pm.Model) -> set[TensorVariable]:
@@ -76,3 +83,49 @@ def unconstrained(model: pm.Model) -> list[TensorVariable]:
         and rv.dtype.startswith("float")
         and model.rvs_to_transforms[rv] is None
     ]
+
+
+WIDE = 256
+"""Columns of the readout from which on PCNL is assigned, see the figures in the documentation."""
+
+
+@dataclass(frozen=True)
+class WideNetwork:
+    """Variables of a wide network.
+
+    Attributes
+    ----------
+    readout : frozenset of TensorVariable
+        Free variables that only the readout depends on, and no likelihood.
+    hidden : frozenset of TensorVariable
+        Weights of its hidden layers.
+    """
+
+    readout: frozenset[TensorVariable] = frozenset()
+    hidden: frozenset[TensorVariable] = frozenset()
+
+
+def wide_network(model: pm.Model) -> WideNetwork:
+    """The wide network that a model is; empty if it is none, or has other free variables."""
+    free = set(model.free_RVs)
+    readout = {rv for rv in free if _is_gaussian(model, rv) and not children(model, rv)}
+    hidden = free - readout
+    if not readout or not hidden or not all(_is_gaussian(model, rv) for rv in hidden):
+        return WideNetwork()
+    outputs = [
+        computed
+        for computed in model.deterministics
+        if not readout.isdisjoint(stated_in([computed], model.basic_RVs))
+    ]
+    if not has_hidden_layer(outputs, model.basic_RVs, unconstrained(model)):
+        return WideNetwork()
+    shapes = shapes_of(model)
+    if min(shapes[rv][-1] if shapes[rv] else 0 for rv in readout) < WIDE:
+        return WideNetwork()
+    return WideNetwork(frozenset(readout), frozenset(hidden))
+
+
+def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether a variable has a Gaussian prior that depends on no other variable."""
+    is_known = has_prior(model, rv, NormalRV, MvNormalRV)
+    return is_known and not stated_in(parameters(rv), model.basic_RVs)

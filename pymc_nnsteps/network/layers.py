@@ -26,8 +26,6 @@ from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import parameters
 
-__all__ = ["Gates", "Layer", "Mixture", "Normal", "layer_of"]
-
 
 @dataclass(frozen=True)
 class Normal:

@@ -1,21 +1,35 @@
-"""An expression for all draws and inputs, in blocks of bounded memory."""
+"""Expressions for all draws and inputs, in blocks of bounded memory, with a progress bar."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from time import monotonic
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pymc.progress_bar import create_simple_progress
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
-from pymc_nnsteps.prediction.progress import tracked
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""
+
+SECONDS = 3.0
+"""Delay in seconds before the progress bar appears."""
+
+
+def compiled(
+    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]
+) -> pytensor.compile.Function:
+    """Function for many calls; inputs that nothing depends on are taken too."""
+    with without_blas_notice():
+        return pytensor.function(inputs, outputs, on_unused_input="ignore", **c_by_default())
 
 
 def evaluate(
@@ -26,31 +40,18 @@ def evaluate(
     values: Sequence[np.ndarray],
     n_draws: int,
     progressbar: bool = False,
+    normal: Sequence[TensorVariable] = (),
+    rng: np.random.Generator | None = None,
 ) -> np.ndarray:
-    """Evaluate ``output`` for all draws of the weights and all rows of the inputs.
+    """Values (n_draws, n_obs, ...) of ``output`` at all draws of weights and rows of inputs.
 
-    Parameters
-    ----------
-    output : TensorVariable, shape (n_obs, ...)
-        In terms of inputs and weights.
-    inputs : sequence of TensorVariable, shape (n_obs, ...)
-        With the same rows.
-    weights : sequence of TensorVariable
-    draws : sequence of ndarray, shape (n_draws, ...)
-        Values of the weights.
-    values : sequence of ndarray, shape (n_obs, ...)
-        Values of the inputs.
-    progressbar : bool
-        Whether to show one if it takes long.
-
-    Returns
-    -------
-    ndarray, shape (n_draws, n_obs, ...)
+    Both are sequences of arrays: draws (n_draws, ...), values (n_obs, ...). Normal noise of the
+    rows, of shape (n_obs, ...), is drawn by ``rng`` for each draw.
     """
-    batched = [pt.tensor(dtype=w.dtype, shape=(None, *w.type.shape)) for w in weights]
-    many = vectorize_graph(output, dict(zip(weights, batched, strict=True)))
-    with without_blas_notice():
-        function = pytensor.function([*inputs, *batched], many, **c_by_default())
+    drawn = [*weights, *normal]
+    batched = [pt.tensor(dtype=each.dtype, shape=(None, *each.type.shape)) for each in drawn]
+    many = vectorize_graph(output, dict(zip(drawn, batched, strict=True)))
+    function = compiled([*inputs, *batched], many)
     n_obs = len(values[0])
     width = max(
         1,
@@ -61,11 +62,13 @@ def evaluate(
     step = max(1, BLOCK_BYTES // (8 * width * rows))
 
     def part(of_draws: slice) -> np.ndarray:
-        drawn = [each[of_draws] for each in draws]
-        parts = [
-            function(*(each[i : i + rows] for each in values), *drawn)
-            for i in range(0, max(n_obs, 1), rows)
-        ]
+        at = [each[of_draws] for each in draws]
+        parts = []
+        for i in range(0, max(n_obs, 1), rows):
+            some = [each[i : i + rows] for each in values]
+            shapes = [(len(at[0]), len(some[0]), *e.type.shape[1:]) for e in normal]
+            noise = [np.random.default_rng(rng).standard_normal(shape) for shape in shapes]
+            parts.append(function(*some, *at, *noise))
         return np.concatenate(parts, axis=min(len(draws), 1))
 
     if not draws:
@@ -81,3 +84,18 @@ def _numbers_per_row(output: TensorVariable, inputs: Sequence[TensorVariable]) -
         array for array in dependents(output, set(inputs)) if isinstance(array.type, TensorType)
     ]
     return max((math.prod(n or 1 for n in array.type.shape) for array in arrays), default=1)
+
+
+def tracked(title: str, n_steps: int, progressbar: bool) -> Iterator[int]:
+    """Count steps, with a progress bar, if wanted, once they have taken three seconds."""
+    start = monotonic()
+    with ExitStack() as stack:
+        progress = task = None
+        for step in range(n_steps):
+            yield step
+            if progress is not None:
+                progress.update(task, completed=step + 1)
+            elif progressbar and monotonic() - start > SECONDS:
+                progress = create_simple_progress(progressbar=True)
+                stack.enter_context(progress)
+                task = progress.add_task(title, completed=step + 1, total=n_steps)

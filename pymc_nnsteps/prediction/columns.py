@@ -8,7 +8,7 @@ import pymc as pm
 from numpy.typing import NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
-from pymc_nnsteps.tables import Table, numbers
+from pymc_nnsteps.tables import Table, before_encoding, categories, encoded, level_of, numbers
 
 TAKEN = {"chain", "draw", "obs", "output"}
 """Dimension names that predictions already use."""
@@ -16,29 +16,44 @@ TAKEN = {"chain", "draw", "obs", "output"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the inputs.
+    """A column of the inputs: one of numbers, or indicators of its levels.
 
     Attributes
     ----------
+    places : list of int
     name : str
         Its label; or the container's name with it, if it is a number or a name of a dimension.
+    levels : list of str or None
     """
 
-    position: int
+    places: list[int]
     name: str
+    levels: list[str] | None = None
+
+    def of(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Its values in the rows of the inputs, of levels their numbers."""
+        return X[:, self.places[0]] if self.levels is None else X[:, self.places].argmax(axis=1)
+
+    def spread(self, X: NDArray[Any], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """At most ``n`` values over its range, or all levels, and what its places hold there."""
+        if self.levels is not None:
+            return np.array(self.levels), np.eye(len(self.levels), dtype=X.dtype)
+        values = evenly_spread(self.of(X), n)
+        return values, values[:, None]
 
 
 def read_rows(
     argument: str, model: pm.Model, container: TensorSharedVariable, given: object
-) -> tuple[Table, NDArray[Any]]:
-    """A table for a data container, and its values with named columns in the order of the labels.
+) -> Table:
+    """A table for a data container, with the columns of its labels.
 
     ``argument`` is what the caller calls what is ``given``, for messages.
     """
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
-    table = numbers(argument, given, dims)
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
-    return table, table.arranged(argument, labels)
+    if labels is None:
+        return numbers(argument, given, dims)
+    return encoded(argument, given, dims, labels)
 
 
 def find_column(
@@ -52,18 +67,35 @@ def find_column(
         raise ValueError(
             f"{argument} is a column of a table, but {container.name} has {container.ndim} axes."
         )
-    dims = model.named_vars_to_dims.get(container.name) or (None, None)
-    n_columns = container.get_value(borrow=True).shape[1]
-    labels = list(model.coords.get(dims[1]) or range(n_columns))
+    labels = _labels(model, container)
+    groups = categories_of(model, container)
     if wanted in labels:
-        position = labels.index(wanted)
-    elif isinstance(wanted, int | np.integer) and 0 <= wanted < n_columns:
-        position = int(wanted)
+        place = labels.index(wanted)
+    elif wanted in groups:
+        place = groups[str(wanted)][0]
+    elif isinstance(wanted, int | np.integer) and 0 <= wanted < len(labels):
+        place = int(wanted)
     else:
-        raise ValueError(f"{argument} must be one of the columns {labels}; got {wanted!r}.")
-    label = labels[position]
-    has_name = isinstance(label, str) and label not in TAKEN
-    return Column(position, label if has_name else f"{container.name}[{label}]")
+        known = before_encoding(labels)
+        raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
+    alone: tuple[object, list[int]] = (labels[place], [place])
+    label, places = next((each for each in groups.items() if place in each[1]), alone)
+    levels = [str(level_of(labels[i], label)) for i in places] if label in groups else None
+    name = label if isinstance(label, str) and label not in TAKEN else f"{container.name}[{label}]"
+    return Column(places, name, levels)
+
+
+def categories_of(model: pm.Model, container: TensorSharedVariable) -> dict[str, list[int]]:
+    """Names of columns of the inputs that are indicators of levels, and where these are."""
+    if container.ndim != 2:
+        return {}
+    return categories(_labels(model, container), container.get_value(borrow=True))
+
+
+def _labels(model: pm.Model, container: TensorSharedVariable) -> list[object]:
+    """Labels of the columns of a data container, or their numbers."""
+    dims = model.named_vars_to_dims.get(container.name) or (None, None)
+    return list(model.coords.get(dims[1]) or range(container.get_value(borrow=True).shape[1]))
 
 
 def evenly_spread(values: NDArray[Any], n: int) -> NDArray[Any]:

@@ -12,9 +12,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.prediction.columns import Column, evenly_spread, find_column
+from pymc_nnsteps.prediction.columns import Column, find_column
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
 from pymc_nnsteps.prediction.row_data import sampled_row_data
@@ -66,7 +66,7 @@ def partial_dependence(
     points : int, optional
         Number of values of each input, evenly spread over the range of the data, and rounded where
         these are of an integer type; all values of the data, if there are no more. If not given: 31
-        of one input, 15 of each of two.
+        of one input, 15 of each of two. Of categories all levels are shown.
     rows : int
         Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
     draws : int
@@ -87,7 +87,8 @@ def partial_dependence(
     Dataset, dims (first feature, second feature if there is one, output)
         ``mean``, and ``lower`` and ``upper`` ends of bands, of what :func:`~pymc_nnsteps.predict`
         returns. Coordinates are the values of the inputs, and as ``data`` those that they have in
-        the rows averaged over. The attribute ``of`` is the name of what is averaged.
+        the rows averaged over, of levels their numbers. The attribute ``of`` is the name of what is
+        averaged.
 
     Raises
     ------
@@ -115,7 +116,7 @@ def partial_dependence(
     """
     rows = positive_integer("rows", rows)
     prob = positive_number("prob", prob, below=1)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("features", model, inputs)
     wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
     columns = [find_column("features", model, container, each) for each in wanted]
@@ -124,7 +125,7 @@ def partial_dependence(
     points = POINTS[len(columns)] if points is None else positive_integer("points", points)
     sampled = sampled_row_data(idata, model, container)
     X = sampled[container]
-    grids = [_grid(X[:, column.position], points) for column in columns]
+    grids = [_grid(column, X, points) for column in columns]
     chosen = np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)
     data = {each: values[chosen] for each, values in sampled.items()}
     posterior = thinned(posterior_with_draws(idata), draws, "draws")
@@ -134,15 +135,17 @@ def partial_dependence(
     tails = [(1 - prob) / 2, (1 + prob) / 2]
     lower, upper = f.quantile(tails, SAMPLES).drop_vars("quantile")
     found = xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
-    positions = [column.position for column in columns]
-    marks = (("data_row", "data_column"), data[container][:, positions])
+    values = np.stack([column.of(data[container]) for column in columns], axis=1)
+    marks = (("data_row", "data_column"), values)
     return found.assign_coords(data=marks).assign_attrs(of=f.name)
 
 
-def _grid(values: NDArray[Any], points: int) -> NDArray[Any]:
-    """Values to set an input to."""
-    known = np.unique(values)
-    return known if len(known) <= points else evenly_spread(known, points)
+def _grid(column: Column, X: NDArray[Any], points: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Values to set an input to, and what its places hold there."""
+    known = np.unique(column.of(X))
+    if column.levels is None and len(known) <= points:
+        return known, known[:, None]
+    return column.spread(X, points)
 
 
 def _averages(
@@ -151,11 +154,13 @@ def _averages(
     data: dict[Variable, NDArray[Any]],
     container: TensorSharedVariable,
     columns: Sequence[Column],
-    grids: Sequence[NDArray[Any]],
+    grids: Sequence[tuple[NDArray[Any], NDArray[Any]]],
 ) -> xr.DataArray:
     """Means over the rows of the data, dims (chain, draw, first, second if any, output)."""
-    places = np.stack(np.meshgrid(*grids, indexing="ij"), axis=-1).reshape((-1, len(grids)))
-    positions = [column.position for column in columns]
+    numbers = np.indices([len(values) for values, _ in grids]).reshape((len(grids), -1))
+    held = [held[each] for (_, held), each in zip(grids, numbers, strict=True)]
+    places = np.concatenate(held, axis=1)
+    positions = [place for column in columns for place in column.places]
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     n_rows = len(data[container])
     at_once = max(1, NUMBERS // (n_rows * n_draws))
@@ -166,9 +171,9 @@ def _averages(
         there = {each: values[rows] for each, values in data.items()}
         there[container][:, positions] = np.repeat(some, n_rows, axis=0)
         parts.append(predicted(there).coarsen(obs=n_rows).mean())
-    coords = {column.name: grid for column, grid in zip(columns, grids, strict=True)}
+    coords = {column.name: values for column, (values, _) in zip(columns, grids, strict=True)}
     f = xr.concat(parts, dim="obs")
-    split = f.values.reshape((*f.shape[:2], *map(len, grids), f.sizes["output"]))
+    split = f.values.reshape((*f.shape[:2], *map(len, coords.values()), f.sizes["output"]))
     kept = {dim: f[dim] for dim in (*SAMPLES, "output") if dim in f.coords}
     dims = (*SAMPLES, *coords, "output")
     return xr.DataArray(split, dims=dims, coords={**coords, **kept}, name=f.name)

@@ -1,16 +1,23 @@
-"""Forward pass of a network for each row of its inputs, with latent layers at their means.
+"""Forward pass of a network for each row of its inputs, with latent layers at their means or drawn.
 
-Latent layers are the free variables with one row for each row of the inputs. That each row of
-the output depends on its own row of the inputs alone is established from the graph
-(:mod:`~pymc_nnsteps.graphs.rows`); otherwise there is no prediction.
+Latent layers are the free variables with one row for each row of the inputs. :func:`forward_pass`
+puts their means; :func:`noisy_pass` puts the layers themselves, as functions of noise: normal ones
+as mean and standard normal noise, gates and mixtures as comparisons of a uniform level.
+
+That each row depends on its own row of the inputs alone is established from the graph
+(:mod:`~pymc_nnsteps.graphs.rows`): of the output, or of the parameters of the law of what is
+observed (:mod:`.laws`), or of its log density. Otherwise there is no prediction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pymc as pm
-from numpy.typing import DTypeLike
+import pytensor.tensor as pt
+from numpy.typing import DTypeLike, NDArray
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
@@ -19,45 +26,101 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
-from pymc_nnsteps.graphs.errors import declined_as
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
-from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
+from pymc_nnsteps.graphs.search import children, depends_on, parameters
+from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
-from pymc_nnsteps.network.layers import Gates
+from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of
-from pymc_nnsteps.prediction.gaps import with_gaps
+from pymc_nnsteps.prediction.closed_forms import Units, read_units
+from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
+from pymc_nnsteps.prediction.imputation import imputation_of
+from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
 from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
 
 Lengths = Mapping[TensorVariable, int]
+"""Numbers of entries of variables that have others than in the model."""
+
 NO_LENGTHS: Lengths = {}
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """The network's output as a function of inputs and of what the chain has stored.
+    """What a network computes of its inputs and of what the chain has stored.
 
     Attributes
     ----------
-    output : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+    parameters : tuple of TensorVariable
+        The output alone, of shape (n_obs,) or (n_obs, n_outputs).
     rows : dict of Variable to TensorVariable
         What stands for the container of the inputs, and for data that go with its rows.
     weights : dict of TensorVariable to TensorVariable
-        What stands for each stored variable of the model that the output depends on.
+        What stands for each stored variable of the model that the parameters depend on.
+    normal : tuple of TensorVariable, shape (n_obs, ...)
+        Standard normal noise, here of missing inputs.
     """
 
-    output: TensorVariable
+    parameters: tuple[TensorVariable, ...]
     rows: RowData
     weights: dict[TensorVariable, TensorVariable]
+    normal: tuple[TensorVariable, ...]
+
+
+@dataclass(frozen=True)
+class NoisyPass(ForwardPass):
+    """The law of the targets of each row, given the noise.
+
+    Its parameters are mean and standard deviation, with rows along their first axis if they have as
+    many axes as the law; of any other law the log density alone.
+
+    Attributes
+    ----------
+    y : TensorVariable
+        The observed variable.
+    value : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+        What is observed of it; NaN where it is missing.
+    normal, uniform : tuple of TensorVariable, shape (n_obs, ...)
+        Noise of missing inputs and layers: standard normal, and uniform between 0 and 1.
+    linear : tuple of TensorVariable
+        Normal noise that the law's mean is affine in and its standard deviation does not depend on.
+    units : Units or None
+        The mean as a sum of independent hidden units, where there is one noisy layer.
+    numbers : ndarray of int, or None
+        Of the rows that are observed, if these are not all.
+    of_complete_rows : NoisyPass or None
+        That of rows without gaps in their inputs, if the others have noise of missing inputs.
+    known, made : dict
+        What stands for variables of the model, and what is passed on in place of others: latent
+        layers as functions of the layers before and of noise, and all rows for some.
+    """
+
+    y: TensorVariable
+    value: TensorVariable
+    law: Law
+    uniform: tuple[TensorVariable, ...]
+    linear: tuple[TensorVariable, ...]
+    units: Units | None
+    numbers: NDArray[np.intp] | None
+    of_complete_rows: "NoisyPass | None"
+    known: Known
+    made: dict[Any, TensorVariable]
 
     @property
-    def parameters(self) -> tuple[TensorVariable, ...]:
-        """Outputs of the pass."""
-        return (self.output,)
+    def columns(self) -> tuple[int, ...]:
+        """Shape of what is observed of a row."""
+        return tuple(int(length) for length in self.value.shape.eval(mode="FAST_COMPILE")[1:])
+
+    def at_rows(self, expression: TensorVariable) -> TensorVariable:
+        """An expression, of random variables too, at rows that are known to stay apart."""
+        found: TensorVariable
+        found, _ = follow_rows(expression, self.known, self.made.get, lambda *_: Rows(0))
+        return found
 
 
 def forward_pass(
@@ -66,78 +129,151 @@ def forward_pass(
     output_name: str | None = None,
     dtype: DTypeLike | None = None,
     lengths: Lengths = NO_LENGTHS,
+    gaps: bool = False,
 ) -> ForwardPass:
-    """Mean of the observed variable with all latent layers at their means.
+    """Mean of the observed variable, or a ``pm.Deterministic``, with latent layers at their means.
 
-    Parameters
-    ----------
-    container : TensorSharedVariable
-        The data container of the inputs.
-    output_name : str, optional
-        Name of a ``pm.Deterministic`` to compute in place of the mean.
-    dtype : dtype_like, optional
-        Type of the inputs; the container's if not given.
-    lengths : mapping
-        Numbers of entries of variables that have others than in the model.
+    The inputs have the container's type if no ``dtype`` is given; with ``gaps`` some are NaN.
     """
-    model = with_gaps(model)
+    model, completed, noise = read_inputs(model, container, gaps)
     network = network_of(model, container, any_response=output_name is not None)
     y = network.response
     if output_name is None:
         output, name = _output(network)
     else:
         output, name = named_output(model, output_name, container), output_name
-    stand_ins = stand_ins_of(network, [output], lengths)
-    weights = without_rows(model, stand_ins, [output])
 
     def mean_of_layer(variable: Any) -> Variable | None:
-        return _mean(network, variable) if variable in network.latents else None
+        return _mean(network, variable) if variable in network.latents else completed.get(variable)
 
-    def read(rows: Known) -> TensorVariable:
-        computed, place = follow_rows(output, weights | rows, mean_of_layer)
+    def read(known: Known) -> TensorVariable:
+        computed, place = follow_rows(output, known, mean_of_layer)
         _require_first(name, place)
         if output not in model.deterministics and not has_law(model, y, NormalRV):
-            of_y = follow_rows(parameters(y)[0], weights | rows, mean_of_layer)
-            _require_first(describe(y), of_y[1])
+            _require_first(describe(y), follow_rows(parameters(y)[0], known, mean_of_layer)[1])
         return computed
 
-    try:
-        computed, rows = with_row_data(read, model, container, targets_of(model, y), dtype)
-    except MixesRows as reason:
-        raise ValueError(
-            f"predict cannot tell what {name} computes from each row of {describe(container)}: "
-            f"{reason}."
-        ) from None
+    stand_ins = _stand_ins(network, [output], lengths)
+    others = _without_rows(model, stand_ins, [output]) | {e: (e, Rows(0)) for e in noise}
+    complaint = f"predict cannot tell what {name} computes from each row of {describe(container)}"
+    computed, rows = _by_rows(read, others, network, dtype, complaint)
     if computed.ndim > 2:
         raise ValueError(
             f"predict needs {name} of shape (n_obs,) or (n_obs, n_outputs); it has {computed.ndim} "
             "axes."
         )
     entered = {*graph_inputs([computed]), rows[container]}
-    return ForwardPass(
-        computed,
-        {data: stand_in for data, stand_in in rows.items() if stand_in in entered},
-        {weight: stand_in for weight, stand_in in stand_ins.items() if stand_in in entered},
+    return ForwardPass((computed,), _entering(rows, entered), _entering(stand_ins, entered), noise)
+
+
+def noisy_pass(
+    model: pm.Model,
+    container: TensorSharedVariable,
+    dtype: DTypeLike | None = None,
+    lengths: Lengths = NO_LENGTHS,
+    gaps: bool = False,
+    *,
+    named: str | None = None,
+) -> NoisyPass:
+    """The law of the targets given inputs, weights and noise; of several by the name of one."""
+    own = model
+    model, completed, of_inputs = read_inputs(own, container, gaps)
+    network = network_of(model, container, named=named)
+    y = network.response
+    law, stated, child, value = read_law(network)
+    numbers, whole = some_rows(model, y)
+    _require_no_potential(model, container)
+    latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
+    read_as = {rv: network.layer(rv) for rv in latents}
+    noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
+    stand_ins = _stand_ins(network, stated, lengths)
+    others = _without_rows(model, stand_ins, stated)
+    normal = *of_inputs, *(kinds["normal"] for kinds in noise.values() if "normal" in kinds)
+    uniform = tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds)
+    others |= {each: (each, Rows(0)) for each in [*normal, *uniform]}
+    others |= {law.value: (law.value, Rows(0))} if isinstance(law, Other) else {}
+    made: dict[Any, TensorVariable] = {**whole, **completed} | {
+        rv: layer.given(**noise[rv]).astype(rv.dtype) for rv, layer in read_as.items()
+    }
+    linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
+
+    def read(known: Known) -> tuple[list[TensorVariable], Units | None]:
+        followed = [follow_rows(parameter, known, made.get) for parameter in stated]
+        for new, place in followed:
+            require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
+        for table, place in (follow_rows(table, known, made.get) for table in whole.values()):
+            require_aligned(table, place, table.ndim)
+        units = None
+        if linear and not of_inputs:
+            known = known | {x: follow_rows(of, known) for x, of in completed.items()}
+            units = read_units(model, child, stated, read_as, linear, known)
+        return [new for new, _ in followed], units
+
+    complaint = f"the law of {describe(y)} is not known row by row of {describe(container)}"
+    (computed, units), rows = _by_rows(read, others, network, dtype, complaint, f"; {ELSEWHERE}")
+    return NoisyPass(
+        tuple(computed),
+        rows,
+        _entering(stand_ins, set(graph_inputs(computed))),
+        normal,
+        y,
+        value,
+        law,
+        uniform,
+        tuple(noise[rv]["normal"] for rv in linear),
+        units,
+        numbers,
+        noisy_pass(own, container, dtype, lengths, named=named) if of_inputs else None,
+        others | {each: (new, Rows(0)) for each, new in rows.items()},
+        made,
     )
 
 
-def stand_ins_of(
+def read_inputs(
+    model: pm.Model, container: TensorSharedVariable, gaps: bool
+) -> tuple[pm.Model, dict[Any, Any], tuple[TensorVariable, ...]]:
+    """A model, for reading only, whose targets have no gaps and are all that it observes.
+
+    With it what stands for completed inputs, and the noise of these if there are ``gaps``.
+    """
+    model = with_gaps(model)
+    imputation = imputation_of(model, container)
+    if imputation is None:
+        return model, {}, ()
+    if gaps:
+        return imputation.model, imputation.made, (imputation.noise,)
+    return imputation.model, dict.fromkeys(imputation.made, imputation.inputs), ()
+
+
+def _by_rows[T](
+    read: Callable[[Known], T],
+    others: Known,
+    network: Network,
+    dtype: DTypeLike | None,
+    complaint: str,
+    remedy: str = "",
+) -> tuple[T, RowData]:
+    """What is read with stand-ins for the inputs and others, and those of data with their rows."""
+    model, targets = network.model, targets_of(network.model, network.response)
+    try:
+        return with_row_data(
+            lambda rows: read(others | rows), model, network.inputs, targets, dtype
+        )
+    except MixesRows as reason:
+        raise ValueError(f"{complaint}: {reason}{remedy}.") from None
+
+
+def _entering[V: Variable](
+    stand_ins: Mapping[V, TensorVariable], entered: set[Variable]
+) -> dict[V, TensorVariable]:
+    """The stand-ins that enter what is computed."""
+    return {variable: new for variable, new in stand_ins.items() if new in entered}
+
+
+def _stand_ins(
     network: Network, outputs: Sequence[TensorVariable], lengths: Lengths
 ) -> dict[TensorVariable, TensorVariable]:
-    """Symbolic stand-ins of the variables that are taken from the posterior.
-
-    Parameters
-    ----------
-    outputs : sequence of TensorVariable
-        What is to be computed.
-    lengths : mapping
-        As for :func:`forward_pass`.
-
-    Returns
-    -------
-    dict of TensorVariable to TensorVariable
-        For the weights, and what has been learnt.
-    """
+    """Symbolic stand-ins of weights, and of what has been learnt, for outputs to be computed."""
     targets = targets_of(network.model, network.response).intersection(graph_inputs(outputs))
     learnt = _learnt(network.model, targets, network.inputs)
     return {
@@ -146,18 +282,12 @@ def stand_ins_of(
     }
 
 
-def without_rows(
+def _without_rows(
     model: pm.Model,
     stand_ins: Mapping[TensorVariable, TensorVariable],
     outputs: Sequence[TensorVariable],
 ) -> Known:
-    """Stand-ins for :func:`.follow_rows`; differences from a mean are from that of known entries.
-
-    Parameters
-    ----------
-    outputs : sequence of TensorVariable
-        What is to be computed, in terms of the model's variables.
-    """
+    """Stand-ins to follow rows with; differences from a mean are from that of known entries."""
     known: Known = {variable: (stand_in, None) for variable, stand_in in stand_ins.items()}
     for variable, stand_in in stand_ins.items():
         for difference in differences(outputs, variable):
@@ -175,7 +305,7 @@ def stand_in_for(
     return variable.type.clone(shape=lengths)(variable.name)
 
 
-def _require_first(name: str, place: Place) -> None:
+def _require_first(name: str, place: object) -> None:
     """Check that rows are along the first axis."""
     if place != Rows(0):
         raise MixesRows(f"{name} has rows along another axis than the first")
@@ -263,3 +393,42 @@ def _mean(network: Network, rv: TensorVariable) -> TensorVariable:
             match_gates(network.model, rv)
         return layer.mean
     return layer.mean.astype(rv.dtype)
+
+
+def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:
+    """Check that no potential changes the law of latent variables."""
+    for potential in model.potentials:
+        if depends_on(potential, {container}):
+            raise ValueError(
+                f"{describe(potential)} is a potential that depends on the inputs, so that the "
+                "law of latent variables is not that of the network; state it as a distribution."
+            )
+
+
+def _noise(model: pm.Model, rv: TensorVariable, names: Sequence[str]) -> dict[str, TensorVariable]:
+    """The noise that a latent variable is a function of, with rows along its first axis."""
+    lengths = [length_of(model, rv, axis) for axis in range(1, rv.ndim)]
+    if None in lengths:  # those of variables before it, whose dimensions have lengths
+        lengths = list(shapes_of(model)[rv][1:])
+    return {
+        name: pt.tensor(f"{name} of {rv.name}", dtype="float64", shape=(None, *lengths))
+        for name in names
+    }
+
+
+def _linear(
+    model: pm.Model,
+    child: TensorVariable,
+    stated: Sequence[TensorVariable],
+    latents: Mapping[TensorVariable, Layer],
+) -> list[TensorVariable]:
+    """Latents, normal given gates, that enter the law of ``child`` by an affine mean alone."""
+    mean, sigma = stated
+    found: list[TensorVariable] = []
+    for rv, layer in latents.items():
+        alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, model.basic_RVs)
+        if alone and not isinstance(layer, Gates):
+            with suppress(NotConjugate):
+                affine(mean, {*found, rv}, model.basic_RVs)
+                found.append(rv)
+    return found

@@ -8,6 +8,7 @@ A variable that is observed of some rows, as of ``f[:40]``, has the law of ``f``
 (:func:`some_rows`).
 """
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -29,19 +30,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.search import children, parameters, partly_observed
 from pymc_nnsteps.prediction.row_data import behind, own_rows
 
-__all__ = ["some_rows", "with_gaps"]
-
 Mask = np.ndarray
 
 
 def with_gaps(model: pm.Model) -> pm.Model:
-    """The model with one observed variable for each that has missing entries.
+    """The model with one observed variable for each that has missing entries, for reading only.
 
-    Returns
-    -------
-    pm.Model
-        For reading only; ``model`` itself, if nothing is missing or the missing entries enter
-        something else.
+    It is ``model`` itself if nothing is missing or the missing entries enter something else.
     """
     for observed in model.observed_RVs:
         name = observed.name.removesuffix("_observed")
@@ -120,34 +115,29 @@ def _replaced(
     """A model that shares all but these variables with another."""
     value = np.full(mask.shape, np.nan)
     value[mask] = model.rvs_to_values[observed].eval(mode="FAST_COMPILE")
-    gone = {observed, missing, joined}
+    other = without(model, {observed, missing, joined})
+    other.observed_RVs.insert(model.observed_RVs.index(observed), whole)
+    other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
+    other.named_vars = {**other.named_vars, whole.name: whole}
+    return other
+
+
+def without(model: pm.Model, gone: Collection[Variable]) -> pm.Model:
+    """A model, for reading only, that shares all but these variables with another."""
     other: pm.Model = object.__new__(pm.Model)
     vars(other).update(vars(model))
-    for name in ("free_RVs", "deterministics"):
+    for name in ("free_RVs", "observed_RVs", "deterministics"):
         setattr(other, name, [rv for rv in getattr(model, name) if rv not in gone])
-    other.observed_RVs = [whole if rv is observed else rv for rv in model.observed_RVs]
-    other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
-    names = {name: variable for name, variable in model.named_vars.items() if variable not in gone}
-    other.named_vars = {**names, whole.name: whole}
+    other.named_vars = {name: rv for name, rv in model.named_vars.items() if rv not in gone}
     return other
 
 
 def some_rows(
     model: pm.Model, y: TensorVariable
 ) -> tuple[NDArray[np.intp] | None, dict[Variable, TensorVariable]]:
-    """The rows that a variable is observed of, if it picks them of others by constants.
+    """The numbers of the rows that a variable is observed of, if it picks them by constants.
 
-    Parameters
-    ----------
-    y : TensorVariable
-        An observed variable, or a potential.
-
-    Returns
-    -------
-    numbers : ndarray of int, or None
-        Of these rows among all, if they are fewer.
-    whole : dict of Variable to TensorVariable
-        From what is picked to what it is picked of.
+    They are None if these are all. With them: from what is picked to what it is picked of.
     """
     found: NDArray[np.intp] | None = None
     whole: dict[Variable, TensorVariable] = {}

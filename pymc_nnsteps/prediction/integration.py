@@ -46,18 +46,15 @@ from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
-from pymc_nnsteps.prediction.blocks import BLOCK_BYTES
-from pymc_nnsteps.prediction.laws import log_probability_above, log_probability_of_largest
-from pymc_nnsteps.prediction.noisy import NoisyPass, Other
+from pymc_nnsteps.prediction.blocks import BLOCK_BYTES, compiled
+from pymc_nnsteps.prediction.closed_forms import Units
+from pymc_nnsteps.prediction.forward import NoisyPass
+from pymc_nnsteps.prediction.laws import Other, log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.row_data import repeated, taken
-from pymc_nnsteps.prediction.units import Units
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
-
-__all__ = ["Integral", "Integrator"]
 
 Numbers = NDArray[np.float64]
 
@@ -75,13 +72,9 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True)
 class Integral:
-    """Log likelihood of each row.
+    """Log likelihood of each row (n_obs,), and its standard error.
 
-    Attributes
-    ----------
-    log : ndarray, shape (n_obs,)
-    standard_error : ndarray, shape (n_obs,)
-        Zero where it is exact, infinite where so few draws count that they do not tell it.
+    The error is zero where it is exact, infinite where so few draws count that they do not tell it.
     """
 
     log: Numbers
@@ -155,6 +148,11 @@ class Integrator:
         self._linear = [e for e in network.normal if self._guided and e in network.linear]
         self._rest = [e for e in network.normal if e not in self._linear]
         self._sums = network.units if self._guided and self._y.shape[1] == 1 else None
+        self._of_complete_rows: Integrator | None = None
+        if network.of_complete_rows is not None:
+            self._of_complete_rows = Integrator(
+                network.of_complete_rows, data, y, draws, rng, apart
+            )
 
     @property
     def n_obs(self) -> int:
@@ -172,21 +170,27 @@ class Integrator:
         return self._sums is not None or not (self._rest or self._network.uniform)
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
-        """The likelihood of all rows.
-
-        Parameters
-        ----------
-        weights : sequence of ndarray
-            Values of the network's weights, in their order.
-        """
-        [seen] = np.nonzero(self.observed)
-        if len(seen) == self.n_obs:
-            return self._of_rows(seen, weights)
-        log, error = np.zeros(self.n_obs), np.zeros(self.n_obs)
-        if len(seen):
-            found = self._of_rows(seen, weights)
-            log[seen], error[seen] = found.log, found.standard_error
-        return Integral(log, error)
+        """The likelihood of all rows, or of each number apart, given weights in their order."""
+        parts = [(self, self.observed, weights)]
+        if (complete := self._of_complete_rows) is not None:
+            gaps = np.isnan(self._data[0]).any(axis=1)
+            own = dict(zip(self._network.weights, weights, strict=True))
+            of_complete = [own[each] for each in complete._network.weights]
+            parts = [
+                (self, self.observed & gaps, weights),
+                (complete, self.observed & ~gaps, of_complete),
+            ]
+        found = [
+            (chosen, integrator._of_rows(np.flatnonzero(chosen), given))
+            for integrator, chosen, given in parts
+            if chosen.any()
+        ]
+        each = next((len(integral.log) // chosen.sum() for chosen, integral in found), 1)
+        log, error = np.zeros((2, self.n_obs, each))
+        for chosen, integral in found:
+            log[chosen] = integral.log.reshape(-1, each)
+            error[chosen] = integral.standard_error.reshape(-1, each)
+        return Integral(log.ravel(), error.ravel())
 
     def _of_rows(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
         """The likelihood of rows that are not missing as a whole."""
@@ -237,13 +241,9 @@ class Integrator:
     def _log_weights(
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
     ) -> tuple[Numbers, Numbers]:
-        """Logs of the weights of ``n`` draws for each row, and of the largest that there can be.
+        """Logs of the weights (rows, n) of draws for each row, and the largest there can be.
 
-        Returns
-        -------
-        log_weights : ndarray, shape (rows, n)
-        most : ndarray, shape (rows,)
-            Minus infinity where nothing is observed.
+        The latter, (rows,), are minus infinity where nothing is observed.
         """
         data, y, missing = taken(self._data, rows), self._y[rows], self._missing[rows]
         many_y = np.repeat(y, n, axis=0)
@@ -441,10 +441,7 @@ class Integrator:
             outputs = [mean, sd]
             if self._guided:
                 outputs += [_slopes(mean, self._y.shape[1], e) for e in (self._rest, self._linear)]
-        with without_blas_notice():
-            return pytensor.function(
-                [*first, *inputs], outputs, on_unused_input="ignore", **c_by_default()
-            )
+        return compiled([*first, *inputs], outputs)
 
 
 def _as_columns(parameter: TensorVariable, n: int | None) -> TensorVariable:

@@ -1,21 +1,28 @@
 """Predicted probabilities and responses of new rows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.shape_utils import change_dist_size
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.activations import Largest, Threshold
+from pymc_nnsteps.network.layers import Normal
+from pymc_nnsteps.prediction.blocks import compiled, tracked
+from pymc_nnsteps.prediction.forward import NoisyPass
 from pymc_nnsteps.prediction.integration import Integrator
-from pymc_nnsteps.prediction.noisy import NoisyPass, Other
-from pymc_nnsteps.prediction.progress import tracked
-from pymc_nnsteps.prediction.responses import responses
-
-__all__ = ["predicted_probabilities", "predicted_responses"]
+from pymc_nnsteps.prediction.laws import Other
 
 
 def predicted_probabilities(
@@ -27,23 +34,10 @@ def predicted_probabilities(
     seed: int,
     progressbar: bool,
 ) -> NDArray[np.float64]:
-    """Probabilities of classes given the weights, with the noise of hidden layers integrated out.
+    """Probabilities (n_draws, n_obs, n_classes) with the noise of hidden layers integrated out.
 
-    Parameters
-    ----------
-    rows : sequence of ndarray, shape (n_obs, ...)
-        The inputs, and data that go with their rows.
-    draws : sequence of ndarray, shape (n_draws, ...)
-        Of the network's weights.
-    noise_draws : int
-        Draws of the noise for each row.
-    seed : int
-        The noise is the same for all classes, so that their probabilities sum to one.
-
-    Returns
-    -------
-    ndarray, shape (n_draws, n_obs, n_classes)
-        Of 0 and 1: the probability of 1, for each column of the targets.
+    Of 0 and 1 it is the probability of 1, for each column of the targets. The noise has one seed
+    for all classes, so that their probabilities sum to one.
     """
     labels = _labels(network)
     columns = network.columns
@@ -70,20 +64,10 @@ def predicted_responses(
     seed: int,
     progressbar: bool,
 ) -> NDArray[np.number]:
-    """One response to each row and draw of the weights.
-
-    Parameters
-    ----------
-    network, rows, draws, n_draws, seed, progressbar
-        As for :func:`predicted_probabilities`.
-
-    Returns
-    -------
-    ndarray, shape (n_draws, n_obs, n_outputs)
-    """
+    """One response (n_draws, n_obs, n_outputs) to each row and draw of the weights."""
     if n_draws * len(rows[0]) == 0:
         return np.empty((n_draws, len(rows[0]), math.prod(network.columns)), network.y.dtype)
-    draw_response = responses(network, np.random.default_rng(seed))
+    draw_response = _responses(network, np.random.default_rng(seed))
     found = [
         draw_response(rows, [values[draw] for values in draws]).reshape(len(rows[0]), -1)
         for draw in tracked("Responses", n_draws, progressbar)
@@ -106,3 +90,45 @@ def _labels(network: NoisyPass) -> Sequence[int]:
         f'{describe(y)} is {distribution(y)}, whose classes are not known; kind="probability" is '
         'for classes, kind="response" draws what else is observed.'
     )
+
+
+def _responses(
+    network: NoisyPass, rng: np.random.Generator
+) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], NDArray[np.number]]:
+    """A function from rows and values of weights to a draw of responses, with all noise."""
+    response = _response(network)
+    stated = [each for each in graph_inputs([response]) if isinstance(each.type, RandomType)]
+    generators: dict[Variable, Variable] = {each: pt.random.rng() for each in stated}
+    [drawn] = clone_replace([response], generators)
+    noise = [*network.normal, *network.uniform]
+    inputs = [*network.rows.values(), *noise, *network.weights.values()]
+    function = compiled([*generators.values(), *inputs], drawn)
+
+    def draw(rows: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> NDArray[np.number]:
+        n_obs = len(rows[0])
+        normal = [rng.standard_normal((n_obs, *e.type.shape[1:])) for e in network.normal]
+        uniform = [rng.random((n_obs, *e.type.shape[1:])) for e in network.uniform]
+        own = rng.spawn(len(generators))
+        return np.asarray(function(*own, *rows, *normal, *uniform, *weights))
+
+    return draw
+
+
+def _response(network: NoisyPass) -> TensorVariable:
+    """A draw from the law of new rows."""
+    law, y = network.law, network.y
+    if isinstance(law, Other):
+        container: Any = next(iter(network.rows))
+        shape = container.shape[0], *network.columns
+        return network.at_rows(change_dist_size(y, shape[: y.ndim - y.owner.op.ndim_supp]))
+    rng: Any = pt.random.rng()
+    drawn: TensorVariable = rng.normal(*network.parameters)[1]
+    match law:
+        case Normal():
+            return drawn
+        case Threshold(level, increasing):
+            label = pt.gt(drawn, level) if increasing else pt.lt(drawn, level)
+            return label.astype("int64")
+        case Largest():
+            return pt.argmax(drawn, axis=-1)
+    assert_never(law)

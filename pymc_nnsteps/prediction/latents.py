@@ -7,11 +7,10 @@ import pytensor
 from pytensor.compile.builders import infer_shape
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.search import model_or_context, parameters, random_in, size_of
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import parameters, random_in, size_of
 from pymc_nnsteps.prediction.gaps import with_gaps
 from pymc_nnsteps.prediction.row_data import arrays_in, behind, own_rows
-
-__all__ = ["without_latents"]
 
 
 def without_latents(model: pm.Model | None = None) -> list[str]:
@@ -46,7 +45,7 @@ def without_latents(model: pm.Model | None = None) -> list[str]:
     >>> kept
     ['W1', 'b1', 'noise_Z2', 'noise_X2', 'W2', 'b2', 'noise_y']
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     whole = with_gaps(model)
     joined = set(model.deterministics).difference(whole.deterministics)
     latents = {variable.name for variable in (*joined, *_of_rows(whole))}

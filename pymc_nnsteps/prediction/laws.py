@@ -1,4 +1,7 @@
-r"""Log probabilities of decisions on normal utilities.
+r"""The law of what is observed of a row given the noise of its layers, and log probabilities of it.
+
+What is observed is normal, a decision (:mod:`~pymc_nnsteps.network.activations`) by utilities of
+parameters mean and sd, which are integrated out, or :class:`Other`.
 
 A threshold has :math:`P(z > t) = \Phi((\mu - t) / \sigma)`. The largest of several has
 
@@ -11,11 +14,28 @@ whose integrand is log-concave. Newton's method finds its mode, which it approac
 The trapezoidal rule about the mode gives the integral, and converges exponentially fast.
 """
 
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+import pymc as pm
 import scipy
 from numpy.typing import NDArray
+from pymc.distributions.shape_utils import change_dist_size
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["log_probability_above", "log_probability_of_largest"]
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_law, prior_kind
+from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.search import children, random_in
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.laws.probit import match_probit
+from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
+from pymc_nnsteps.network.layers import Normal
+from pymc_nnsteps.network.network import Network
+from pymc_nnsteps.prediction.closed_forms import read_readout
 
 Numbers = NDArray[np.float64]
 
@@ -31,6 +51,88 @@ NEWTON_STEPS = 12
 
 FAR = -1e4
 """Below it the second derivative of ``-log Phi`` is one to eight digits; rounding takes as many."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """Any other distribution, by the log density that PyMC computes at a value."""
+
+    value: TensorVariable
+    kind: type
+
+
+ELSEWHERE = (
+    "draw responses by pm.sample_posterior_predictive, and have the likelihood by "
+    "pm.compute_log_likelihood if the network has no latent layers"
+)
+"""What is left where the law of rows is not known."""
+
+Law = Normal | Threshold | Largest | Other
+
+
+Reading = tuple[Law, tuple[TensorVariable, ...], TensorVariable, TensorVariable]
+
+
+def read_law(network: Network) -> Reading:
+    """The law of what is observed, its parameters, whose they are, and the values.
+
+    They are those of the observed variable, or of utilities that are integrated out.
+    """
+    model, y = network.model, network.response
+    value: TensorVariable = model.rvs_to_values[y]
+    if has_law(model, y, NormalRV):
+        return *_normal(network, y), y, value
+    for z in network.latents:
+        decision = _decision(model, z, y)
+        if decision is not None:
+            return decision, _normal(network, z)[1], z, value
+    readout = read_readout(model, y, network.inputs)
+    if readout is not None:
+        return Normal(*readout), readout, y, value.T
+    with suppress(NotImplementedError):
+        placeholder = y.type.clone(shape=(None, *y.type.shape[1:])[: y.ndim])("y")
+        law = Other(placeholder, prior_kind(model, y))
+        return law, (log_density(model, y, placeholder),), y, value
+    raise ValueError(
+        f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
+        f"{ELSEWHERE}."
+    )
+
+
+def log_density(model: pm.Model, y: TensorVariable, value: TensorVariable) -> TensorVariable:
+    """Log density of a variable as PyMC computes it.
+
+    PyMC copies and rewrites what random variables are made of, which is put in afterwards.
+    """
+    n_batch = y.ndim - getattr(y.owner.op, "ndim_supp", 0)
+    law = change_dist_size(y, tuple(value.shape)[:n_batch])
+    others: dict[Any, Any] = {}
+    pending = [law]
+    while pending:
+        for part in pending.pop().owner.inputs:
+            if random_in([part], model.basic_RVs):
+                pending.append(part)
+            elif isinstance(part, TensorVariable) and (part.ndim > 0 or part.owner is not None):
+                others[part.type()] = part
+    [law] = substitute([law], {part: other for other, part in others.items()})
+    found: list[TensorVariable] = substitute([pm.logp(law, value)], others)
+    return found[0]
+
+
+def _normal(network: Network, rv: TensorVariable) -> tuple[Normal, tuple[TensorVariable, ...]]:
+    """A normal variable, and its mean and standard deviation."""
+    layer = network.layer(rv)
+    assert isinstance(layer, Normal)
+    return layer, (layer.mean, layer.sd)
+
+
+def _decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Law | None:
+    """The law of ``y`` as a decision by utilities, if it is one."""
+    if decides(y) and children(model, z) == (y,):
+        with suppress(NotConjugate):
+            match_probit(model, z)
+            return read_decision(model, z, y)
+    return None
 
 
 def log_probability_above(level: float, mean: Numbers, sd: Numbers) -> tuple[Numbers, Numbers]:

@@ -11,14 +11,16 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import responses_of
-from pymc_nnsteps.prediction.entries import require_entries
-from pymc_nnsteps.prediction.gaps import with_gaps
+from pymc_nnsteps.prediction.blocks import tracked
+from pymc_nnsteps.prediction.forward import NoisyPass, noisy_pass, read_inputs
+from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.integration import Integrator
+from pymc_nnsteps.prediction.new_groups import require_entries
 from pymc_nnsteps.prediction.new_inputs import input_container
-from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
     SAMPLES,
     others_of,
@@ -26,7 +28,6 @@ from pymc_nnsteps.prediction.posterior import (
     stored_draws,
     thinned,
 )
-from pymc_nnsteps.prediction.progress import tracked
 from pymc_nnsteps.prediction.row_data import own_rows, rows_of
 
 LOGS = "log_likelihood"
@@ -124,7 +125,7 @@ def log_likelihood(
     Frozen({'chain': 1, 'draw': 20, 'obs': 30})
     """
     posterior = thinned(posterior_with_draws(idata), num_samples)
-    model = model_or_context(model)
+    model = model_to_read(model)
     container = input_container("idata", model, inputs)
     noise_draws = positive_integer("noise_draws", noise_draws)
     rng = np.random.default_rng(random_seed)
@@ -157,12 +158,12 @@ def _networks(
     model: pm.Model, container: TensorSharedVariable, var_names: str | Sequence[str] | None
 ) -> list[NoisyPass]:
     """The law of each observed variable that depends on the inputs, or of those named."""
-    whole = with_gaps(model)
-    observed = responses_of(whole, container)
+    whole, _, noise = read_inputs(model, container, gaps=True)
+    observed, gaps = responses_of(whole, container), bool(noise)
     known = [str(rv.name) for rv in observed]
     named = [var_names] if isinstance(var_names, str) else list(var_names or known)
     if not known:
-        return [noisy_pass(model, container)]
+        return [noisy_pass(model, container, gaps=gaps)]
     if not set(named).issubset(known):
         raise ValueError(
             f"var_names must name observed variables that depend on {describe(container)}, of "
@@ -176,7 +177,7 @@ def _networks(
                 "that neither has a likelihood of its own given the weights; state what is "
                 "observed as one variable with a column for each."
             )
-    return [noisy_pass(model, container, named=name) for name in named]
+    return [noisy_pass(model, container, gaps=gaps, named=name) for name in named]
 
 
 def _of_rows(
@@ -224,6 +225,9 @@ def _integrator(
     else:
         held = map(own_rows, network.rows)
         rows = [each[network.numbers] if len(each) == len(X) else each for each in held]
+    if (imputation := imputation_of(model, container)) is not None:
+        chosen = slice(None) if network.numbers is None else network.numbers
+        rows[0] = np.where(imputation.missing[chosen], np.nan, rows[0])
     require_entries(name, network.parameters, network.rows, rows)
     if len(rows[0]) != len(y):
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""Effects of groups that the model has not seen, drawn from their law.
+r"""Entries that new inputs pick of a variable, such as the effect of a row's group, and new ones.
 
 Where groups have effects :math:`a_j \sim p(a \mid \theta)` of one law, given hyperparameters
 :math:`\theta`, that of a new group has this law at each draw of :math:`\theta`. Rows of new groups
@@ -7,7 +7,8 @@ their differences from their mean, that is the mean of the groups that are known
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,26 +20,101 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.centred import differences, vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
-from pymc_nnsteps.graphs.lengths import length_of
 from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import parameters, unwrapped
+from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
+from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.entries import picked_entries, uncast
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
-from pymc_nnsteps.prediction.row_data import Known, RowData, with_rows
-from pymc_nnsteps.tables import as_array
+from pymc_nnsteps.prediction.row_data import Known, RowData, own_rows, with_rows
+from pymc_nnsteps.tables import as_array, listed
 
-__all__ = ["draws_with_new_groups", "group_numbers", "lengths_with_new_groups"]
+
+def require_entries(
+    argument: str,
+    outputs: Sequence[TensorVariable],
+    rows: RowData,
+    values: Sequence[NDArray[Any]],
+) -> None:
+    """Check that inputs which pick entries of a variable pick those that there are.
+
+    An index that the model's own inputs count from the end, or round, may be such in new ones.
+    """
+    for picked in picked_entries(outputs, rows, values):
+        length, new, old = picked.length, picked.new, picked.old
+        strange = (new != np.rint(new)) & np.all(old == np.rint(old))
+        strange |= (new < 0) & np.all(old >= 0)
+        if length is not None:
+            strange |= (new >= length) | (new < -length)
+        if strange.any():
+            first = new[strange].flat[0]
+            last = "on" if length is None else f"to {length - 1}"
+            raise ValueError(
+                f"{argument} picks entry {first:g} of {describe_expression(picked.array)}, which "
+                f"has the entries from 0 {last}; pass rows whose groups the model knows, or with "
+                "sample_new_groups=True those of new groups, counted on."
+            )
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Entries that rows pick of an array along an axis, by new indices and the model's."""
+
+    entries: TensorVariable
+    array: TensorVariable
+    axis: int
+    length: int | None
+    new: NDArray[Any]
+    old: NDArray[Any]
+
+
+def picked_entries(
+    outputs: Sequence[TensorVariable], rows: RowData, values: Sequence[NDArray[Any]]
+) -> Iterator[Picked]:
+    """Entries that new rows pick of arrays; those that pick indices of others come first."""
+    inputs = list(rows.values())
+    own = [own_rows(data).astype(new.dtype) for data, new in zip(rows, values, strict=True)]
+    for node in io_toposort([], outputs):
+        if not isinstance(node.op, AdvancedSubtensor):
+            continue
+        array: Any = node.inputs[0]
+        entries: Any = node.outputs[0]
+        for axis, index in enumerate(indices_from_subtensor(node.inputs[1:], node.op.idx_list)):
+            if isinstance(index, slice) or not depends_on(index, set(inputs)):
+                continue
+            function = pytensor.function(
+                inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
+            )
+            length = array.type.shape[axis]
+            yield Picked(entries, array, axis, length, function(*values), function(*own))
+
+
+def uncast(index: Variable, inputs: Sequence[Variable]) -> Variable:
+    """An index before numbers are cut off to integers."""
+    casts = {
+        variable: variable.owner.inputs[0]
+        for variable in ancestors([index])
+        if variable.owner is not None
+        and isinstance(variable.owner.op, Elemwise)
+        and isinstance(variable.owner.op.scalar_op, Cast)
+        and variable.type.dtype.startswith(("int", "uint"))
+        and depends_on(variable, set(inputs))
+    }
+    [uncast] = clone_replace([index], casts, rebuild_strict=False)
+    return uncast
+
 
 Weights = Mapping[TensorVariable, TensorVariable]
 
@@ -46,18 +122,9 @@ Weights = Mapping[TensorVariable, TensorVariable]
 def group_numbers(
     name: str, given: object, model: pm.Model, data: Variable, sample_new_groups: bool
 ) -> object:
-    """What is given for some data, with labels of groups replaced by their numbers.
+    """Values given for some data, with labels of groups replaced by their numbers.
 
-    New labels are numbered on.
-
-    Parameters
-    ----------
-    name : str
-        What the caller calls it, for messages.
-    given : array_like
-        Numbers are left as they are.
-    sample_new_groups : bool
-        Whether there may be new labels.
+    New labels, where they may be, are numbered on; numbers are left as they are.
     """
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         return given
@@ -77,9 +144,8 @@ def group_numbers(
     numbers = {label: number for number, label in enumerate(labels)}
     unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
     if unknown and not sample_new_groups:
-        known = ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
         raise ValueError(
-            f"{name} has the labels {', '.join(map(repr, unknown))}, but the model knows {known}; "
+            f"{name} has the labels {listed(unknown)}, but the model knows {listed(labels)}; "
             "pass rows whose groups it knows, or new ones with sample_new_groups=True."
         )
     numbers |= {label: number for number, label in enumerate(unknown, len(labels))}
@@ -87,20 +153,31 @@ def group_numbers(
     return pd.Series(found, given.index) if isinstance(given, pd.Series) else found
 
 
-def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
-    """Labels of the dimension that data number; none, where they number several or none."""
-    found: dict[str, Sequence[object]] = {}
+def numbers_groups(model: pm.Model, data: Variable) -> bool:
+    """Whether data pick entries of a variable."""
+    return any(True for _ in _picked(model, data))
+
+
+def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
+    """Arrays of which data pick entries, and along which axis."""
     for part in ancestors([*model.basic_RVs, *model.deterministics]):
         if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
             continue
         array, *rest = part.owner.inputs
         for axis, index in enumerate(indices_from_subtensor(rest, part.owner.op.idx_list)):
             if not isinstance(index, slice) and uncast(index, [data]) is data:
-                with contextlib.suppress(MixesRows):
-                    for each, its in _numbered(model, array, axis):
-                        dim = (model.named_vars_to_dims.get(each.name) or (None,) * each.ndim)[its]
-                        if dim is not None and model.coords.get(dim) is not None:
-                            found[dim] = model.coords[dim]
+                yield array, axis
+
+
+def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
+    """Labels of the dimension that data number; none, where they number several or none."""
+    found: dict[str, Sequence[object]] = {}
+    for array, axis in _picked(model, data):
+        with contextlib.suppress(MixesRows):
+            for each, its in _numbered(model, array, axis):
+                dim = (model.named_vars_to_dims.get(each.name) or (None,) * each.ndim)[its]
+                if dim is not None and model.coords.get(dim) is not None:
+                    found[dim] = model.coords[dim]
     return next(iter(found.values())) if len(found) == 1 else ()
 
 
@@ -121,18 +198,7 @@ def lengths_with_new_groups(
     rows: RowData,
     values: Sequence[NDArray[Any]],
 ) -> dict[TensorVariable, int]:
-    """Free variables that have to have more entries, and how many with these.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls new inputs, for messages.
-    outputs : sequence of TensorVariable
-    weights, rows : mapping
-        What stands for variables of the model and for data, in the outputs.
-    values : sequence of ndarray
-        New data.
-    """
+    """Free variables that have to have more entries, and how many with these."""
     stand_ins = set(weights.values())
     lengths: dict[Variable, int] = {}
     n_known: dict[Variable, int] = {}
@@ -170,15 +236,7 @@ def draws_with_new_groups(
     lengths: Mapping[TensorVariable, int],
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """Stored draws, with entries of new groups drawn given the hyperparameters of each draw.
-
-    Parameters
-    ----------
-    weights : mapping
-        As for :func:`.stored_draws`.
-    lengths : mapping
-        Of those that have new entries.
-    """
+    """Stored draws, with entries of new groups drawn given the hyperparameters of each draw."""
     stored = {
         variable: stand_in_for(model, variable) if variable in lengths else stand_in
         for variable, stand_in in weights.items()

@@ -1,6 +1,6 @@
 """Predictions at new inputs."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -22,28 +22,38 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import depends_on, model_or_context, parameters
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.columns import read_rows
-from pymc_nnsteps.prediction.entries import require_entries
-from pymc_nnsteps.prediction.forward import ForwardPass, Lengths, forward_pass
+from pymc_nnsteps.prediction.forward import (
+    ForwardPass,
+    Lengths,
+    NoisyPass,
+    forward_pass,
+    noisy_pass,
+)
+from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
     group_numbers,
     lengths_with_new_groups,
+    numbers_groups,
+    require_entries,
 )
-from pymc_nnsteps.prediction.noisy import NoisyPass, noisy_pass
 from pymc_nnsteps.prediction.posterior import (
+    SAMPLES,
+    labelled,
     posterior_of,
     stacked,
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import given_rows, rows_of
-from pymc_nnsteps.tables import Table, in_type, require_same_rows
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, rows_of
+from pymc_nnsteps.tables import Table, in_type, is_table, require_same_rows, without_columns
 
 Kind = Literal["function", "probability", "response"]
 
@@ -59,9 +69,11 @@ def predict(
     kind: Kind = "function",
     num_samples: int | None = None,
     noise_draws: int = 100,
+    groups: ArrayLike | dict[str, Any] | None = None,
     sample_new_groups: bool = False,
     random_seed: Any = None,
     progressbar: bool = True,
+    extend_inferencedata: bool = False,
 ) -> xr.DataArray:
     """Predict new rows: values of the network's function, probabilities of classes, or responses.
 
@@ -79,10 +91,12 @@ def predict(
         not be stored. Dimensions and their labels are found by name.
     X_new : array_like or table, shape (n_obs, n_features), or dict
         Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
-        model's inputs have names. A dict has other data of the new rows too, by the names of their
-        ``pm.Data``, as for ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the
-        output has ``a[group]``; groups by their numbers, or by the labels that the dimension of
-        ``a`` has in ``coords``. For rows that the model holds at present the inputs are enough.
+        model's inputs have names, and text and categories are encoded as those of the model. A dict
+        has other data of the new rows too, by the names of their ``pm.Data``, as for
+        ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the output has
+        ``a[group]``; groups by their numbers, or by the labels that the dimension of ``a`` has in
+        ``coords``. Columns of a frame that have these names are taken for such data. For rows that
+        the model holds at present the inputs are enough.
     model : pm.Model, optional
         The model that was sampled; that of the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
@@ -106,6 +120,9 @@ def predict(
         Draws of the noise of hidden layers that a probability is the mean of. Probabilities given
         the hidden layers are not drawn but integrated, to the last digits; so are those of networks
         without such noise.
+    groups : array_like or dict, optional
+        The group of each row, by its number or its label, where the model has ``pm.Data`` of one
+        kind of groups; of several kinds by the names of their ``pm.Data``.
     sample_new_groups : bool
         Whether rows may be of new groups, whose numbers continue those of the model's groups, or
         whose labels are others. At
@@ -115,12 +132,17 @@ def predict(
         Of noise, and of effects of new groups.
     progressbar : bool
         Whether to show one if it takes more than three seconds.
+    extend_inferencedata : bool
+        Whether to add the predictions, and the new rows that they are of, to ``idata``, a DataTree,
+        as groups ``predictions`` and ``predictions_constant_data`` of ArviZ's schema, in place of
+        such groups that it has.
 
     Returns
     -------
     DataArray, dims (chain, draw, obs, output) or (sample, obs, output)
         Means of the observed variable; or ``f`` (of classes: their logits); or the utilities of a
-        decision. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
+        decision. It has labels of the new rows, or the model's of rows that it holds, and those of
+        outputs. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
         class. With ``y`` of one axis ``output`` has length one, unless there are classes.
 
     Raises
@@ -149,9 +171,14 @@ def predict(
     >>> lower, upper = responses.quantile([0.05, 0.95], ("chain", "draw"))
     """
     require_choice("kind", kind, get_args(Kind))
+    require_bool("extend_inferencedata", extend_inferencedata)
+    if extend_inferencedata and not isinstance(idata, xr.DataTree):
+        raise ValueError("extend_inferencedata needs the DataTree that pm.sample returns as idata.")
     posterior, samples = unstacked(idata)
-    model = model_or_context(model)
+    model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
+    if groups is not None:
+        X_new = _with_groups(X_new, groups, model, input_container("X_new", model, inputs))
     if kind == "function":
         predicted = function_values(
             "X_new",
@@ -164,6 +191,8 @@ def predict(
             sample_new_groups,
             random_seed,
         )
+        if extend_inferencedata:
+            _extend(idata, predicted, X_new, model, input_container("X_new", model, inputs))
         return stacked(predicted, samples, posterior)
     noise_draws = positive_integer("noise_draws", noise_draws)
     container = input_container("X_new", model, inputs)
@@ -181,7 +210,40 @@ def predict(
     else:
         values = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
     name = "p" if kind == "probability" else str(network.y.name)
-    return stacked(_labelled(values, name, model, table, posterior), samples, posterior)
+    predicted = labelled(values, name, model, table, posterior, container)
+    if extend_inferencedata:
+        _extend(idata, predicted, X_new, model, container)
+    return stacked(predicted, samples, posterior)
+
+
+def _extend(
+    idata: xr.DataTree,
+    predicted: xr.DataArray,
+    X: object,
+    model: pm.Model,
+    container: TensorSharedVariable,
+) -> None:
+    """Add predictions and their rows to the result of ``pm.sample``."""
+    from arviz_base import make_attrs
+
+    _, inputs, others = _read("X_new", X, model, container, True)
+    rows = {}
+    for data, given in {container: inputs, **others}.items():
+        values, own = np.asarray(given), model.named_vars_to_dims.get(str(data.name)) or ()
+        more = own[1:] or [f"{data.name}_dim_{axis}" for axis in range(1, values.ndim)]
+        dims = ["obs", *map(str, more)][: values.ndim]
+        rows[data.name] = xr.DataArray(values, dims=dims)
+        for dim in dims[1:]:
+            if (labels := model.coords.get(dim)) is not None:
+                rows[data.name] = rows[data.name].assign_coords({dim: list(labels)})
+    of_rows = {"obs": predicted["obs"]} if "obs" in predicted.coords else {}
+    groups = {
+        "predictions": (predicted.to_dataset(), SAMPLES),
+        "predictions_constant_data": (xr.Dataset(rows).assign_coords(of_rows), ()),
+    }
+    for name, (group, samples) in groups.items():
+        attributes = make_attrs(inference_library=pm, sample_dims=samples)
+        idata[name] = xr.DataTree(group.assign_attrs(attributes))
 
 
 @one_thread
@@ -213,35 +275,17 @@ def function_values(
     n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
     stand_ins = list(network.weights.values())
     values = evaluate(
-        network.output,
+        network.parameters[0],
         list(network.rows.values()),
         stand_ins,
         draws,
         rows,
         n_samples,
         progressbar,
+        network.normal,
+        rng,
     )
-    return _labelled(values, output or "f", model, table, posterior)
-
-
-def _labelled(
-    values: np.ndarray, name: str, model: pm.Model, table: Table, posterior: xr.Dataset
-) -> xr.DataArray:
-    """Values of all draws, rows and outputs with the labels of each."""
-    shape = posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:]
-    values = values.reshape(shape if values.ndim == 3 else (*shape, 1))
-    coords: dict[Hashable, Any] = {
-        "chain": posterior["chain"].values,
-        "draw": posterior["draw"].values,
-    }
-    if table.rows is not None:
-        coords["obs"] = table.rows if table.rows.nlevels > 1 else table.rows.rename("obs")
-    for dim in ("output", "class")[: 2 if name == "p" else 1]:
-        labels = model.coords.get(dim)
-        if labels is not None and len(labels) == values.shape[-1]:
-            coords["output"] = list(labels)
-            break
-    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)
+    return labelled(values, output or "f", model, table, posterior, container)
 
 
 def function_expression(
@@ -266,8 +310,70 @@ def function_expression(
     }
     for stand_in, values in zip(network.rows.values(), rows, strict=True):
         stated[stand_in] = pt.constant(values)
-    [output] = substitute([network.output], stated)
+    [output] = substitute([network.parameters[0]], stated)
     return output
+
+
+def encode(
+    X: ArrayLike | pd.DataFrame | dict[Any, Any],
+    *,
+    model: pm.Model | None = None,
+    inputs: str | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Read new rows as numbers of a model's data containers, for ``pm.set_data``.
+
+    Parameters
+    ----------
+    X : array_like or table, shape (n_obs, n_features), or dict
+        New rows with other data that go with them, as for :func:`predict`.
+    model, inputs
+        As for :func:`predict`.
+
+    Returns
+    -------
+    dict of str to ndarray
+
+    Raises
+    ------
+    ValueError
+        As for :func:`predict`.
+
+    Examples
+    --------
+    >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
+    >>> table = pd.DataFrame({"km": [1.0, 7.0, 2.0], "depot": ["north", "south", "south"]})
+    >>> with nns.intermediate_noise_mlp(table, [0.0, 1.0, 2.0], hidden=(3,)) as model:
+    ...     pm.set_data(nns.encode(table[1:]) | {"targets": [1.0, 2.0]})
+    >>> model["inputs"].get_value()
+    array([[7., 0., 1.],
+           [2., 0., 1.]])
+    """
+    model = model_to_read(model)
+    container = input_container("X", model, inputs)
+    _, values, others = _read("X", X, model, container, False)
+    given: RowData = dict.fromkeys((container, *others), container)
+    rows = rows_of("X", given, container, values, others)
+    return {str(each.name): array for each, array in zip(given, rows, strict=True)}
+
+
+def _with_groups(
+    X: object, groups: object, model: pm.Model, container: TensorSharedVariable
+) -> dict[Any, object]:
+    """New inputs and other data, with the groups of their rows."""
+    if not isinstance(groups, dict):
+        numbered = [
+            data.name
+            for data in model.data_vars
+            if data.ndim == 1 and data is not container and numbers_groups(model, data)
+        ]
+        if not numbered:
+            raise ValueError("groups are of no use, as no pm.Data of the model number any groups.")
+        if len(numbered) > 1:
+            raise ValueError(
+                f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
+            )
+        groups = {numbered[0]: groups}
+    return (X if isinstance(X, dict) else {container.name: X}) | groups
 
 
 def _at[P: (ForwardPass, NoisyPass)](
@@ -275,20 +381,21 @@ def _at[P: (ForwardPass, NoisyPass)](
     X: object,
     model: pm.Model,
     container: TensorSharedVariable,
-    read: Callable[[DTypeLike, Lengths], P],
+    read: Callable[[DTypeLike, Lengths, bool], P],
     sample_new_groups: bool = False,
 ) -> tuple[Table, list[np.ndarray], P, Lengths]:
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
     require_bool("sample_new_groups", sample_new_groups)
     table, values, others = _read(argument, X, model, container, sample_new_groups)
     lengths: Lengths = {}
-    network = read(values.dtype, lengths)
+    gaps = bool(np.isnan(values).any())
+    network = read(values.dtype, lengths, gaps)
     rows = rows_of(argument, network.rows, container, values, others)
     if sample_new_groups:
         lengths = lengths_with_new_groups(
             argument, network.parameters, network.weights, network.rows, rows
         )
-        network = read(values.dtype, lengths)
+        network = read(values.dtype, lengths, gaps)
     require_entries(argument, network.parameters, network.rows, rows)
     return table, rows, network, lengths
 
@@ -344,6 +451,10 @@ def _read(
 ) -> tuple[Table, np.ndarray, dict[Variable, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
     others: dict[Variable, object] = {}
+    if not isinstance(given, dict):
+        apart = [str(data.name) for data in model.data_vars if data.ndim == 1]
+        given, beside = without_columns(given, apart)
+        given = {container.name: given} | beside if beside else given
     if isinstance(given, dict):
         others = given_rows(argument, given, model)
         if container not in others:
@@ -355,9 +466,12 @@ def _read(
         for data, values in others.items():
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
-            others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
-    table, values = read_rows(argument, model, container, given)
-    X = in_type(values, container.dtype)
+            if isinstance(data, TensorSharedVariable) and data.ndim == 2 and is_table(values):
+                others[data] = read_rows(names[1], model, data, values).values
+            else:
+                others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
+    table = read_rows(argument, model, container, given)
+    X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:
         single = "; give a single row two dimensions" if X.shape == old.shape[1:] else ""
@@ -365,5 +479,11 @@ def _read(
             f"{argument} must have shape (n_obs, {', '.join(map(str, old.shape[1:]))}) like the "
             f"model's {container.name}; got {X.shape}{single}."
         )
-    require_finite(argument, X)
+    imputation = imputation_of(model, container) if np.isnan(X).any() else None
+    if imputation is None:
+        require_finite(argument, X, columns=table.columns)
+    else:
+        drawn = np.isnan(X) & imputation.missing.any(axis=0)
+        advice = "the model has laws of columns with missing entries among its own rows only"
+        require_finite(argument, np.where(drawn, 0, X), advice, table.columns)
     return table, X, others

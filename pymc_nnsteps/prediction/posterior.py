@@ -1,6 +1,6 @@
-"""Stored draws of a model's variables, with axes and entries in the model's order."""
+"""Stored draws with axes and entries in the model's order, and the labels of what they predict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.tables import in_type
+from pymc_nnsteps.tables import Table, in_type
 
 SAMPLES = ("chain", "draw")
 
@@ -72,12 +72,7 @@ def sampled_rows(idata: Any, model: pm.Model, container: TensorSharedVariable) -
 def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.DataArray:
     """Stored data with axes in the model's order, and entries too along all but that of the rows.
 
-    Parameters
-    ----------
-    stored : DataArray
-        Named as in the model; left as it is if its dimensions are others.
-    rows : int
-        Axis of the rows.
+    They are left as they are if their dimensions have other names than in the model.
     """
     dims = model.named_vars_to_dims.get(str(stored.name)) or ()
     if set(stored.dims) != set(dims):
@@ -91,19 +86,11 @@ def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.
 def stored_draws(
     posterior: xr.Dataset, model: pm.Model, weights: Mapping[TensorVariable, TensorVariable]
 ) -> list[np.ndarray]:
-    """Draws of variables, with axes and entries in the model's order.
+    """Draws (n_draws, ...) of variables, with axes and entries in the model's order.
 
     Axes and entries are found by the names of dimensions and by their labels. Only where no
-    dimension of a variable has a name that the model knows are axes taken as they are.
-
-    Parameters
-    ----------
-    weights : mapping from TensorVariable to TensorVariable
-        Variables of the model, and a variable of the type that their draws are to have.
-
-    Returns
-    -------
-    list of ndarray, shape (n_draws, ...)
+    dimension of a variable has a name that the model knows are axes taken as they are. Draws get
+    the type of what stands for their variable.
     """
     missing = [describe(variable) for variable in weights if variable.name not in posterior]
     if missing:
@@ -175,15 +162,7 @@ def _relabelled(
 def thinned(
     posterior: xr.Dataset, num_samples: int | None, name: str = "num_samples"
 ) -> xr.Dataset:
-    """Evenly spaced draws of each chain, at most this many of all chains together.
-
-    Parameters
-    ----------
-    num_samples : int or None
-        None: all draws.
-    name : str
-        The argument's name, for messages.
-    """
+    """Evenly spaced draws of each chain, at most this many of all chains together; None: all."""
     if num_samples is None or posterior.sizes["chain"] == 0:
         return posterior
     wanted = positive_integer(name, num_samples) // posterior.sizes["chain"]
@@ -199,17 +178,8 @@ def thinned(
 def unstacked(idata: Any) -> tuple[xr.Dataset, pd.Index | None]:
     """The posterior with dimensions chain and draw, and the labels of stacked samples.
 
-    Parameters
-    ----------
-    idata : DataTree, Dataset or DataArray
-        As for :func:`posterior_of`, or what ``az.extract`` has stacked along ``sample``.
-
-    Returns
-    -------
-    posterior : Dataset
-        Of stacked samples: as the draws of one chain.
-    samples : Index or None
-        None if samples are not stacked.
+    Samples that ``az.extract`` has stacked are as the draws of one chain; their labels are None if
+    they are not stacked.
     """
     if isinstance(idata, xr.DataArray) and idata.name is not None:
         idata = idata.to_dataset()
@@ -222,14 +192,7 @@ def unstacked(idata: Any) -> tuple[xr.Dataset, pd.Index | None]:
 
 
 def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Dataset) -> xr.DataArray:
-    """Undo :func:`unstacked` for what was computed from the posterior.
-
-    Parameters
-    ----------
-    values : DataArray, dims (chain, draw, ...)
-    posterior : Dataset
-        The posterior that was used, perhaps thinned.
-    """
+    """Undo :func:`unstacked` for what was computed (chain, draw, ...) from the posterior."""
     if samples is None:
         return values
     flat = values.isel(chain=0, drop=True).drop_vars("draw").rename(draw="sample")
@@ -237,3 +200,38 @@ def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Datase
     if isinstance(kept, pd.MultiIndex):
         return flat.assign_coords(xr.Coordinates.from_pandas_multiindex(kept, "sample"))
     return flat.assign_coords(sample=kept)
+
+
+def labelled(
+    values: np.ndarray,
+    name: str,
+    model: pm.Model,
+    table: Table,
+    posterior: xr.Dataset,
+    container: TensorSharedVariable,
+) -> xr.DataArray:
+    """Values of all draws, rows and outputs with the labels of each."""
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:]
+    values = values.reshape(shape if values.ndim == 3 else (*shape, 1))
+    coords: dict[Hashable, Any] = {
+        "chain": posterior["chain"].values,
+        "draw": posterior["draw"].values,
+    }
+    [of_rows, *_] = model.named_vars_to_dims.get(str(container.name)) or (None,)
+    rows = table.rows
+    if rows is None and np.array_equal(
+        table.values, container.get_value(borrow=True), equal_nan=True
+    ):
+        labels = model.coords.get(of_rows)
+        rows = None if labels is None else pd.Index(labels)
+    if rows is not None:
+        coords["obs"] = rows if rows.nlevels > 1 else rows.rename("obs")
+    seen = [str(rv.name) for rv in model.observed_RVs] if len(model.observed_RVs) == 1 else []
+    tables = [model.named_vars_to_dims.get(each) or () for each in (name, *seen)]
+    dims = [dim for own in tables if len(own) == 2 and of_rows in own for dim in own]
+    for dim in ("output", *(["class"] if name == "p" else ()), *dims):
+        labels = None if dim == of_rows else model.coords.get(dim)
+        if labels is not None and len(labels) == values.shape[-1]:
+            coords["output"] = list(labels)
+            break
+    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)

@@ -28,21 +28,6 @@ from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
 from pymc_nnsteps.prediction.posterior import sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
 
-__all__ = [
-    "Known",
-    "RowData",
-    "arrays_in",
-    "behind",
-    "given_rows",
-    "own_rows",
-    "repeated",
-    "rows_of",
-    "sampled_row_data",
-    "taken",
-    "with_row_data",
-    "with_rows",
-]
-
 RowData = dict[Variable, TensorVariable]
 """From the inputs, and data that go with their rows, to what stands for each."""
 
@@ -58,16 +43,8 @@ def with_row_data[T](
 ) -> tuple[T, RowData]:
     """Read a model's expressions with the data that go with the rows of the inputs.
 
-    Parameters
-    ----------
-    read : callable
-        From what stands for the inputs and these data, each with its rows along the first axis.
-    container : TensorSharedVariable
-        The data container of the inputs.
-    targets : collection of Variable
-        Data that are observed, which go with no rows to be predicted.
-    dtype : dtype_like, optional
-        Type of the inputs; the container's if not given.
+    Targets, which are observed, go with no rows to be predicted. Inputs have the container's type
+    if no ``dtype`` is given.
     """
     data = arrays_in([*model.basic_RVs, *model.deterministics])
     return with_rows(read, {container: _stand_in(container, dtype)}, {*data}.difference(targets))
@@ -76,17 +53,7 @@ def with_row_data[T](
 def with_rows[T](
     read: Callable[[Known], T], rows: RowData, candidates: Collection[Variable]
 ) -> tuple[T, RowData]:
-    """Read expressions with as many of some variables taken for rows as it needs.
-
-    Parameters
-    ----------
-    read : callable
-        From what stands for variables with rows along their first axis.
-    rows : RowData
-        Those that are to begin with.
-    candidates : collection of Variable
-        Others that may be.
-    """
+    """Read expressions with as many candidates taken for rows, along first axes, as it needs."""
     while True:
         try:
             return read({each: (new, Rows(0)) for each, new in rows.items()}), rows
@@ -143,17 +110,10 @@ def rows_of(
 ) -> list[NDArray[Any]]:
     """Values of the inputs and of the data that go with their rows, in their order.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls ``X``, for messages.
-    X : ndarray
-        Values of the inputs.
-    given : mapping
-        Values of other data, checked also where nothing depends on them; rows that the model
-        holds at present need none.
+    Other data are checked also where nothing depends on them; rows that the model holds at present
+    need none.
     """
-    is_own = np.array_equal(X, own_rows(container))
+    is_own = np.array_equal(np.nan_to_num(X), own_rows(container))
     found = []
     for each in data:
         if each is container:
@@ -229,18 +189,7 @@ def _lack(
 
 
 def behind(operand: Variable, axis: int, candidates: Collection[Variable]) -> RowData:
-    """Variables whose number of rows is the length of an axis of an expression.
-
-    Parameters
-    ----------
-    candidates : collection of Variable
-        Data, or random variables.
-
-    Returns
-    -------
-    dict of Variable to TensorVariable
-        Those of them whose rows these are, and what stands for each.
-    """
+    """The candidates whose number of rows is the length of an axis, and what stands for each."""
     leaves: RowData = {
         leaf: _stand_in(leaf)
         for leaf in ancestors([operand])

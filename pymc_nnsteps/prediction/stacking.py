@@ -16,8 +16,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-__all__ = ["stacking_weights"]
-
 GAIN = 1e-8
 """What other weights may gain in the mean log density of a row."""
 
@@ -94,12 +92,7 @@ def stacking_weights(idata: Any) -> xr.DataArray:
 
 
 def maximal_weights(log_densities: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Weights of the columns that maximise the sum of log mixture densities.
-
-    Parameters
-    ----------
-    log_densities : ndarray, shape (n_obs, n_chains)
-    """
+    """Weights of the columns that maximise the sum of log mixture densities (n_obs, n_chains)."""
     densities = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
     weights = np.full(densities.shape[1], 1 / densities.shape[1])
     for _ in range(LONGEST):

@@ -35,8 +35,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["Sum", "log_density", "log_tail"]
-
 Numbers = NDArray[np.float64]
 Complex = NDArray[np.complexfloating[Any, Any]]
 
@@ -133,16 +131,7 @@ class Sum:
 
 
 def log_density(law: Sum, y: Numbers) -> Numbers:
-    """Log density of the sum; NaN far from all of its modes and between them.
-
-    Parameters
-    ----------
-    y : ndarray, shape (n_obs,)
-
-    Returns
-    -------
-    ndarray, shape (n_obs,)
-    """
+    """Log density of the sum at ``y`` (n_obs,); NaN far from all of its modes and between them."""
 
     def exponent(some: Sum, rows: NDArray[np.intp], s: Complex) -> Complex:
         return some.cumulant(s) - s * y[rows, None]
@@ -151,12 +140,7 @@ def log_density(law: Sum, y: Numbers) -> Numbers:
 
 
 def log_tail(law: Sum, level: float) -> tuple[Numbers, Numbers]:
-    """``log P(F > level)`` and ``log P(F < level)``; NaN as for :func:`log_density`.
-
-    Returns
-    -------
-    above, below : ndarray, shape (n_obs,)
-    """
+    """``log P(F > level)`` and ``log P(F < level)``; NaN as for :func:`log_density`."""
     step = 1e-8 / np.sqrt(law.variance)
     slope = law.cumulant(1j * step[:, None])[:, 0].imag / step
     side = np.where(slope < level, 1.0, -1.0)

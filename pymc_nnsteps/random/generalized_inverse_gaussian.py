@@ -61,10 +61,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version
-from pymc_nnsteps.kernels.when_numba import when_numba
-from pymc_nnsteps.random.op import DirectRV, float_dtype
-from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version, when_numba
+from pymc_nnsteps.random.op import Array, DirectRV, float_dtype, step
 
 BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
 INVERSE_E = math.exp(-1.0)
@@ -280,8 +278,6 @@ def generalized_inverse_gaussian(
 
     Parameters
     ----------
-    rng : RandomGeneratorVariable
-        The generator to draw with.
     nu : tensor_like
         The order.
     delta2, lambda2 : tensor_like
@@ -290,9 +286,7 @@ def generalized_inverse_gaussian(
 
     Returns
     -------
-    next_rng : RandomGeneratorVariable
-        The generator after the draw.
-    draw : TensorVariable
+    next_rng, draw
         Draws of the broadcast shape and common dtype of the parameters; NaN where a parameter
         is not finite or the density has no finite integral.
 

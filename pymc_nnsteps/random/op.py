@@ -12,6 +12,10 @@ gives the same bits everywhere. The kernel sees whole arrays (they are *core* di
 the Op): there is no Python, and no broadcasting, inside the loop. `draw_elementwise` is the
 symbolic side of that: it ravels what is as large as the draw and leaves what is constant at
 length one.
+
+Arithmetic is in float64 whatever the arrays hold. A parameter has one element or one for each draw.
+The last argument is filled and returned. Tests are phrased as rejections, so that a NaN is returned
+and does not loop.
 """
 
 from collections.abc import Sequence
@@ -25,9 +29,8 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import Call, types_of, version
+from pymc_nnsteps.kernels.jit import Call, jit, types_of, version, when_numba
 from pymc_nnsteps.kernels.thunks import storing
-from pymc_nnsteps.kernels.when_numba import when_numba
 
 
 class DirectRV(RandomVariable):
@@ -120,3 +123,16 @@ def draw_elementwise(
         ravel(first), *others, *shared, rng=rng, dtype=float_dtype(*tensors), return_next_rng=True
     )
     return next_rng, draw.reshape(shape, ndim=len(full))
+
+
+Array = np.ndarray
+
+
+@jit
+def step(length: int, n: int) -> int:
+    """Step of the index into a parameter along n draws: 1, or 0 if it has one element."""
+    if length == n:
+        return 1
+    if length == 1:
+        return 0
+    raise ValueError("a parameter has neither one element nor one for each draw")

@@ -39,18 +39,17 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import KernelRV, draw_elementwise
-from pymc_nnsteps.random.parameters import Array, step
-from pymc_nnsteps.random.pieces import (
+from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, step
+from pymc_nnsteps.random.truncated_normal import draw_truncated_normal, lightest_proposal, propose
+from pymc_nnsteps.random.two_pieces import (
     Activation,
     Pieces,
+    draw_from_two,
     edges_of,
     empty_pieces,
     mean_of,
     set_pieces,
 )
-from pymc_nnsteps.random.truncated_normal import draw_truncated_normal, lightest_proposal, propose
-from pymc_nnsteps.random.two_pieces import draw_from_two
 
 NEGLIGIBLE = -100.0
 """Log odds below which a piece is left out."""
@@ -210,8 +209,6 @@ def piecewise_normal(
 
     Parameters
     ----------
-    rng : RandomGeneratorVariable
-        The generator to draw with.
     mu, sigma : tensor_like
         Mean and standard deviation of z before x is seen.
     x, tau : tensor_like
@@ -227,9 +224,7 @@ def piecewise_normal(
 
     Returns
     -------
-    next_rng : RandomGeneratorVariable
-        The generator after the draw.
-    draw : TensorVariable
+    next_rng, draw
         Draws of the broadcast shape and common dtype of mu, sigma, x and tau; NaN where one
         of these is NaN.
     """

@@ -49,8 +49,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import KernelRV, draw_elementwise, float_dtype
-from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, float_dtype, step
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal
 
 BEND = 0.64
@@ -168,8 +167,6 @@ def polya_gamma(
 
     Parameters
     ----------
-    rng : RandomGeneratorVariable
-        The generator to draw with.
     z : tensor_like
         The tilt; its sign is of no matter.
     n : tensor_like of int, optional
@@ -177,9 +174,7 @@ def polya_gamma(
 
     Returns
     -------
-    next_rng : RandomGeneratorVariable
-        The generator after the draw.
-    draw : TensorVariable
+    next_rng, draw
         Draws of the shape and floating-point type of z, with mean ``n tanh(z/2) / (2 z)``;
         NaN where z is not finite or n is no whole number.
 

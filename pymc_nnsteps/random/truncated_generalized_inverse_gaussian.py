@@ -23,8 +23,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import KernelRV, draw_elementwise
-from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, step
 
 
 @inline
@@ -154,8 +153,6 @@ def truncated_generalized_inverse_gaussian(
 
     Parameters
     ----------
-    rng : RandomGeneratorVariable
-        The generator to draw with.
     nu : tensor_like
         The order.
     delta2, lambda2 : tensor_like
@@ -165,9 +162,7 @@ def truncated_generalized_inverse_gaussian(
 
     Returns
     -------
-    next_rng : RandomGeneratorVariable
-        The generator after the draw.
-    draw : TensorVariable
+    next_rng, draw
         Draws of the broadcast shape and common dtype of the parameters, within the bounds; NaN
         where the density has no finite integral.
 

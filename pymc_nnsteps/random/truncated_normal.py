@@ -44,8 +44,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import KernelRV, draw_elementwise
-from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, step
 
 BULK, FLAT, TAIL = 0, 1, 2
 SQRT_2PI = math.sqrt(2 * math.pi)
@@ -147,8 +146,6 @@ def truncated_normal(
 
     Parameters
     ----------
-    rng : RandomGeneratorVariable
-        The generator to draw with.
     mu, sigma : tensor_like
         Mean and standard deviation of the normal before truncation.
     lower, upper : tensor_like
@@ -156,9 +153,7 @@ def truncated_normal(
 
     Returns
     -------
-    next_rng : RandomGeneratorVariable
-        The generator after the draw.
-    draw : TensorVariable
+    next_rng, draw
         Draws of the broadcast shape and common dtype of the parameters, never outside
         ``[lower, upper]``; NaN where ``lower > upper``, ``sigma <= 0`` or a parameter is NaN.
     """

@@ -1,11 +1,12 @@
-r"""Normals seen through an activation of two pieces, hundreds of elements at a time.
+r"""Pieces of an activation, and normals seen through one of two, hundreds of elements at a time.
 
-The density is that of :mod:`.piecewise_normal`, with one knot. A piece is chosen by the mass of its
-proposal, which is made, and accepted or begun anew with the choice. If a piece's mode is in it, or
-d < 0.37 sds outside, the proposal is its whole normal, of mass :math:`\sqrt{2\pi} \exp(d^2 / 2)`
-beside the density at the knot. Otherwise it is Marsaglia's of a normal's tail,
-:math:`\sqrt{d^2 + 2 E}` sds from the mode with E exponential, of mass :math:`1/d`: a point r sds
-from the mode is accepted with probability d/r. At least 0.35 of the proposals are accepted.
+The mathematics and its letters are those of :mod:`.piecewise_normal`; of two pieces the density has
+one knot. A piece is chosen by the mass of its proposal, which is made, and accepted or begun anew
+with the choice. If a piece's mode is in it, or d < 0.37 sds outside, the proposal is its whole
+normal, of mass :math:`\sqrt{2\pi} \exp(d^2 / 2)` beside the density at the knot. Otherwise it is
+Marsaglia's of a normal's tail, :math:`\sqrt{d^2 + 2 E}` sds from the mode with E exponential, of
+mass :math:`1/d`: a point r sds from the mode is accepted with probability d/r. At least 0.35 of the
+proposals are accepted.
 
 References
 ----------
@@ -21,10 +22,76 @@ from numpy.random import Generator
 
 from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.parameters import Array, step
-from pymc_nnsteps.random.pieces import Activation, Pieces, set_pieces
-from pymc_nnsteps.random.streams import AT_A_TIME, begin_streams, fill_normal, fill_uniform
+from pymc_nnsteps.random.op import Array, step
+from pymc_nnsteps.random.standard_normal import AT_A_TIME, begin_streams, fill_normal, fill_uniform
 from pymc_nnsteps.random.truncated_normal import SQRT_2PI
+
+
+class Activation(NamedTuple):
+    """Pieces of an activation: edges of shape (K + 2,), the others (K + 1,)."""
+
+    edges: Array
+    slopes: Array
+    intercepts: Array
+
+
+class Pieces(NamedTuple):
+    """What a draw needs of each piece and does not depend on mu and x, shape (K + 1,).
+
+    Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its
+    lower edge upwards changes the log density by ``jump[k] (x - middle[k])``.
+    """
+
+    from_mu: Array
+    from_x: Array
+    sd: Array
+    inv_sd: Array
+    width: Array
+    jump: Array
+    middle: Array
+
+
+@inline
+def set_pieces(sigma: float, tau: float, activation: Activation, pieces: Pieces) -> None:
+    """Fill what does not depend on mu and x."""
+    edges, slopes, intercepts = activation.edges, activation.slopes, activation.intercepts
+    for k in range(slopes.size):
+        spread = math.hypot(tau, slopes[k] * sigma)
+        share = tau / spread if tau < math.inf else 1.0
+        pieces.from_mu[k] = share**2
+        pieces.from_x[k] = slopes[k] * (sigma / spread) * (sigma / spread)
+        pieces.sd[k] = sigma * share
+        pieces.inv_sd[k] = 1.0 / pieces.sd[k]
+        pieces.width[k] = (edges[k + 1] - edges[k]) / pieces.sd[k]
+        if k > 0:
+            left = slopes[k - 1] * edges[k] + intercepts[k - 1]
+            right = slopes[k] * edges[k] + intercepts[k]
+            pieces.jump[k] = (right - left) / tau / tau
+            pieces.middle[k] = 0.5 * (left + right)
+
+
+@inline
+def mean_of(k: int, mu: float, x: float, activation: Activation, pieces: Pieces) -> float:
+    """Mean of the normal of a piece."""
+    return pieces.from_mu[k] * mu + pieces.from_x[k] * (x - activation.intercepts[k])
+
+
+@jit
+def edges_of(knots: Array) -> Array:
+    """Knots, and infinity on both sides."""
+    edges = np.empty(knots.size + 2)
+    edges[0], edges[knots.size + 1] = -math.inf, math.inf
+    for k in range(knots.size):
+        edges[k + 1] = knots[k]
+    return edges
+
+
+@inline
+def empty_pieces(n: int) -> Pieces:
+    """Room for pieces."""
+    table = np.empty((7, n))
+    return Pieces(table[0], table[1], table[2], table[3], table[4], table[5], table[6])
+
 
 ENOUGH = 200
 """Draws from two pieces that are worth the start of streams."""

@@ -21,8 +21,7 @@ from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import jit
-from pymc_nnsteps.random.op import KernelRV, as_float, float_dtype
-from pymc_nnsteps.random.parameters import Array, step
+from pymc_nnsteps.random.op import Array, KernelRV, as_float, float_dtype, step
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal
 
 
@@ -82,8 +81,6 @@ def argmax_utilities(
 
     Parameters
     ----------
-    rng : RandomGeneratorVariable
-        The generator to draw with.
     mu : tensor_like, shape (n, K)
         Means of the utilities.
     sigma : tensor_like, shape (), (K,) or (n, K)
@@ -95,9 +92,7 @@ def argmax_utilities(
 
     Returns
     -------
-    next_rng : RandomGeneratorVariable
-        The generator after the draw.
-    draw : TensorVariable, shape (n, K)
+    next_rng, draw
         The utilities after the scan, of the common dtype of mu, sigma and current. The one
         of the label is greater than all others of its row, without ties.
     """

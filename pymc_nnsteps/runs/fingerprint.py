@@ -24,6 +24,8 @@ import pytensor
 from pymc.step_methods.compound import flatten_steps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import graph_inputs
 from pytensor.printing import debugprint
 from pytensor.tensor.random.type import RandomType
@@ -97,14 +99,18 @@ class Fingerprint:
         """Read from text."""
         return cls(**json.loads(text))
 
-    def require_versions(self, place: str) -> None:
-        """Refuse to go on with other laws than those of the beginning; warn of other rounding."""
+    def other_versions(self) -> dict[str, str]:
+        """Versions that are others here, in words."""
         here = versions()
-        other = {
+        return {
             name: f"{name} {then} (here {here[name]})"
             for name, then in self.versions.items()
             if then != here[name]
         }
+
+    def require_versions(self, place: str) -> None:
+        """Refuse to go on with other laws than those of the beginning; warn of other rounding."""
+        other = self.other_versions()
         if decisive := [other[name] for name in DECISIVE if name in other]:
             raise ValueError(
                 f"{place} was begun with {', '.join(decisive)}: a run goes on with the versions "
@@ -117,13 +123,16 @@ class Fingerprint:
                 stacklevel=2,
             )
 
+    def differences(self, other: "Fingerprint") -> list[str]:
+        """What differs beside versions, with words that can be read; graphs if nothing else."""
+        return _differences(
+            {**self.model, **self.settings}, {**other.model, **other.settings}
+        ) or _differences(self.graphs, other.graphs)
+
     def require_same(self, place: str, other: "Fingerprint") -> None:
         """Refuse to go on with another run than this one, which is kept in a place."""
         self.require_versions(place)
-        found = _differences(
-            {**self.model, **self.settings}, {**other.model, **other.settings}
-        ) or _differences(self.graphs, other.graphs)
-        if found:
+        if found := self.differences(other):
             raise ValueError(
                 f"{place} holds a run that differs in {', '.join(found)}; go on with what it was "
                 "begun with, or keep this run elsewhere."
@@ -225,8 +234,13 @@ def _densities(model: pm.Model) -> dict[str, str]:
 
 
 def _graph(expression: Variable) -> str:
-    """Digest of a graph as it is printed, without the addresses of what has no text of its own."""
-    text = str(debugprint([expression], file="str", print_type=True))
+    """Digest of a graph as it is printed, without the addresses of what has no text of its own.
+
+    Equal parts are one there: compiling a function may make them one in the graph of the model.
+    """
+    merged = FunctionGraph(outputs=[expression], clone=True)
+    MergeOptimizer().rewrite(merged)
+    text = str(debugprint(merged.outputs, file="str", print_type=True))
     return _digest([re.sub("0x[0-9a-f]+", "", text)])
 
 

@@ -116,21 +116,22 @@ def sample_distributed(
     draws = positive_integer("draws", draws)
     if tune not in (None, 0):
         tune = positive_integer("tune", tune)
-    run, starts = begin(
-        model,
-        draws=draws,
-        tune=tune,
-        chains=positive_integer("chains", chains),
-        random_seed=random_seed,
-        step=step,
-        var_names=var_names,
-        initvals=initvals,
-        init=init,
-        compile_kwargs=compile_kwargs,
-        draws_per_chunk=positive_integer("draws_per_chunk", draws_per_chunk),
-        step_kwargs=kwargs,
-    )
-    with writing(store):
+    with writing(store):  # said before steps are compiled
+        Store.require_new(location_of(store))
+        run, starts = begin(
+            model,
+            draws=draws,
+            tune=tune,
+            chains=positive_integer("chains", chains),
+            random_seed=random_seed,
+            step=step,
+            var_names=var_names,
+            initvals=initvals,
+            init=init,
+            compile_kwargs=compile_kwargs,
+            draws_per_chunk=positive_integer("draws_per_chunk", draws_per_chunk),
+            step_kwargs=kwargs,
+        )
         stored = Store.create(location_of(store), run, run.tune + draws, starts)
         remember(run)
         _advance(stored, client, progressbar)

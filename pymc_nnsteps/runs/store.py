@@ -57,6 +57,11 @@ class Store:
 
     def __init__(self, location: str) -> None:
         self.location = location
+        if Path(location).is_file():
+            raise ValueError(
+                f"{location} is a file, and a run is a folder: nns.load reads what nns.save wrote, "
+                "and only chains of nns.sample_distributed go on."
+            )
         zarr = needed("zarr")
         attributes = {}
         with self._intact(".zgroup, or .zattrs,"), suppress(FileNotFoundError, FileExistsError):
@@ -74,6 +79,13 @@ class Store:
         self.draws_per_chunk: int = attributes["draws_per_chunk"]
         self.fingerprint = Fingerprint.loads(attributes["fingerprint"])
 
+    @staticmethod
+    def require_new(location: str) -> None:
+        """Refuse a place where something is, on a disk."""
+        place = Path(location)
+        if place.is_file() or (place.is_dir() and any(place.iterdir())):
+            raise _is_there(location)
+
     @classmethod
     def create(cls, location: str, run: Run, draws: int, starts: Sequence[Checkpoint]) -> Self:
         """Make room for a run, whose chains are before their first draws."""
@@ -82,10 +94,7 @@ class Store:
         try:
             group = zarr.open_group(location, mode="w-", zarr_format=2)
         except FileExistsError:
-            raise ValueError(
-                f"{location} is there already: nns.resume goes on with a run; remove it, or give "
-                "another store, for a new one."
-            ) from None
+            raise _is_there(location) from None
         _add(group, RUN, 1)
         _add(group, CHECKPOINTS, chains)
         _write(group[RUN], 0, run)
@@ -199,6 +208,13 @@ class Store:
             yield
         except UNREADABLE as error:
             raise damaged(f"{what} of the run in {self.location}") from error
+
+
+def _is_there(location: str) -> ValueError:
+    return ValueError(
+        f"{location} is there already: nns.resume goes on with a run; remove it, or give another "
+        "store, for a new one."
+    )
 
 
 def _require_one_object(chunk: Path) -> None:

@@ -381,7 +381,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
     for name, values in data.items():
         container: Any = model[name]
         require_same_rows(data[first], values, names=(f"{first} of a shard", f"{name} of a shard"))
-        _, given = read_rows(f"{name} of a shard", model, container, values)
+        given = read_rows(f"{name} of a shard", model, container, values).values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape

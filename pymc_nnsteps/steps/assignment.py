@@ -14,13 +14,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.callers import locals_of
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.once import once_per_model
+from pymc_nnsteps.graphs.search import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
-from pymc_nnsteps.network.wide import WIDE
+from pymc_nnsteps.network.functional import WIDE
 from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.information import is_expected
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -131,11 +131,8 @@ def _is_readable(model: pm.Model) -> bool:
 def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     """List the variables that :func:`pymc.sample` gives to other steps than Gibbs by default.
 
-    Returns
-    -------
-    list of (TensorVariable, str, str)
-        Free variables in the model's order, the step that each is given to, and the reason. Log
-        densities are assumed to be differentiable in continuous variables.
+    With each comes its step and the reason. Log densities are assumed to be differentiable in
+    continuous variables.
     """
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)

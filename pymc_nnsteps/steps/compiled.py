@@ -135,12 +135,7 @@ def take_out_invariants(
 ) -> tuple[list[Variable], dict[Variable, SharedVariable]]:
     """Replace the largest parts of a graph that do not depend on ``roots`` by shared variables.
 
-    Returns
-    -------
-    outputs : list of Variable
-        The graph with shared variables (still empty) in the place of these parts.
-    invariants : dict
-        Shared variable of each part.
+    These are still empty; the parts that they stand for are returned with them.
     """
     graph = FunctionGraph(outputs=outputs, clone=False)
     MergeOptimizer().rewrite(graph)

@@ -16,8 +16,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import parameters, stated_in
-from pymc_nnsteps.steps.covariance import inverted, unbatched
-from pymc_nnsteps.steps.target import moved_with
+from pymc_nnsteps.laws.multivariate import inverted
+from pymc_nnsteps.steps.target import moved_with, unbatched
 
 Map = Callable[[TensorVariable], TensorVariable]
 
@@ -31,14 +31,9 @@ class Coordinates:
 
 
 def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariable]) -> Coordinates:
-    """Coordinates in which the prior of a variable is standard normal.
+    """Coordinates in which the Normal or MvNormal prior of a variable is standard normal.
 
-    Parameters
-    ----------
-    rv : TensorVariable
-        A free variable with a Normal or MvNormal prior.
-    block : collection of TensorVariable
-        Variables proposed together, including ``rv``.
+    It is proposed together with its block.
     """
     if not has_prior(model, rv, NormalRV, MvNormalRV):
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""Whether trajectories follow the model's own log density.
+r"""A model's log density at the points of a chain, and whether trajectories follow it.
 
 Between two points that differ in :math:`\theta` only, what moves, the log density of
 :class:`~pymc_nnsteps.HMC` has to differ by what the model's does. Where a Gaussian block :math:`v`
@@ -12,23 +12,99 @@ is integrated out, the model's is, for any v,
 since the log density is quadratic in v. The columns of P are differences of such gradients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import scipy
+from numpy.linalg import LinAlgError
+from numpy.typing import NDArray
+from pymc.logprob.utils import ParameterValueError
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
 
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice, without_bookkeeping
 from pymc_nnsteps.laws.verification import RTOL, RTOL_SINGLE
 from pymc_nnsteps.steps.hamiltonian import HMC
-from pymc_nnsteps.steps.slopes import Array, Point, Target
+from pymc_nnsteps.steps.target import log_density
+
+OUTSIDE = (ParameterValueError, IndexError, LinAlgError)
+"""Exceptions from evaluating a log density at a point where it is undefined."""
+
+Array = NDArray[Any]
+Point = Mapping[str, Array]
+
+
+class Target:
+    """The model's log density at points, with slopes."""
+
+    @without_bookkeeping()
+    def __init__(self, model: pm.Model) -> None:
+        self.model = model
+        values: list[Any] = model.value_vars
+        self._names = [value.name for value in values]
+        self._inputs = values
+        factors = [*model.basic_RVs, *model.potentials]
+        self._graph = log_density(model, factors)
+        smooth = [value for value in values if value.dtype.startswith("float")]
+        slopes = {value.name: self._slope(value) for value in smooth}
+        self._sloped = [name for name, slope in slopes.items() if slope is not None]
+        given = [slopes[name] for name in self._sloped]
+        self._density = self._compiled([self._graph])
+        self._slopes = self._compiled([self._graph, *given])
+
+    def _slope(self, value: Variable) -> Any:
+        try:
+            return pt.grad(self._graph, value, disconnected_inputs="ignore")
+        except (NullTypeGradError, NotImplementedError):
+            return None
+
+    @without_blas_notice()
+    def _compiled(self, outputs: list[Any]) -> Any:
+        return pymc_compile(self._inputs, outputs, on_unused_input="ignore", **c_by_default(None))
+
+    def log_density(self, point: Point) -> float:
+        """Log density; minus infinity where it is undefined."""
+        return self._evaluated(self._density, point)
+
+    def _evaluated(self, density: Any, point: Point) -> float:
+        try:
+            [value] = density(*(point[name] for name in self._names))
+        except OUTSIDE:
+            return -np.inf
+        return -np.inf if np.isnan(value) else float(value)
+
+    def slopes(self, point: Point) -> tuple[float, dict[str, Array]]:
+        """Log density and its gradients with respect to the differentiable variables."""
+        try:
+            value, *slopes = self._slopes(*(point[name] for name in self._names))
+        except OUTSIDE:
+            return -np.inf, {name: np.full(point[name].shape, np.nan) for name in self._sloped}
+        return float(value), dict(zip(self._sloped, slopes, strict=True))
+
+    def without_density(self, point: Point) -> list[str]:
+        """Variables whose value is no number, or factors that have no density at a point."""
+        strange = [
+            describe(rv)
+            for rv in self.model.free_RVs
+            if not np.isfinite(point[self.model.rvs_to_values[rv].name]).all()
+        ]
+        factors = [] if strange else [*self.model.basic_RVs, *self.model.potentials]
+        for factor in factors:
+            density = self._compiled([log_density(self.model, [factor])])
+            if not np.isfinite(self._evaluated(density, point)):
+                strange.append(describe(factor))
+        return strange
 
 
 def require_density(target: Target, step: HMC, one: Point, other: Point) -> None:
     """Refuse a step whose log density is not the model's.
 
-    Parameters
-    ----------
-    one, other : mapping from name to array
-        Two points. What the step moves is taken from both, all else from the first.
+    What the step moves is taken from both points, all else from the first.
     """
     moved = step.moved
     there = {**one, **{name: other[name] for name in moved}}

@@ -14,6 +14,7 @@ from pymc_nnsteps.moves.plan import Explanation, Plan, plan
 from pymc_nnsteps.moves.scan import Scan
 from pymc_nnsteps.network.exchangeable import why_told_apart
 from pymc_nnsteps.steps.assignment import beside_gibbs
+from pymc_nnsteps.steps.imputed_rows import imputed_rows
 from pymc_nnsteps.steps.networks import networks_of
 from pymc_nnsteps.steps.relabelling import relabelled_units
 from pymc_nnsteps.steps.standardised_weights import scaled_with
@@ -88,6 +89,10 @@ def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
         notes.append(f"HMC also moves {names}, with weights multiplied by the same factors")
     networks = networks_of(model)
     by_gibbs = [rv for rv in model.free_RVs if rv in networks.of_gibbs]
+    for move in [*imputed_rows(model, by_gibbs), *imputed_rows(model, by_hmc)]:
+        names = ", ".join(describe(column.entries) for column in move.imputation.columns)
+        held = f"; noise of {', '.join(map(describe, move.layers))} held" if move.layers else ""
+        notes.append(f"{names} also drawn row by row from their law given known inputs{held}")
     layers = [
         units for moved in (by_gibbs, [*by_hmc, *along]) for units in relabelled_units(model, moved)
     ]

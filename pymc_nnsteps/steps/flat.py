@@ -3,7 +3,7 @@
 A compiled loop calls the function by its address, so the signature is the same for every model: a
 vector of the variables that move, a vector of all other numbers (variables of other steps, data,
 quantities computed from data), and the layouts of both. Many rows of data are seen in blocks
-(:mod:`.row_blocks`), each with a layout of its own.
+(:mod:`.terms`), each with a layout of its own.
 
 By default the function is a unit of C++. Numba compiles what cannot be translated, ten times as
 long, and everything where there is no C++ compiler.
@@ -25,19 +25,18 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.random_data import refuse_random_data
+from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError
-from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
+from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
 from pymc_nnsteps.kernels.jit import Kernel
 from pymc_nnsteps.kernels.native import CompilerError, tell
 from pymc_nnsteps.kernels.trajectories import Density, evaluated
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
-from pymc_nnsteps.steps.row_blocks import ROWS
 from pymc_nnsteps.steps.target import dependent_factors
-from pymc_nnsteps.steps.terms import terms
+from pymc_nnsteps.steps.terms import ROWS, terms
 from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]

@@ -31,10 +31,10 @@ from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.moves.scan import Scan, afresh
 from pymc_nnsteps.steps.assignment import announce, takes
 from pymc_nnsteps.steps.explanation import explain
+from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.networks import first_held, held_scales
-from pymc_nnsteps.steps.progress import columns_that_fit
 from pymc_nnsteps.steps.relabelling import Relabelling
-from pymc_nnsteps.steps.step import Step
+from pymc_nnsteps.steps.step import Step, columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -215,7 +215,9 @@ class Gibbs(Step):
         self._held = {model.rvs_to_values[rv].name for rv in held_scales(model, drawn)}
         self._relabelled = Relabelling(model, drawn if relabel else ())
         self.rng = get_random_generator(rng)
-        self._sweep = Sweep(model, planned.sweep, shapes, c_by_default(compile_kwargs))
+        in_c = c_by_default(compile_kwargs)
+        self._sweep = Sweep(model, planned.sweep, shapes, in_c)
+        self._imputed = ImputedRows(model, drawn, in_c)
         self._of_units = [not move.supplements for move in self._sweep.moves]
         stats: dict[str, Any] = {SWEEPS: (np.int64, [])}
         if self._sweep.n_tuned:
@@ -295,6 +297,7 @@ class Gibbs(Step):
                     for adaptation, mean, moves in units
                 )
                 self._average(numbers, moved)
+            new_point.update(self._imputed(self.rng, new_point))
             new_point.update(self._relabelled(self.rng, new_point))
             self.n_sweeps += 1
         stats: dict[str, Any] = {SWEEPS: self.n_sweeps}
@@ -312,14 +315,9 @@ class Gibbs(Step):
         self.averages = averages
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
-        """Partial sweeps, each up to the draws that complete a joint move.
+        """Partial sweeps up to the draws that complete a joint move, by the variables drawn last.
 
         Draws later in the sweep may hide an error of the move.
-
-        Returns
-        -------
-        dict
-            Partial sweep, a function of a point, by the names of the variables drawn last.
         """
         point = model.initial_point()
         shapes = shapes_of(model, point)

@@ -32,14 +32,13 @@ from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.options import Choice
 from pymc_nnsteps.steps.assignment import moves
 from pymc_nnsteps.steps.flat import FlatDensity, Located
+from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
-from pymc_nnsteps.steps.progress import columns_that_fit
-from pymc_nnsteps.steps.recent import Recent
 from pymc_nnsteps.steps.relabelling import Relabelling
-from pymc_nnsteps.steps.scale_trajectories import TunedScales, scales_beside
-from pymc_nnsteps.steps.step import Step
-from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
+from pymc_nnsteps.steps.step import Step, columns_that_fit
+from pymc_nnsteps.steps.step_size import DualAveraging, Recent
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
@@ -257,6 +256,7 @@ class HMC(Step):
         self._density = density = self._compiled(model, moved, block, compile_kwargs)
         along = [] if self._scales is None else self._scales.along
         self._relabelled = Relabelling(model, [*rvs, *along] if relabel else [])
+        self._imputed = ImputedRows(model, rvs, in_c)
         located = density.read(initial_point)
         with announced("trajectories", SECONDS):
             start, ones = density(located), np.ones(len(located.place))
@@ -373,6 +373,7 @@ class HMC(Step):
         if self._block is not None:
             self.rng, drawn, *_ = self._block(self.rng, new_point)
             new_point.update(drawn)
+        new_point.update(self._imputed(self.rng, new_point))
         new_point.update(self._relabelled(self.rng, new_point))
         stats = {
             "acceptance_probability": np.float64(acceptance),

@@ -45,15 +45,7 @@ MOVES = ("moves up = down", "moves out = in", "moves to denser = to rarer places
 
 
 class Series:
-    """Means of terms along a chain, each expected to be zero.
-
-    Parameters
-    ----------
-    draws : int
-        Length of the chain.
-    size : int
-        Number of entries, each with a term of its own in every draw.
-    """
+    """Means, expected to be zero, of terms along a chain of some draws, one term for each entry."""
 
     def __init__(self, draws: int, size: int) -> None:
         self._draws = draws
@@ -206,14 +198,8 @@ def move_terms(old: float, new: float, log_ratio: float, centre: float) -> tuple
 def jumps(along: Callable[[float], tuple[float, float]], tolerance: float) -> bool:
     """Whether a log density jumps on a line, from 0 to 1, or ends there.
 
-    Bisects the line towards the largest error of the trapezoidal rule.
-
-    Parameters
-    ----------
-    along : callable
-        Function from a position on the line to the log density and its slope.
-    tolerance : float
-        Tolerated error of the trapezoidal rule.
+    Bisects the line towards the largest error of the trapezoidal rule, which is tolerated up to a
+    limit.
     """
     places = {place: along(place) for place in (0.0, 1.0)}
     low, high = 0.0, 1.0

@@ -105,15 +105,7 @@ def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
 def log_integral(model: pm.Model, block: Gaussian, total: Total | None) -> TensorVariable:
     """Log integral over a block, relative to the log density with the block at zero.
 
-    Parameters
-    ----------
-    total : Total, optional
-        What the block's children say of it.
-
-    Returns
-    -------
-    TensorVariable
-        Expression of the model's value variables without those of the block.
+    It is an expression of the model's value variables without those of the block.
     """
     prior = prior_of(block.members)
     n = len(prior.label_lengths)
@@ -147,10 +139,7 @@ def _is_shared(prior: BlockPrior, total: Total | None) -> bool:
 def _log_gaussian_integral(p: TensorVariable, h: TensorVariable) -> TensorVariable:
     """Sum over g and r of ``h_gr^T P_g^-1 h_gr / 2 - log |P_g| / 2``, with its gradient by hand.
 
-    Parameters
-    ----------
-    p : TensorVariable, shape (groups, d, d)
-    h : TensorVariable, shape (groups, rows, d)
+    The arrays have shapes (groups, d, d) and (groups, rows, d).
     """
     p_in, h_in = p.type(), h.type()
     root = cholesky(p_in, lower=True)

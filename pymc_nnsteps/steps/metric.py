@@ -12,8 +12,11 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
-from pymc_nnsteps.steps.prior_precision import prior_precision
+from pymc_nnsteps.steps.network_curvature import (
+    NetworkCurvature,
+    network_curvature,
+    prior_precision,
+)
 from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with
 
 Kind = Literal["network", "learnt", "prior"]

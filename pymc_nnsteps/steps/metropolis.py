@@ -25,15 +25,13 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
-from pymc_nnsteps.graphs.random_data import refuse_random_data
-from pymc_nnsteps.graphs.shapes import require_fitting_data
+from pymc_nnsteps.graphs.shapes import refuse_random_data, require_fitting_data
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
-from pymc_nnsteps.steps.progress import columns_that_fit
-from pymc_nnsteps.steps.step import Step
+from pymc_nnsteps.steps.step import Step, columns_that_fit
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.target import gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
@@ -203,18 +201,7 @@ class CompiledProposal:
     def __call__(
         self, rng: np.random.Generator, size: float, place: Place[np.ndarray], point: Point
     ) -> tuple[np.random.Generator, float, Place[np.ndarray], list[np.ndarray]]:
-        """Propose from ``place``.
-
-        Returns
-        -------
-        rng : Generator
-        log_ratio : float
-            Log of the acceptance ratio.
-        place : Place
-            What is proposed.
-        values : list of ndarray
-            The values of the variables there.
-        """
+        """Propose from a place: the log of the acceptance ratio, the place and the values there."""
         others = [point[name] for name in self.others]
         rng, log_ratio, log_density, *arrays = self._propose(
             rng, np.array(size), *flat(place), *others

@@ -6,7 +6,12 @@ curvature in the outputs. With each weight's square replaced by its variance a p
 hidden unit by the largest it can have, nothing of it depends on where the weights are: a metric
 made of it may follow the scales that other steps draw.
 
-Squares add and multiply as the numbers do whose squares they are. The network of squares,
+A prior precision is the largest second derivative of minus the log density: for N(m, s^2) it is
+s^-2, for a Student-t with nu degrees of freedom and scale s it is (nu + 1) / (nu s^2). A Laplace
+prior of scale b has a kink in place of a second derivative; the mean square of its slope is b^-2.
+
+Squares add and multiply as the numbers do whose squares they are; an activation bounds them. The
+network of squares,
 
 .. math:: u^2_j = \sum_i v^2_i \sigma^2_{ij}, \qquad v^2_j = \min(1, u^2_j) \quad (\tanh),
 
@@ -20,28 +25,95 @@ Neal, *Neural Network Models Implemented in the Flexible Bayesian Modelling Soft
 equations 58-68.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedInputError
+from pytensor.compile.ops import ViewOp
+from pytensor.gradient import DisconnectedInputError, disconnected_grad
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar import basic as scalar
+from pytensor.scalar.math import Erf, Erfc, Sigmoid, Softplus
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import prior_kind
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.once import once_per_model
-from pymc_nnsteps.graphs.search import depends_on, parameters, stated_in
+from pymc_nnsteps.graphs.search import dependents, depends_on, once_per_model, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.conditional import value_of
 from pymc_nnsteps.steps.information import Unaligned, information
 from pymc_nnsteps.steps.outputs import network_outputs
-from pymc_nnsteps.steps.prior_precision import PRECISIONS
-from pymc_nnsteps.steps.squares import Squares
 from pymc_nnsteps.steps.target import dependent_factors, moved_with
+
+
+def _normal(mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+    return pt.sqr(1 / sigma)
+
+
+def _student_t(nu: TensorVariable, mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+    return (1 + 1 / nu) * pt.sqr(1 / sigma)
+
+
+def _laplace(mu: TensorVariable, b: TensorVariable) -> TensorVariable:
+    return pt.sqr(1 / b)
+
+
+PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
+    NormalRV: _normal,
+    StudentTRV: _student_t,
+    LaplaceRV: _laplace,
+}
+
+
+def prior_precision(
+    model: pm.Model, rv: TensorVariable, moved: Collection[TensorVariable]
+) -> TensorVariable | None:
+    """Precisions of the entries of a free variable, in terms of its parents; broadcasts to it.
+
+    Parameters
+    ----------
+    moved : collection of TensorVariable
+        Variables that the precision must not depend on.
+
+    Returns
+    -------
+    TensorVariable or None
+        None if the variable is constrained, its prior is another, or has a parent that is moved.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     tau = pm.Gamma("tau", 2, 1)
+    ...     w = pm.Normal("w", 0, tau=tau, shape=3)
+    >>> prior_precision(model, w, [w]).eval({tau: 4.0})
+    array([4.])
+    >>> prior_precision(model, w, [w, tau])
+    """
+    rule = PRECISIONS.get(prior_kind(model, rv))
+    if rule is None:
+        return None
+    given = parameters(rv)
+    others = [variable for variable in moved if variable is not rv]
+    barriers = model.basic_RVs
+    if any(depends_on(parameter, others, barriers) for parameter in given):
+        return None
+    return pt.as_tensor(rule(*given))
 
 
 @dataclass(frozen=True)
@@ -186,3 +258,99 @@ def _factors(model: pm.Model, weights: Sequence[TensorVariable]) -> list[TensorV
     barriers = model.basic_RVs
     own = [rv for rv in weights if any(depends_on(i, weights, barriers) for i in rv.owner.inputs)]
     return [*own, *dependent_factors(model, weights)]
+
+
+REARRANGING = (
+    AdvancedSubtensor,
+    Alloc,
+    DimShuffle,
+    Reshape,
+    SpecifyShape,
+    Subtensor,
+    Sum,
+    ViewOp,
+)
+"""Operations that act on squares as on the numbers of their first argument."""
+
+SIGNS = (scalar.Abs, scalar.Cast, scalar.Identity, scalar.Neg)
+
+BENT: dict[type[scalar.ScalarOp], Callable[[TensorVariable], TensorVariable]] = {
+    scalar.Tanh: lambda u: pt.minimum(u, 1.0),
+    Erf: lambda u: pt.minimum(4 / np.pi * u, 1.0),
+    Erfc: lambda u: pt.full_like(u, 4.0),
+    Sigmoid: pt.ones_like,
+    Softplus: lambda u: pt.maximum(u, np.log(2) ** 2),
+}
+"""Largest squares of activations; their slopes are bounded by one."""
+
+
+class Squares:
+    """Typical squares of expressions, given the squares of the weights that move."""
+
+    def __init__(
+        self, given: Mapping[TensorVariable, TensorVariable], barriers: Collection[TensorVariable]
+    ) -> None:
+        self._found: dict[Any, TensorVariable] = dict(given)
+        self._given = given
+        self._barriers = barriers
+
+    def of(self, expression: Any) -> Any:
+        """Square of an expression; its value if nothing in it moves."""
+        moving = dependents(expression, self._given, self._barriers)
+        return self._square(expression, moving)
+
+    def _square(self, expression: Any, moving: Collection[Variable]) -> Any:
+        if expression not in self._found:
+            if expression in moving:
+                self._found[expression] = self._of_node(expression, moving)
+            else:
+                self._found[expression] = pt.sqr(expression.astype("float64"))
+        return self._found[expression]
+
+    def _of_node(self, expression: Any, moving: Collection[Variable]) -> Any:
+        op, inputs = expression.owner.op, expression.owner.inputs
+        if isinstance(op, REARRANGING):
+            if not moving.isdisjoint(inputs[1:]):  # type: ignore[attr-defined]
+                raise NotConjugate("what is moved enters an index or a length")
+            return op(self._square(inputs[0], moving), *inputs[1:])
+        if isinstance(op, AdvancedIncSubtensor | IncSubtensor):
+            return op(*(self._square(array, moving) for array in inputs[:2]), *inputs[2:])
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Switch):
+            return _of_pieces([self._square(piece, moving) for piece in inputs[1:]])
+        squares = [self._square(operand, moving) for operand in inputs]
+        if isinstance(getattr(op, "core_op", op), Dot | Join):
+            return op(*squares)
+        if isinstance(op, Elemwise):
+            return _of_numbers(op.scalar_op, squares, [i in moving for i in inputs])
+        raise NotConjugate(f"{op} has no rule for squares")
+
+
+def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -> Any:
+    """Square of an elementwise operation, given the squares of its operands."""
+    match operation:
+        case scalar.Add() | scalar.Sub():
+            return pt.add(*squares)
+        case scalar.Mul():
+            return pt.mul(*squares)
+        case scalar.TrueDiv() if not moves[1]:
+            return squares[0] / squares[1]
+        case scalar.Maximum() if sum(moves) == 1:
+            return pt.maximum(*squares)
+        case scalar.Clip() if not any(moves[1:]):
+            return _bent(squares[0], pt.minimum(squares[0], pt.maximum(*squares[1:])))
+    [square, *others] = squares
+    if not others and isinstance(operation, SIGNS):
+        return square
+    if not others and type(operation) in BENT:
+        return _bent(square, BENT[type(operation)](square))
+    raise NotConjugate(f"{operation} has no rule for squares")
+
+
+def _of_pieces(squares: Sequence[Any]) -> Any:
+    """The largest square of the pieces of a function, with the slopes of all of them."""
+    return _bent(pt.add(*squares), pt.maximum(*squares))
+
+
+def _bent(square: Any, largest: Any) -> Any:
+    """A largest square that has the slope of another one."""
+    return square + disconnected_grad(largest - square)

@@ -23,8 +23,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
-from pymc_nnsteps.graphs.once import once_per_model
-from pymc_nnsteps.graphs.search import children, stated_in
+from pymc_nnsteps.graphs.search import children, once_per_model, stated_in
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gates import Gates
@@ -34,8 +33,7 @@ from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.laws.scale_priors import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of
-from pymc_nnsteps.network.functional import functional_networks
-from pymc_nnsteps.network.wide import wide_network
+from pymc_nnsteps.network.functional import functional_networks, wide_network
 
 HELD = 30
 

@@ -32,17 +32,9 @@ def network_outputs(
     barriers: Collection[TensorVariable],
     require_readable: Callable[[Any], object],
 ) -> list[TensorVariable]:
-    """Outputs of the network through which weights enter expressions.
+    """Outputs of the network through which weights enter expressions, the parameters of a response.
 
-    Parameters
-    ----------
-    expressions : sequence of Variable
-        Parameters of a response.
-    weights : collection of TensorVariable
-    barriers : collection of TensorVariable
-        Random variables, behind which the search does not go.
-    require_readable : callable
-        Raises :class:`.NotConjugate` for an expression of weights that is no output.
+    ``require_readable`` raises :class:`.NotConjugate` for an expression of weights that is none.
     """
     reader = _Reader(weights, barriers, require_readable)
     return list(dict.fromkeys(u for each in expressions for u in reader.outputs(each)))

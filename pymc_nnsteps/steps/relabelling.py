@@ -30,13 +30,7 @@ def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list
 
 
 class Relabelling:
-    """Random labels of the units of layers.
-
-    Parameters
-    ----------
-    moved : collection of TensorVariable
-        Variables that a step moves; only layers whose variables are all among these are relabelled.
-    """
+    """Random labels of the units of layers of which all variables are moved by a step."""
 
     def __init__(self, model: pm.Model, moved: Collection[TensorVariable]) -> None:
         names = {rv: model.rvs_to_values[rv].name for rv in moved}

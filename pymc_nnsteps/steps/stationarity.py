@@ -18,7 +18,7 @@ from pymc.step_methods.compound import flatten_steps
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.steps.assigned import Step, assign
-from pymc_nnsteps.steps.density_check import require_density
+from pymc_nnsteps.steps.density_check import Array, Target, require_density
 from pymc_nnsteps.steps.gibbs import Gibbs
 from pymc_nnsteps.steps.hamiltonian import HMC
 from pymc_nnsteps.steps.identities import (
@@ -35,7 +35,6 @@ from pymc_nnsteps.steps.identities import (
     stein_terms,
     thinning,
 )
-from pymc_nnsteps.steps.slopes import Array, Target
 
 DOUBTFUL, WRONG = 0.05, 1e-4
 """Probabilities that a correct chain gets another stretch, and that it is rejected."""
@@ -107,12 +106,7 @@ def check_chain(
 ) -> Stationarity:
     """Run a chain as ``pm.sample`` would, and evaluate its identities.
 
-    Parameters
-    ----------
-    sweeps : int, optional
-        Sweeps of the first stretch. None: as many as give a thousand draws.
-    step, initvals
-        As for ``pm.sample``.
+    The first stretch has as many sweeps as give a thousand draws, if not told.
     """
     with without_blas_notice():
         chain = _Chain.tuned(model, step, initvals, rng)

@@ -1,10 +1,17 @@
-"""Base class of the step methods: PyMC's, in one thread, with messages that say what to do."""
+"""Base class of the step methods: PyMC's, in one thread, with messages that say what to do.
 
+Its progress columns are limited by the width of the terminal.
+"""
+
+from collections.abc import Mapping
 from typing import Any, Self, override
 
 import pymc as pm
 from pymc.step_methods.compound import BlockedStep
 from pymc.util import RandomGenerator
+from rich.console import Console
+from rich.progress import TextColumn
+from rich.table import Column
 
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
@@ -39,3 +46,26 @@ class Step(BlockedStep):
         """Prepare a chain: set the generator, and the threads of a process made for the chain."""
         keep_one_thread_in_workers()
         super().setup_chain(rng, tune, draws)
+
+
+OTHERS = 69
+"""Width in characters of PyMC's own columns, which take seven equal shares."""
+
+BETWEEN = 3
+"""Width in characters of the gap between two columns."""
+
+
+def columns_that_fit(formats: Mapping[str, tuple[str, str]]) -> list[TextColumn]:
+    """Columns for statistics of a step, given title and format, the first ones before the others.
+
+    PyMC divides the width of the terminal by fixed shares, and cuts what does not fit into one, its
+    own times among it: on 80 characters there is room for one short column more.
+    """
+    room = Console().width - OTHERS
+    columns = []
+    for name, (title, form) in formats.items():
+        room -= len(title) + BETWEEN
+        if room >= 0:
+            column = Column(title, width=len(title), no_wrap=True)
+            columns.append(TextColumn(f"{{task.fields[{name}]{form}}}", table_column=column))
+    return columns

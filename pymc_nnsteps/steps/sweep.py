@@ -103,23 +103,10 @@ class Sweep:
         tuning: Sequence[float] = (),
         averages: Array | None = None,
     ) -> tuple[np.random.Generator, dict[str, np.ndarray], list[float], Array]:
-        """Run a sweep from ``point``.
+        """Run a sweep from ``point`` with the parameters (n_tuned,) of the moves and averages.
 
-        Parameters
-        ----------
-        tuning : sequence of float, length n_tuned
-            Parameters of the moves that are adapted.
-        averages : array, shape (n_averages,)
-            Averages over the tuning; zeros if left out.
-
-        Returns
-        -------
-        rng : numpy.random.Generator
-        values : dict from name to array
-        acceptance : list of float, length n_tuned
-            Mean probability of acceptance of each of these moves.
-        numbers : array, shape (n_averages,)
-            What is to be averaged.
+        It returns the generator, new values by their names, the mean probability of acceptance of
+        each move (n_tuned,), and the numbers (n_averages,) to be averaged.
         """
         self.compiled.refresh_if_data_changed()
         state = [
@@ -234,12 +221,7 @@ def follow(
 ) -> Chained:
     """Let conditionals draw in turn, each given the new values of those before.
 
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-    shapes : mapping from random variable to tuple of int
-    rvs : collection of TensorVariable
-        The model's free variables, which draws condition on.
+    They condition on the model's free variables ``rvs``.
     """
     current = dict(current)
     drawn: dict[Variable, Variable] = {}

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
@@ -21,7 +22,7 @@ from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.steps.covariance import inverted, unbatched
+from pymc_nnsteps.laws.multivariate import inverted
 
 
 def moved_with(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
@@ -65,13 +66,7 @@ def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[Te
 
 
 def log_density(model: pm.Model, factors: Sequence[TensorVariable]) -> TensorVariable:
-    """Sum of log densities in float64, in terms of the model's value variables.
-
-    Parameters
-    ----------
-    factors : sequence of TensorVariable
-        Random variables and potentials of the model.
-    """
+    """Sum of log densities in float64, in terms of the model's value variables."""
     by_hand = [rv for rv in factors if _is_multivariate_normal(model, rv)]
     others = [factor for factor in factors if factor not in by_hand]
     terms = model.logp(vars=others, sum=False) if others else []
@@ -138,3 +133,15 @@ def _gaussian_log_density(deviations: TensorVariable, covariance: TensorVariable
 
     density: Any = OpFromGraph([r, k], [value], inline=True, pullback=pullback)
     return density(deviations, covariance)
+
+
+def unbatched(matrix: TensorVariable) -> TensorVariable:
+    """Matrix without the leading axes of length one that broadcasting has added."""
+    while (
+        matrix.owner is not None
+        and isinstance(matrix.owner.op, DimShuffle)
+        and matrix.owner.op.is_left_expand_dims
+        and matrix.ndim > 2
+    ):
+        matrix = matrix.owner.inputs[0]
+    return matrix

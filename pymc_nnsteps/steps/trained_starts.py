@@ -41,8 +41,8 @@ from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.network_curvature import network_curvature
-from pymc_nnsteps.steps.row_blocks import ByRow, by_row
 from pymc_nnsteps.steps.target import gradient_of, log_density
+from pymc_nnsteps.steps.terms import ByRow, by_row
 
 LOCATIONS = {NormalRV: 0, StudentTRV: 1}
 """Where the location stands among the parameters of a response."""
@@ -140,14 +140,7 @@ def adam(
 ) -> Arrays:
     """Values after one step of AdamW for each batch, of lengths that fall to zero.
 
-    Parameters
-    ----------
-    slopes : callable
-        Gradient of the misfit at ``(*values, rows)``.
-    values : sequence of ndarray
-    batches : sequence of ndarray of int
-    decay : float
-        Of matrices.
+    ``slopes`` is the gradient of the misfit at ``(*values, rows)``; matrices decay.
     """
     given = [np.asarray(value) for value in values]
     flat = np.concatenate([value.ravel() for value in given])

@@ -19,13 +19,7 @@ Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 def chosen(
     model: pm.Model, vars: TensorVariable | str | Sequence[TensorVariable | str]
 ) -> list[TensorVariable]:
-    """Random variables that a step is asked to draw.
-
-    Parameters
-    ----------
-    vars : variable, name, or list of these
-        Random variables or value variables of the model.
-    """
+    """Random variables that a step is asked to draw, by these, their values or their names."""
     given = vars if isinstance(vars, list | tuple) else [vars]
     return list(dict.fromkeys(_free_variable(model, var) for var in given))
 

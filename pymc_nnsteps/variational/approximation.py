@@ -17,16 +17,19 @@ from pymc_nnsteps.arguments import (
     require_finite,
 )
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.tables import Table, in_type, numbers
+from pymc_nnsteps.tables import Table, encoded, in_type
 from pymc_nnsteps.variational.ascent import Fitted
-from pymc_nnsteps.variational.draws import LayerDraws, draw_layer
+from pymc_nnsteps.variational.draws import (
+    LayerDraws,
+    Prediction,
+    by_iteration,
+    by_monte_carlo,
+    draw_layer,
+)
 from pymc_nnsteps.variational.factors import LayerFactors
 from pymc_nnsteps.variational.laws import GIG
-from pymc_nnsteps.variational.prediction import Prediction, by_iteration, by_monte_carlo
 from pymc_nnsteps.variational.reading import Reading
 from pymc_nnsteps.variational.selection import Selection, select
-
-__all__ = ["Approximation", "Ensemble", "PredictionMethod", "RandomSeed"]
 
 Numbers = NDArray[np.float64]
 PredictionMethod = Literal["monte_carlo", "iteration"]
@@ -394,8 +397,9 @@ def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) 
 
 def read_inputs(reading: Reading, X: object, name: str = "X") -> tuple[Table, Numbers]:
     """A table of new inputs, and its values with the model's columns in their order."""
-    table = numbers(name, X, reading.input_dims)
-    x = in_type(table.arranged(name, reading.coords.get(reading.input_dims[1])), float)
+    dims = reading.input_dims
+    table = encoded(name, X, dims, reading.coords.get(dims[1]))
+    x = in_type(table.values, float)
     n_features = reading.inputs.shape[1]
     if x.ndim != 2 or x.shape[1] != n_features:
         raise ValueError(f"{name} must have shape (n_obs, {n_features}); got {x.shape}.")

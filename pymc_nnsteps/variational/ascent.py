@@ -1,22 +1,38 @@
-"""Coordinate ascent over all rows, and its stochastic form over batches of rows.
+r"""Coordinate ascent over all rows, and its stochastic form over batches of rows.
 
 Both make the same sweep: scales, then what belongs to the rows, then weights and noise, then an
 EM step. With all rows in one batch and a step of 1 they are equal.
+
+The evidence lower bound (ELBO) is exact, with all constants: a function of the sums over rows and
+of the laws of weights, noise and scales. Terms in :math:`E[\log \eta^2]`, :math:`E[\log\tau]` and
+:math:`E[\log\psi]` cancel, because the orders of these laws are known.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
-from pymc_nnsteps.variational.evidence import elbo
-from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
-from pymc_nnsteps.variational.rows import Gates, Statistics, forward_gates, sweep_rows
+from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior
+from pymc_nnsteps.variational.laws import relative_entropy
+from pymc_nnsteps.variational.rows import (
+    LOG_2PI,
+    Gates,
+    LayerStatistics,
+    Statistics,
+    forward_gates,
+    sweep_rows,
+)
 from pymc_nnsteps.variational.start import LayerStart, start_layers
-from pymc_nnsteps.variational.updates import em_step, update_layers, update_scales
-
-__all__ = ["Batch", "Fitted", "Report", "Schedule", "ascend", "ascend_by_batches", "random_batches"]
+from pymc_nnsteps.variational.updates import (
+    em_step,
+    prior_precision,
+    squared_error,
+    update_layers,
+    update_scales,
+)
 
 Numbers = NDArray[np.float64]
 Batch = tuple[Numbers, Numbers]
@@ -88,13 +104,7 @@ def ascend(
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
-    """Coordinate ascent (Algorithm 1), until the evidence changes no more.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n_obs, n_features)
-    y : ndarray, shape (n_obs, n_outputs)
-    """
+    """Coordinate ascent (Algorithm 1) for all rows until the evidence changes no more."""
     layers = start_layers(network, x, y, start, rng)
     gates = forward_gates(network, layers, x)
     history: list[float] = []
@@ -117,20 +127,13 @@ def ascend_by_batches(
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
-    r"""Stochastic natural gradients (Algorithm 4), one step for each batch of rows.
+    r"""Stochastic natural gradients (Algorithm 4), one step for each batch of rows (x, y).
 
-    Sums over a batch stand for those over all rows; natural parameters of weights,
+    Sums over a batch stand for those over all ``n_obs`` rows; natural parameters of weights,
     :math:`B^{-1}` and :math:`B^{-1}m`, and of noise, :math:`\beta`, are averaged with the step
     :math:`(1 + t/d)^{-k}`. (The paper averages :math:`1/\beta`, and has :math:`d = 1`: the sum of
     its first 500 steps is 15, and a fit comes about as far as by so many sweeps over all rows,
     where hundreds are needed.)
-
-    Parameters
-    ----------
-    batches : iterable of (ndarray, ndarray)
-        Inputs and targets, shape (n_rows, n_features) and (n_rows, n_outputs).
-    n_obs : int
-        Rows that there are in all.
     """
     layers: list[LayerFactors] = []
     history: list[float] = []
@@ -187,14 +190,59 @@ def is_steady(history: Sequence[float], tolerance: float) -> bool:
 def random_batches(
     x: Numbers, y: Numbers, batch_size: int, rng: np.random.Generator
 ) -> Iterable[Batch]:
-    """Batches of rows without end, each row once before any comes again.
-
-    Parameters
-    ----------
-    x, y : ndarray, of the same number of rows
-    """
+    """Batches of rows of x and y without end, each row once before any comes again."""
     while True:
         order = rng.permutation(len(x))
         for first in range(0, len(x) - len(x) % batch_size or len(x), batch_size):
             rows = np.sort(order[first : first + batch_size])
             yield x[rows], y[rows]
+
+
+def elbo(network: NetworkPrior, layers: Sequence[LayerFactors], sums: Statistics) -> float:
+    """Compute the evidence lower bound of ``log p(y)`` (Appendix B of the paper, corrected).
+
+    The sums over rows are from the present laws of activations and gates.
+    """
+    rows = sum(
+        _of_rows(layer, seen, sums.n_obs, network.temperature)
+        for layer, seen in zip(layers, sums.layers, strict=True)
+    )
+    priors = sum(
+        _of_weights(prior, layer) + _of_noise(prior, layer)
+        for prior, layer in zip(network.layers, layers, strict=True)
+    )
+    return float(sums.entropy + rows + priors)
+
+
+def _of_rows(layer: LayerFactors, seen: LayerStatistics, n_obs: float, temperature: float) -> float:
+    """Expected log densities of the layer's values and gates, without the logs of the noise."""
+    errors = layer.noise_precision @ squared_error(layer, seen)
+    gates = np.sum(layer.mean * seen.lean) / temperature
+    doubt = np.sum(np.broadcast_to(seen.doubt, layer.second.shape) * layer.second)
+    constants = n_obs * len(layer.mean) * LOG_2PI
+    return float(-0.5 * (errors + constants) + gates - 0.5 * doubt / temperature**2)
+
+
+def _of_weights(prior: LayerPrior, layer: LayerFactors) -> float:
+    """Weights and scales, relative to their priors, without the logs of the scales."""
+    expected = np.sum(prior_precision(prior, layer) * layer.squares)
+    logs = np.log(prior.bias_var).sum() + np.log(prior.weight_var).sum()
+    value = 0.5 * (layer.log_det.sum() + layer.mean.size - logs - expected)
+    for law, its_prior in ((layer.tau, prior.tau), (layer.psi, prior.psi)):
+        if law is not None and its_prior is not None:
+            value -= relative_entropy(law, its_prior)
+    return float(value)
+
+
+def _of_noise(prior: LayerPrior, layer: LayerFactors) -> float:
+    """Noise relative to its prior, with the expected logs of all that it is the noise of."""
+    a, b = layer.alpha, layer.beta
+    own = scipy.special.gammaln(a) - a * np.log(b) + a
+    return float(
+        np.sum(
+            prior.alpha * np.log(prior.beta)
+            - scipy.special.gammaln(prior.alpha)
+            - prior.beta * a / b
+            + own
+        )
+    )

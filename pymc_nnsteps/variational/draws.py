@@ -1,4 +1,10 @@
-"""Draws of weights, noise and scales, and of the values that a network passes on with them."""
+"""Draws of weights, noise and scales, of values passed on with them, and predictions.
+
+Predictions at new inputs are made by Monte Carlo: weights and noise are drawn, and the network is
+run forward with its own gates and noise. Or by iteration (Section 3.5): the laws of the new rows'
+gates and activations are fitted as in training, without targets; this is deterministic, but holds
+the weights of hidden layers at their means where it takes activations forward.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +14,15 @@ import scipy
 from numpy.typing import NDArray
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian_kernel
-from pymc_nnsteps.variational.factors import LayerFactors
+from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
 from pymc_nnsteps.variational.laws import GIG
-
-__all__ = ["LayerDraws", "draw_forward", "draw_layer"]
+from pymc_nnsteps.variational.rows import (
+    activations,
+    forward_gates,
+    pre_activations,
+    rows_at_once,
+    update_gates,
+)
 
 Numbers = NDArray[np.float64]
 
@@ -62,19 +73,9 @@ def _draw_scale(law: GIG, shape: tuple[int, ...], rng: np.random.Generator) -> N
 def draw_forward(
     temperature: float, layers: Sequence[LayerDraws], x: Numbers, rng: np.random.Generator
 ) -> tuple[list[tuple[Numbers, Numbers]], Numbers]:
-    """Draw gates and activations forward, one set for each draw of the weights.
+    """Draw gates and activations (draws, n_obs, units) of hidden layers, and the means of outputs.
 
-    Parameters
-    ----------
-    layers : sequence of LayerDraws
-    x : ndarray, shape (n_obs, n_features)
-
-    Returns
-    -------
-    hidden : list of (ndarray, ndarray), one for each hidden layer
-        Gates and activations, shape (draws, n_obs, units).
-    mean : ndarray, shape (draws, n_obs, n_outputs)
-        Means of the outputs.
+    There is one set for each draw of the weights.
     """
     hidden = []
     for layer in layers[:-1]:
@@ -85,3 +86,81 @@ def draw_forward(
         hidden.append((gates, x))
     last = layers[-1]
     return hidden, x @ last.W.transpose(0, 2, 1) + last.b[:, None, :]
+
+
+TOLERANCE = 1e-6
+"""Largest change of a gate's probability at which an iteration ends."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Moments (n_obs, n_outputs) of new targets, and draws of them from Monte Carlo, if any."""
+
+    mean: Numbers
+    variance: Numbers
+    draws: Numbers | None = None
+
+
+def by_monte_carlo(
+    network: NetworkPrior,
+    layers: Sequence[LayerFactors],
+    x: Numbers,
+    draws: int,
+    rng: np.random.Generator,
+) -> Prediction:
+    """Draw weights and noise, and run the network forward from rows x."""
+    drawn = [draw_layer(layer, draws, rng) for layer in layers]
+    means = np.concatenate(
+        [
+            draw_forward(network.temperature, drawn, x[rows], rng)[1]
+            for rows in _chunks(len(x), max(rows_at_once(network) // draws, 1))
+        ],
+        axis=1,
+    )
+    noise = drawn[-1].eta_sq[:, None, :]
+    targets = means + rng.standard_normal(means.shape) * np.sqrt(noise)
+    return Prediction(means.mean(axis=0), means.var(axis=0) + noise.mean(axis=0), targets)
+
+
+def by_iteration(
+    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers, iterations: int = 60
+) -> Prediction:
+    r"""Fit the laws of the activations and gates of new rows x without targets.
+
+    .. math::
+
+        E[y] = \bar z_{L+1}, \qquad
+        \operatorname{Var}[y] = V_{L+1} - \bar z_{L+1}^2 + \frac{\beta}{\alpha - 1}
+    """
+    size = rows_at_once(network)
+    parts = [_iterate(network, layers, x[rows], iterations) for rows in _chunks(len(x), size)]
+    mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+    last = layers[-1]
+    return Prediction(mean, variance + last.beta / (last.alpha - 1))
+
+
+def _iterate(
+    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers, iterations: int
+) -> tuple[Numbers, Numbers]:
+    """Mean and variance of the outputs' means."""
+    gates = forward_gates(network, layers, x)
+    for _ in range(iterations):
+        chain = activations(network, layers, x, None, gates)
+        new = update_gates(network, layers, chain)
+        change = max(
+            (
+                np.max(np.abs(np.tanh(a.logit / 2) - np.tanh(b.logit / 2))) / 2
+                for a, b in zip(new, gates, strict=True)
+            ),
+            default=0.0,
+        )
+        gates = new
+        if change < TOLERANCE:
+            break
+    chain = activations(network, layers, x, None, gates)
+    z, second = pre_activations(layers[-1], chain[-1])
+    return z, second - z**2
+
+
+def _chunks(n_rows: int, size: int) -> list[slice]:
+    return [slice(first, first + size) for first in range(0, n_rows, size)]

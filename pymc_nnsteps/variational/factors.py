@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from pymc_nnsteps.variational.laws import GIG
 
-__all__ = ["LayerFactors", "LayerPrior", "NetworkPrior", "gaussian_rows"]
-
 Numbers = NDArray[np.float64]
 
 SMALL = 8
@@ -136,19 +134,7 @@ class LayerFactors:
 
 
 def gaussian_rows(precision: Numbers, shift: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Means, covariances and their log determinants, from natural parameters.
-
-    Parameters
-    ----------
-    precision : ndarray, shape (n, k, k)
-    shift : ndarray, shape (n, k)
-
-    Returns
-    -------
-    mean : ndarray, shape (n, k)
-    cov : ndarray, shape (n, k, k)
-    log_det : ndarray, shape (n,)
-    """
+    """Means (n, k), covariances (n, k, k) and their log determinants, from natural parameters."""
     cov, log_det = inverse(precision)
     return (cov @ shift[:, :, None])[:, :, 0], cov, log_det
 

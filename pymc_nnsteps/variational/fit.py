@@ -36,13 +36,10 @@ from pymc_nnsteps.variational.ascent import (
     ascend_by_batches,
     random_batches,
 )
-from pymc_nnsteps.variational.check import require_density
 from pymc_nnsteps.variational.draws import LayerDraws
-from pymc_nnsteps.variational.reading import Reading, read_model
+from pymc_nnsteps.variational.reading import Reading, read_model, require_density
 from pymc_nnsteps.variational.start import LayerStart
 from pymc_nnsteps.variational.updates import shared_law
-
-__all__ = ["draws_to_start_from", "fit"]
 
 Method = Literal["cavi", "svi"]
 SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
@@ -195,12 +192,7 @@ def fit(
 
 
 def draws_to_start_from(model: pm.Model) -> list[LayerDraws]:
-    """A few draws from each of several short fits, to begin the chains of a sampler with.
-
-    Returns
-    -------
-    list of LayerDraws, one for each layer
-    """
+    """A few draws from each of several short fits, to begin the chains of a sampler with."""
     found = fit(
         model,
         starts=SHORT_FITS,

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from pymc_nnsteps.distributions.bessel import log_integral
 
-__all__ = ["GIG", "log_bessel", "relative_entropy"]
-
 Numbers = NDArray[np.float64]
 
 SMALLEST = 1e-300
@@ -95,12 +93,8 @@ def relative_entropy(q: GIG, p: GIG) -> float:
     r"""Sum of :math:`E_q[\log(q/p)]` less its part :math:`(\hat\nu - \nu) E_q[\log x]`.
 
     In the evidence of a network that part cancels against the expected log densities of the
-    weights, so that no derivatives of Bessel functions in their order are needed.
-
-    Parameters
-    ----------
-    q, p : GIG
-        ``p`` is one law, or one for each of ``q``.
+    weights, so that no derivatives of Bessel functions in their order are needed. There may be one
+    ``p`` for all.
     """
     value = p.log_constant - q.log_constant
     if not np.array_equal(q.delta2, np.broadcast_to(p.delta2, np.shape(q.delta2))):

@@ -25,19 +25,6 @@ from numpy.typing import NDArray
 
 from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior, inverse
 
-__all__ = [
-    "Activations",
-    "Gates",
-    "LayerStatistics",
-    "Statistics",
-    "activations",
-    "forward_gates",
-    "mean_polya_gamma",
-    "statistics",
-    "sweep_rows",
-    "update_gates",
-]
-
 Numbers = NDArray[np.float64]
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -197,17 +184,7 @@ def _open(logit: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def forward_gates(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers) -> list[Gates]:
-    """Laws of gates from a pass of the means through the network, as if there were no targets.
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
-    x : ndarray, shape (n_obs, n_features)
-
-    Returns
-    -------
-    list of Gates, one for each hidden layer
-    """
+    """Laws of gates from a pass of the means through the network, as if there were no targets."""
     gates = []
     for layer in layers[:-1]:
         z, second = pre_activations(layer, Activations(x))
@@ -294,18 +271,8 @@ def update_gates(
 ) -> list[Gates]:
     r"""Update the laws of gates and Polya-Gamma variables, eqs (17) and (18).
 
-    :math:`A = \sqrt V / T` and :math:`\operatorname{logit} \rho =
-    \bar e(\bar z\mu + c^\times - V/2) + \bar z/T`.
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
-    chain : sequence of Activations
-        Of the inputs and the hidden layers.
-
-    Returns
-    -------
-    list of Gates, one for each hidden layer
+    :math:`A = \sqrt V / T` and :math:`\operatorname{logit} \rho = \bar e(\bar z\mu + c^\times -
+    V/2) + \bar z/T`. The chain has the inputs and the hidden layers.
     """
     T = network.temperature
     gates = []
@@ -332,15 +299,7 @@ def statistics(
     gates: Sequence[Gates],
     y: Numbers,
 ) -> Statistics:
-    """Sum over rows what the weights and the noise need to know.
-
-    Parameters
-    ----------
-    chain : sequence of Activations
-        Of the inputs and the hidden layers.
-    gates : sequence of Gates, one for each hidden layer
-    y : ndarray, shape (n_obs, n_outputs)
-    """
+    """Sum over rows what the weights and the noise need to know."""
     n_obs = len(y)
     layers, entropy = [], 0.0
     for before, own, gate in zip(chain, chain[1:], gates, strict=False):
@@ -379,20 +338,7 @@ def sweep_rows(
     y: Numbers,
     gates: Sequence[Gates],
 ) -> tuple[list[Gates], Statistics]:
-    """Update the laws of all that belongs to rows, once, in chunks of rows.
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
-    x : ndarray, shape (n_obs, n_features)
-    y : ndarray, shape (n_obs, n_outputs)
-    gates : sequence of Gates, one for each hidden layer
-
-    Returns
-    -------
-    gates : list of Gates
-    statistics : Statistics
-    """
+    """Update the laws of all that belongs to rows, once, in chunks of rows."""
     chunks, total = [], None
     size = rows_at_once(network)
     for first in range(0, len(x), size):

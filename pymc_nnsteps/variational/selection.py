@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_nnsteps.variational.factors import LayerFactors, NetworkPrior
 
-__all__ = ["Selection", "select"]
-
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -40,14 +38,10 @@ class Selection:
 def select(network: NetworkPrior, layers: Sequence[LayerFactors], level: float) -> Selection:
     r"""Keep weights whose sign is known, at a Bayesian false discovery rate.
 
-    Of a weight, :math:`Q = \Phi(|m|/\sqrt B)` is the probability of its sign. In the order of
-    their Q, as many are kept as leave the average of :math:`1 - Q` among them below the level. A
-    hidden unit without weights on one of its sides loses those on the other, until nothing
-    changes. What a unit without inputs passes on, a constant, is added to the biases above.
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
+    Of a weight, :math:`Q = \Phi(|m|/\sqrt B)` is the probability of its sign. In the order of their
+    Q, as many are kept as leave the average of :math:`1 - Q` among them below the level. A hidden
+    unit without weights on one of its sides loses those on the other, until nothing changes. What a
+    unit without inputs passes on, a constant, is added to the biases above.
     """
     kept = _discoveries(layers, level)
     folded = list(layers)

@@ -14,8 +14,6 @@ from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPr
 from pymc_nnsteps.variational.laws import GIG
 from pymc_nnsteps.variational.updates import update_scales
 
-__all__ = ["LayerStart", "start_layers"]
-
 Numbers = NDArray[np.float64]
 LayerStart = Literal["laplace", "spike_slab"]
 
@@ -37,23 +35,11 @@ def start_layers(
     rng: np.random.Generator,
     n_obs: int | None = None,
 ) -> list[LayerFactors]:
-    r"""Laws of weights, noise and scales to begin with (Appendix D.1).
+    r"""Laws of weights, noise and scales to begin with (Appendix D.1), from rows x and y.
 
     Hidden weights are Laplace with scale :math:`\sqrt{2/D_{l-1}}`, or a mixture of zero and a
     normal law; biases are such that each unit bends at a random place within (and 5 % beyond) the
-    range of its inputs.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n_rows, n_features)
-        Rows to begin with.
-    y : ndarray, shape (n_rows, n_outputs)
-    n_obs : int, optional
-        Rows that there are, if more.
-
-    Returns
-    -------
-    list of LayerFactors
+    range of its inputs. There may be more rows, ``n_obs`` in all.
     """
     n_obs = len(x) if n_obs is None else n_obs
     layers = []

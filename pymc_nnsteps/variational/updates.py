@@ -15,8 +15,6 @@ from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPr
 from pymc_nnsteps.variational.laws import GIG, SMALLEST
 from pymc_nnsteps.variational.rows import LayerStatistics, Statistics
 
-__all__ = ["em_step", "squared_error", "update_noise", "update_scales", "update_weights"]
-
 Numbers = NDArray[np.float64]
 
 LEAST_DELTA2 = 1e-12
@@ -45,10 +43,7 @@ def update_weights(
         B^{-1} = D^{-1} + \sum_n (\bar w/T^2 + \bar e\rho) E[\tilde a\tilde a^T], \qquad
         B^{-1} m = \sum_n \{\bar e\rho E[a\tilde a] + (\rho - \tfrac12)/T\, E[\tilde a]\}
 
-    Parameters
-    ----------
-    step : float
-        Share of the new natural parameters in the result; the rest are the old ones.
+    The step is the share of the new natural parameters in the result.
     """
     e = layer.noise_precision
     precision = e[:, None, None] * sums.seen + sums.doubt / temperature**2
@@ -78,13 +73,9 @@ def update_noise(
 ) -> LayerFactors:
     r"""Update the laws of the noise variances, eq. (15), corrected.
 
-    :math:`\beta = \beta_0 + \tfrac12 \sum_n E[(a - \gamma z)^2]`; :math:`\alpha` never changes.
-
-    Parameters
-    ----------
-    step : float
-        Share of the new ``beta`` in the result. (The paper averages its inverse, which is not the
-        natural parameter.)
+    :math:`\beta = \beta_0 + \tfrac12 \sum_n E[(a - \gamma z)^2]`; :math:`\alpha` never changes. The
+    step is the share of the new ``beta``. (The paper averages its inverse, which is not the natural
+    parameter.)
     """
     beta = prior.beta + 0.5 * squared_error(layer, sums)
     return replace(layer, beta=(1 - step) * layer.beta + step * beta)
@@ -130,10 +121,6 @@ def em_step(network: NetworkPrior, layers: Sequence[LayerFactors]) -> NetworkPri
         \lambda = \frac{\delta (L+1)}{\sum_l E[\tau_l]}.
 
     (The paper's last one is twice this.)
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
     """
     prior = shared_law(network)
     laws = [layer.tau for layer in layers if layer.tau is not None]

@@ -33,6 +33,26 @@ def test_hierarchical_precisions():
     assert "median" in str(found)
 
 
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize(
+    ("x", "options"),
+    [
+        (X, {}),
+        (X, {"priors": {"ti": "0.1:1"}}),
+        (np.where(np.arange(2) * X > 0.5, np.nan, X), {"missing": "impute"}),
+    ],
+    ids=["", "offsets", "gaps"],
+)
+def test_inputs_count_as_they_are_seen(x, options):
+    """Standardised in the model or before."""
+    model = nns.hierarchical_mlp(3 + 7 * x, Y, hidden=(3,), standardize=True, **options)
+    standardised = (x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0)
+    before = nns.hierarchical_mlp(standardised, Y, hidden=(3,), **options)
+    draws = prior(model, 1, 5)
+    found, expected = (nns.relevance(draws, model=each).draws for each in (model, before))
+    xr.testing.assert_allclose(found, expected)
+
+
 @pytest.mark.parametrize("shrinkage", ["student_t", "nig"])
 def test_scales_of_bow_tie_networks(shrinkage):
     model = nns.bow_tie(X, Y, hidden=(3,), shrinkage=shrinkage)

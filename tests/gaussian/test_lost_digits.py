@@ -13,7 +13,7 @@ import pymc as pm
 import pytensor
 import pytest
 
-from pymc_nnsteps.gaussian import batched, diagonal, few_rows, labels, observations, shared
+from pymc_nnsteps.gaussian.forms import Batched, Diagonal, FewRows, Labels, Observations, Shared
 from pymc_nnsteps.laws import find_conditionals
 from pymc_nnsteps.laws.effects import match_effects
 from pymc_nnsteps.laws.multivariate import match_multivariate
@@ -141,14 +141,14 @@ def elementwise(C, noise, prior):
 
 
 FORMS = {
-    shared: [few_labels, no_label, many_labels, two_children, several_variables],
-    batched: [noise_of_each_label, one_label_lost, two_children_of_each_label,
+    Shared: [few_labels, no_label, many_labels, two_children, several_variables],
+    Batched: [noise_of_each_label, one_label_lost, two_children_of_each_label,
                 factor_of_each_label, two_axes_of_labels, varying_slopes,
                 varying_slopes_and_their_sums],
-    labels: [weights_of_each_label, gates_of_each_label, weights_of_each_of_two_labels],
-    few_rows: [fewer_observations_of_each_label, one_observation_of_some_labels],
-    observations: [fewer_observations, one_observation],
-    diagonal: [elementwise],
+    Labels: [weights_of_each_label, gates_of_each_label, weights_of_each_of_two_labels],
+    FewRows: [fewer_observations_of_each_label, one_observation_of_some_labels],
+    Observations: [fewer_observations, one_observation],
+    Diagonal: [elementwise],
 }  # fmt: skip
 CASES = [(form, build) for form, builds in FORMS.items() for build in builds]
 

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
+from pymc_nnsteps.graphs.shapes import refuse_random_data, require_fitting_data, shapes_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 2))
@@ -152,3 +152,81 @@ def test_shapes_that_broadcast():
         pm.Mixture("mixture", [0.5, 0.5], [pm.Normal.dist(a), pm.Normal.dist(1)], observed=Y)
         pm.Censored("censored", pm.Normal.dist(a), lower=-1, upper=None, observed=np.maximum(Y, -1))
     require_fitting_data(model)
+
+
+INPUTS = np.random.default_rng(0).normal(size=(20, 2))
+TOTALS = INPUTS.sum(axis=1)
+
+
+def minibatch(**options):
+    x, y = pm.Minibatch(INPUTS, TOTALS, batch_size=5)
+    pm.Normal("y", x @ pm.Normal("b", shape=2), 1, observed=y, **options)
+
+
+def minibatch_of_a_vector():
+    x, y = pm.Minibatch(INPUTS, INPUTS, batch_size=5)
+    pm.MvNormal("y", x * pm.Normal("b", shape=2), np.eye(2), observed=y)
+
+
+def prior_of_a_minibatch():
+    b = pm.Normal("b", pm.Minibatch(INPUTS, batch_size=5).mean(0), 1, shape=2)
+    pm.Normal("y", INPUTS @ b, 1, observed=TOTALS)
+
+
+def mean():
+    pm.Normal("y", INPUTS @ pm.Normal("b", shape=2) + pm.Normal.dist(shape=20), 1, observed=TOTALS)
+
+
+def scale():
+    pm.Normal("y", INPUTS @ pm.Normal("b", shape=2), pm.Gamma.dist(2, 2), observed=TOTALS)
+
+
+def symbolic():
+    noise = pm.Censored.dist(pm.Normal.dist(0, 1), -1, 1, shape=20)
+    pm.Normal("y", INPUTS @ pm.Normal("b", shape=2) + noise, 1, observed=TOTALS)
+
+
+def potential():
+    pm.Potential("y", -((pm.Normal("b", shape=2) * pm.Normal.dist(shape=2)) ** 2).sum())
+
+
+RANDOM = {
+    "minibatch": (minibatch, "y"),
+    "minibatch of a larger sample": (lambda: minibatch(total_size=20), "y"),
+    "minibatch of a vector": (minibatch_of_a_vector, "y"),
+    "prior": (prior_of_a_minibatch, "b"),
+    "mean": (mean, "y"),
+    "scale": (scale, "y"),
+    "symbolic": (symbolic, "y"),
+    "potential": (potential, "y"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:total_size not provided")
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_data(name):
+    """Data that are drawn once for a whole chain, or again for each try."""
+    build, where = RANDOM[name]
+    with pm.Model() as model:
+        build()
+    message = f"^The log density of {where} is random: .* is drawn anew"
+    for kind in (nns.PCN, nns.PCNL, nns.MALA):
+        with pytest.raises(ValueError, match=message):
+            kind(["b"], model=model)
+    for bound in ({}, {"log_bound": 0.0}):
+        with pytest.raises(ValueError, match=message):
+            nns.lab.rejection_sample(model, 1, progressbar=False, **bound)
+
+
+@pytest.mark.filterwarnings("ignore:Data in y contains missing values")
+def test_what_a_distribution_is_made_of_is_no_random_data():
+    """Components, a vector of which some entries are observed, and a shape are refused."""
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=pm.Normal.dist(shape=2).shape)
+        pm.Mixture(
+            "m", [0.5, 0.5], [pm.Normal.dist(b[0], 1), pm.Normal.dist(0, 1)], observed=TOTALS
+        )
+        pm.Censored("c", pm.Normal.dist(INPUTS @ b, 1), -1, 1, observed=TOTALS.clip(-1, 1))
+        pm.GaussianRandomWalk("w", init_dist=pm.Normal.dist(), steps=2)
+        pm.MvNormal("y", b, np.eye(2), observed=np.ma.masked_array([0.0, 1.0], [False, True]))
+    refuse_random_data(model)

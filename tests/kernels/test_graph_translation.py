@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_nnsteps.kernels import native, trajectories
-from pymc_nnsteps.kernels.graph_linker import CppLinker, in_cpp
+from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
 from pymc_nnsteps.steps import flat
 from pymc_nnsteps.steps.flat import FlatDensity
 

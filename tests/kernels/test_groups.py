@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pymc_nnsteps.kernels import groups
+from pymc_nnsteps.kernels import linear_algebra
 
 RNG = np.random.default_rng(1)
 N, GROUPS, K, D = 7, 4, 3, 2
@@ -25,7 +25,7 @@ def test_sums_are_those_of_products(shared, dtype):
         rows(1 if same else N, width, dtype) for same, width in zip(shared, (1, K, D), strict=True)
     )
     start = rows(GROUPS, K * D, dtype)
-    found = groups.add_products(start, INDEX, weight[:, 0], first, second)
+    found = linear_algebra.add_products(start, INDEX, weight[:, 0], first, second)
     each = np.zeros((N, K, D)) + weight[:, :, None] * first[:, :, None] * second[:, None, :]
     wanted = start.reshape(GROUPS, K, D).astype(float)
     np.add.at(wanted, INDEX, each)
@@ -36,7 +36,7 @@ def test_sums_are_those_of_products(shared, dtype):
 @pytest.mark.parametrize("n", [1, N])
 def test_what_rows_see(n):
     design, entries = rows(n, K, float), RNG.normal(size=(GROUPS, K * D))
-    found = groups.see_groups(INDEX, design, entries)
+    found = linear_algebra.see_groups(INDEX, design, entries)
     by_group = entries.reshape(GROUPS, K, D)[INDEX]
     np.testing.assert_allclose(found, (design[:, :, None] * by_group).sum(1), atol=1e-14)
 
@@ -46,6 +46,8 @@ def test_a_group_that_is_not_there(group):
     """No memory of others is read or written, and what depends on the row is no number."""
     index = np.array([0, group, 1])
     one = np.ones((3, 1))
-    assert np.isnan(groups.add_products(np.zeros((GROUPS, 1)), index, np.ones(1), one, one)).all()
-    seen = groups.see_groups(index, one, np.arange(4.0)[:, None])
+    assert np.isnan(
+        linear_algebra.add_products(np.zeros((GROUPS, 1)), index, np.ones(1), one, one)
+    ).all()
+    seen = linear_algebra.see_groups(index, one, np.arange(4.0)[:, None])
     np.testing.assert_array_equal(seen[:, 0], [0, np.nan, 1])

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy import special
 
-from pymc_nnsteps.kernels.graph_linker import in_cpp
+from pymc_nnsteps.kernels.graph_translation import in_cpp
 from pymc_nnsteps.kernels.native import SPECIAL
 from tests.modes import AS_WRITTEN
 

@@ -23,7 +23,7 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.moves.options import Options
 from pymc_nnsteps.moves.plan import plan
-from pymc_nnsteps.network.gates import logit_of
+from pymc_nnsteps.network.activations import logit_of
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from tests.modes import FAST

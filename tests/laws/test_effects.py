@@ -13,7 +13,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.gaussian.groups import Eliminated
 from pymc_nnsteps.gaussian.layout import Member
 from pymc_nnsteps.graphs.centred import about_mean
-from pymc_nnsteps.graphs.indexing import as_stated
+from pymc_nnsteps.graphs.rearranging import as_stated
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals

@@ -11,7 +11,7 @@ import pytest
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_nnsteps.graphs import affine, indexing
+from pymc_nnsteps.graphs import affine, rearranging
 from pymc_nnsteps.graphs import piecewise_linear as pieces
 from pymc_nnsteps.graphs.linear_terms import scale
 from pymc_nnsteps.laws import scales
@@ -55,8 +55,8 @@ def _abs_that_raises(patch):
 
 
 def _entries_backwards(patch):
-    take = indexing.take
-    patch.setattr(indexing, "take", lambda term, axis, index: take(term, axis, index[::-1]))
+    take = rearranging.take
+    patch.setattr(rearranging, "take", lambda term, axis, index: take(term, axis, index[::-1]))
 
 
 def _a_mean_for_a_sum(patch):

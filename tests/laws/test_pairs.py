@@ -8,7 +8,7 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws import match, multivariate, scale_priors, shares, trials, wishart
+from pymc_nnsteps.laws import match, multivariate, pairs, scale_priors
 from pymc_nnsteps.laws.entries import summed
 from tests.cases import quick
 from tests.statistics import assert_chain_moments, assert_uniform
@@ -117,15 +117,15 @@ def test_laws_are_the_models(function):
 
 
 def _successes_and_failures(patch):
-    right = trials.TRIALS[trials.BinomialRV]
-    patch.setitem(trials.TRIALS, trials.BinomialRV, lambda y, n: right(y, n + 1))
+    right = pairs.TRIALS[pairs.BinomialRV]
+    patch.setitem(pairs.TRIALS, pairs.BinomialRV, lambda y, n: right(y, n + 1))
 
 
 def _a_class_too_far(patch):
     def shifted(array, *given):
         return summed(pt.roll(array, 1, axis=-1), *given)
 
-    patch.setattr(shares, "summed", shifted)
+    patch.setattr(pairs, "summed", shifted)
 
 
 def _an_auxiliary_of_another_width(patch):
@@ -135,8 +135,8 @@ def _an_auxiliary_of_another_width(patch):
 
 
 def _vectors_too_long(patch):
-    right = wishart._residual
-    patch.setattr(wishart, "_residual", lambda *given: 1.1 * right(*given))
+    right = pairs._residual
+    patch.setattr(pairs, "_residual", lambda *given: 1.1 * right(*given))
 
 
 def _the_covariance_for_its_inverse(patch):

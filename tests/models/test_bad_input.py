@@ -43,7 +43,7 @@ CASES = {
     "inf in X": ({"X": with_entry(X, (0, 0), np.inf)}, r"X has 1 NaN .* X\[0, 0\]"),
     "missing in frame": (
         {"X": pd.DataFrame({"a": [1, 2, None, 4, 5, 6]}, dtype="Int64")},
-        r"X has 1 NaN .* X\[2, 0\]",
+        r"X has 1 NaN .* X\[2, 0\] \(1 in the column 'a'\)",
     ),
     "masked X": (
         {"X": np.ma.array(X, mask=X[4, 1] == X)},
@@ -57,10 +57,23 @@ CASES = {
     "sparse X": ({"X": sparse.csr_array(X)}, r"X is sparse; pass X.toarray\(\)"),
     "sparse y": ({"y": sparse.csr_array(X)}, r"y is sparse; pass y.toarray\(\)"),
     "complex X": ({"X": X + 0j}, "X must be numeric; got dtype complex128"),
-    "text column": (
-        {"X": pd.DataFrame({"a": Y, "city": list("abcdef")})},
-        r"X has non-numeric columns \['city'\]",
+    "text with gaps": (
+        {"X": pd.DataFrame({"a": Y, "city": [*"abcd", None, None]})},
+        "X has 2 missing entries in the column 'city'; remove those rows",
     ),
+    "numbers as text": (
+        {"X": pd.DataFrame({"a": list("121323")})},
+        "X has numbers as text in the column 'a'; convert them, or make them categories",
+    ),
+    "a name of each row": (
+        {"X": pd.DataFrame({"id": [f"a{i}" for i in range(30)]}), "y": np.arange(30.0)},
+        "X has another text in each row of the column 'id'.* leave it out",
+    ),
+    "levels like a column": (
+        {"X": pd.DataFrame({"a": list("xyxyxy"), "a[x]": Y})},
+        r"X has several columns or levels that are called 'a\[x\]'",
+    ),
+    "standardize a word": ({"X": X, "standardize": "yes"}, "standardize must be True or"),
     "column levels": (
         {"X": pd.DataFrame(X, columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")]))},
         "X has columns with several levels",

@@ -126,7 +126,7 @@ def test_names_and_dimensions(block):
 BAD = {
     "x a vector": ({"x": X[:, 0]}, "x must be 2-D .*; it has 1 axes; .* pass x"),
     "x NaN": ({"x": np.where(X > 1, np.nan, X)}, "x has .* NaN or infinite values, the first at"),
-    "x a text column": ({"x": pd.DataFrame({"a": list("uv")})}, r"x has non-numeric .*\['a'\]"),
+    "x of dates": ({"x": pd.DataFrame({"a": pd.to_datetime(["2020"])})}, "x has dates .* 'a'"),
     "x text": ({"x": "data"}, "x must be a tensor or an array of numbers"),
     "outputs": ({"outputs": 0}, "outputs must be a positive integer; got 0"),
     "name empty": ({"name": ""}, "name must be a name"),
@@ -156,6 +156,74 @@ def test_indicators_beside_numbers():
         nns.blocks.hierarchical(frame.to_numpy(float), hidden=(2,), name="g")
     point = model.initial_point()
     assert point["f::W_ih1"].shape == point["g::W_ih1"].shape == (2, 2)
+
+
+LEVELS = ["north", "south", "east"]
+TABLE = pd.DataFrame({"a": X[:, 0], "depot": pd.Categorical.from_codes(GROUP % 3, LEVELS)})
+
+
+def embedded():
+    """A network of a table, with rows of a learnt matrix for a category."""
+    with pm.Model() as model:
+        x = nns.blocks.table(TABLE, standardize=True, embed={"depot": 2})
+        pm.Normal(
+            "y", nns.blocks.intermediate_noise(x, hidden=(3,), sigma=0.1), 1, observed=Y[:, 0]
+        )
+    return model
+
+
+def test_embedded_categories_are_rows_of_a_matrix():
+    model = embedded()
+    with pm.Model() as own:
+        rows = pm.Normal("depot::E", shape=(3, 2))
+        a = ((X[:, 0] - X[:, 0].mean()) / X[:, 0].std())[:, None]
+        f = nns.blocks.intermediate_noise(
+            pt.concatenate([a, rows[GROUP % 3]], axis=1), hidden=(3,), sigma=0.1
+        )
+        pm.Normal("y", f, 1, observed=Y[:, 0])
+    assert model.coords["depot::level"] == tuple(LEVELS)
+    assert model.named_vars_to_dims["inputs"] == ("obs", "feature")
+    drawn = pm.draw(model.free_RVs, random_seed=1, **IN_PYTHON)
+    values = {
+        rv.name.removeprefix("f::"): each for rv, each in zip(model.free_RVs, drawn, strict=True)
+    }
+    np.testing.assert_allclose(log_density(own, values), log_density(model, values), rtol=1e-12)
+
+
+def test_a_block_of_a_frame_has_data_of_its_own():
+    """Two blocks of frames: new rows of both are read by their names."""
+    with pm.Model() as model:
+        f = nns.blocks.hierarchical(TABLE, hidden=())
+        g = nns.blocks.hierarchical(TABLE[["depot"]], hidden=(), name="g")
+        pm.Normal("y", f + g, 1, observed=Y[:, 0])
+    assert model.named_vars_to_dims["f::inputs"] == (None, "f::input")
+    assert model.coords["g::input"] == tuple(f"depot[{level}]" for level in LEVELS)
+    options = {"random_seed": 1, "model": model, "compile_kwargs": {"mode": AS_WRITTEN}}
+    draws = pm.sample_prior_predictive(2, **options)
+    new = {"f::inputs": TABLE[["depot", "a"]][:2], "g::inputs": TABLE[["depot"]][:2]}
+    both = nns.predict(draws["prior"].to_dataset(), new, model=model, inputs="f::inputs")
+    expected = draws["prior"]["f"].values + draws["prior"]["g"].values
+    np.testing.assert_allclose(both[..., 0], expected[..., :2])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"embed": {"a": 2}}, r"embed must name .* of \['a', 'depot'\]; got 'a'"),
+        ({"embed": {"depot": 0}}, r"embed\['depot'\] must be a positive integer; got 0"),
+        ({"name": "other"}, r"already has the names \['other'\]"),
+        ({"dims": "obs"}, "dims must be two names, of the rows and of the columns"),
+        ({"dims": ("three", "feature")}, 'coords "three" of the model has length 3'),
+        ({"standardize": 1}, "standardize must be True or False; got 1"),
+    ],
+)
+def test_a_bad_table_leaves_the_model_as_it_was(given, message):
+    with pm.Model(coords={"three": range(3)}) as model:
+        pm.Normal("other")
+        with pytest.raises(ValueError, match=message):
+            nns.blocks.table(TABLE, **given)
+    assert list(model.named_vars) == ["other"]
+    assert list(model.coords) == ["three"]
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -3,10 +3,13 @@
 import itertools
 import math
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import t as student_t
 
+import pymc_nnsteps as nns
 from pymc_nnsteps import Prior
 
 INF = math.inf
@@ -123,3 +126,36 @@ def test_infinite_width():
 def test_scale_is_a_bool(value):
     with pytest.raises(ValueError, match=r"^scale must be True or False; got .*\.$"):
         Prior(1, scale=value)
+
+
+def theirs(distribution, **parameters):
+    """A ``pymc_extras.prior.Prior``, by what is read of it."""
+    return SimpleNamespace(
+        distribution=distribution, parameters=parameters, dims=(), transform=None
+    )
+
+
+def test_priors_of_pymc_extras():
+    """The law of the weights is the one that is stated, whatever the parts are called."""
+    learnt = theirs("Normal", tau=theirs("Gamma", alpha=1.5, beta=0.25))
+    tails = theirs("StudentT", sigma=0.3, nu=4.0)
+    X = np.arange(6.0).reshape(3, 2) / 5
+    priors = {"ih1": learnt, "h1o": tails}
+    model = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), priors=priors)
+    alpha, scale = (
+        each.eval() for each in model["tau_ih1"].owner.op.dist_params(model["tau_ih1"].owner)
+    )
+    np.testing.assert_allclose((alpha, 1 / scale), (1.5, 0.25))
+    point = model.initial_point()
+    found = model.compile_logp([model["W_h1o"]])(point | {"W_h1o": np.array([[0.1, -0.7]])})
+    np.testing.assert_allclose(found, student_t(4, scale=0.3).logpdf([0.1, -0.7]).sum())
+    for other in (
+        theirs("Normal", mu=1, sigma=0.5),
+        theirs("Normal", sigma=theirs("HalfNormal")),
+        theirs("Laplace", b=1),
+        SimpleNamespace(**vars(learnt) | {"dims": ("unit",)}),
+    ):
+        with pytest.raises(
+            ValueError, match=r"priors\['ih1'\] is not a prior: of pymc_extras this may"
+        ):
+            nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), priors={"ih1": other})

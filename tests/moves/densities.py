@@ -8,7 +8,7 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.network.gates import logit_of
+from pymc_nnsteps.network.activations import logit_of
 from tests.laws.graphs import gaussian_law, logp_of, point_of, put, shapes_of, start_of
 
 

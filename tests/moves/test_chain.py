@@ -14,7 +14,7 @@ from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.chain import match_chains
-from pymc_nnsteps.network.gates import logit_of
+from pymc_nnsteps.network.activations import logit_of
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
 from tests.cases import quick
 from tests.laws.graphs import (

@@ -18,24 +18,40 @@ from scipy import stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import gated_density, gated_trajectories, layer_trajectories
+from pymc_nnsteps.kernels import (
+    gate_draws,
+    gated_density,
+    gated_trajectories,
+    layer_density,
+    layer_trajectories,
+)
+from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.rows import Rows
-from pymc_nnsteps.kernels.unit_rays import AboveOne
 from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories, passes_beside
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 from tests.moves.in_python import in_python
 from tests.planting import plant
 
-KERNELS = gated_density, gated_trajectories, layer_trajectories
+KERNELS = gate_draws, gated_density, gated_trajectories, layer_density, layer_trajectories
 RNG = np.random.default_rng(31)
 N, UNITS, D = 6, 3, 3
 X, Y = RNG.normal(size=(N, D - 1)), RNG.normal(size=N)
 Y[0] = 6.0
-AVERAGES = np.array([2.0, *[9.0] * D, 9.0, 6.0, 1.0, 2.0, 1.0, 1.0, 0.6, 1.0])
+Y2 = RNG.normal(size=(N, 2)) + np.append([3.0], np.zeros(N - 1))[:, None]
+WIDTH = 0.1 * math.sqrt(0.6)
+
+
+def averages_of(m, n_scales):
+    """Numbers of a metric."""
+    of_outputs = [*[9.0] * m, *[6.0] * m]
+    return np.array([2.0, *[9.0] * D, *of_outputs, 1.0, *[2.0] * n_scales, 1.0, 1.0, 0.6, 1.0])
+
+
+AVERAGES = averages_of(1, 1)
 
 
 def bow_tie(**options):
@@ -92,6 +108,14 @@ def held():
     pm.Normal("y", a @ pm.Normal("v", shape=UNITS) + pm.Normal("c"), sigma, observed=Y)
 
 
+def two_variables(rows=slice(None)):
+    """With weights, precisions and biases of their own; the second one has some of the samples."""
+    a = gated(pm.Normal("W1", 0.3, 0.8, shape=(2, UNITS)), [0.5, 0.3, 0.4])
+    for i, some in enumerate([slice(None), rows]):
+        mean = a @ pm.Normal(f"v{i}", 0.2, 0.9, shape=UNITS) + pm.Normal(f"c{i}", 0.7, 0.6)
+        pm.Normal(f"y{i}", mean[some], tau=pm.Gamma(f"tau{i}", 2, 1), observed=Y2[some, i])
+
+
 ALL = ("W1", "b1", "gamma1", "W2", "b2", "tau1", "tau2", "eta_sq1", "eta_sq2")
 CASES = {
     "student_t": (bow_tie, {}, ALL, ("psi1", "psi2")),
@@ -108,6 +132,17 @@ CASES = {
     ),
     "of each sample": (of_each_sample, {}, ("W1", "b1", "gamma1", "v"), ()),
     "logistic": (logistic, {}, ("W1", "b1", "gamma1", "v", "c", "noise"), ()),
+    "two columns": (bow_tie, {"y": Y2}, ALL[:-1], ("psi1", "psi2")),
+    "two variables": (
+        *(two_variables, {}),
+        ("W1", "b1", "gamma1", "v0", "v1", "c0", "c1", "tau0", "tau1"),
+        (),
+    ),
+    "few rows": (
+        *(two_variables, {"rows": [1, 3, 4]}),
+        ("W1", "b1", "gamma1", "v0", "v1", "c0", "c1", "tau0", "tau1"),
+        (),
+    ),
     "held": (held, {}, ("W1", "b1", "gamma1", "v", "c"), ()),
 }
 """Model, its options, what is moved, and local scales that are integrated out."""
@@ -142,8 +177,10 @@ class Moved:
         inputs = [*inputs, *self.model.value_vars]
         return pytensor.function(inputs, outputs, mode=ONCE, on_unused_input="ignore")
 
-    def given(self, point, *, averages=AVERAGES, rho=0.95):
+    def given(self, point, *, averages=None, rho=0.95):
         """Arguments of the kernel but for random numbers; what is integrated out is not seen."""
+        n_scales, m = self.move.scaled.shape
+        averages = averages_of(m, n_scales) if averages is None else averages
         unseen = point | {"a1": np.full((N, UNITS), np.nan)}
         for local in self.local:
             name = self.model.rvs_to_values[self.model[local]].name
@@ -152,7 +189,7 @@ class Moved:
         a = self._given(averages, [rho], *values)
         return [
             Rows(*a[:4]), GatedUnits(*a[4:9]), Tails(*a[9:13]), a[13], Tails(*a[14:18]),
-            AboveOne(*a[18:21]), Laws(*a[21:25]), *a[25:],
+            Above(*a[18:22]), a[22], Laws(*a[23:27]), *a[27:],
         ]  # fmt: skip
 
     def after(self, point, end):
@@ -200,33 +237,39 @@ def moved_in(case):
     return Moved(case)
 
 
-def random_numbers(rng, steps, units=UNITS):
+def random_numbers(given, rng, steps):
     """Of a trajectory of some steps."""
+    (n_scales, m), units = given[6].shape, len(given[0].rows)
     level = np.array([(steps - 0.5) / gated_trajectories.MOST_STEPS, 0.0, 0.0])
-    return rng.normal(size=units * (D + 2) + 4), rng.uniform(size=(units, N)), level
+    n_normal = units * (D + m + 1) + n_scales + 2 + m
+    return rng.normal(size=n_normal), rng.uniform(size=(units, N)), level
 
 
-def log_chance_of_gates(given, rows, outgoing, shifts, gates):
+def log_chance_of_gates(given, rows, v, b, shifts, gates):
     """Log of the probability by which gates are drawn at weights, row by row and unit by unit."""
-    layer, before, _, _, _, above, *_ = given
-    v, b = outgoing[:UNITS], outgoing[UNITS]
+    layer, before, _, _, _, above, scaled, *_ = given
     change = (rows - layer.rows) @ layer.inputs.T
     logit = before.logit + before.logit_factor * change
     level = before.level + before.level_factor * change
     chance = 1 / (1 + np.exp(-logit))
     noise = above.variance * np.exp(shifts[:UNITS])
-    own = np.broadcast_to(np.exp(shifts[UNITS]) / above.weight, N)
+    weight = above.weight * np.exp(-shifts[UNITS:-2] @ scaled)
+    weight = np.broadcast_to(weight, (N, len(v)))
     total, each = 0.0, np.empty((UNITS, N))
-    left_open = (chance * (1 - chance) * (v[:, None] * level) ** 2).sum(1)
+    left_open = (chance * (1 - chance) * level**2).sum(1) * (v**2).sum(0)
     order = np.argsort(-left_open)
     for n in range(N):
+        is_seen = weight[n] > 0
         for i, a in enumerate(order):
-            seen, drawn, behind = v * level[:, n], order[:i], order[i + 1 :]
+            seen, drawn, behind = (v * level[:, n])[is_seen], order[:i], order[i + 1 :]
             p = chance[behind, n]
-            mean = b + seen[drawn] @ gates[drawn, n] + seen[behind] @ p
-            spread = own[n] + v**2 @ noise + seen[behind] ** 2 @ (p * (1 - p))
-            open_, closed = stats.norm(mean + seen[a], spread**0.5), stats.norm(mean, spread**0.5)
-            y = above.response[n]
+            mean = b[is_seen] + seen[:, drawn] @ gates[drawn, n] + seen[:, behind] @ p
+            spread = np.diag(1 / weight[n][is_seen]) + v[is_seen] * noise @ v[is_seen].T
+            spread += seen[:, behind] * (p * (1 - p)) @ seen[:, behind].T
+            open_, closed = (
+                stats.multivariate_normal(place, spread) for place in (mean + seen[:, a], mean)
+            )
+            y = above.response[n][is_seen]
             after = logit[a, n] + open_.logpdf(y) - closed.logpdf(y)
             each[a, n] = 1 / (1 + np.exp(-after))
             total -= np.logaddexp(0, -after if gates[a, n] else after)
@@ -250,7 +293,7 @@ def ends_of(case, monkeypatch, *, is_right=True, steps=4, seed=0):
     plant(monkeypatch, gated_trajectories, "fill_velocity", lambda right, *args: 0 * right(*args))
     start = random_point(moved.model, seed)
     given = moved.given(start)
-    numbers = random_numbers(rng, steps)
+    numbers = random_numbers(given, rng, steps)
     end = gated_trajectories.move_gated_layer(*given, *numbers)
     new = moved.after(start, end)
     same = [v.name for v in moved.model.value_vars if np.array_equal(new[v.name], start[v.name])]
@@ -259,16 +302,23 @@ def ends_of(case, monkeypatch, *, is_right=True, steps=4, seed=0):
     }
     assert names | {"gamma1"} == set(moved.names)
     assert {rv.name for rv in moved.move.draws} == {*moved.names, *moved.local}
-    there = np.append(end.outgoing, end.bias)
-    log_r, chance = log_chance_of_gates(given, end.rows, there, end.scales, end.gates)
+    log_r, chance = log_chance_of_gates(
+        given, end.rows, end.outgoing, end.bias, end.scales, end.gates
+    )
     if is_right:
         np.testing.assert_array_equal(end.gates, numbers[1] < chance)
-    layer, gates, outgoing = given[0], given[1], given[3]
-    log_back, _ = log_chance_of_gates(given, layer.rows, outgoing, np.zeros(UNITS + 3), gates.gates)
-    width = 0.1 * math.sqrt(AVERAGES[D + 7])
-    stretch = np.log(end.outgoing**2 + width**2) - np.log(outgoing[:UNITS] ** 2 + width**2)
+    v, b = given[3][:, :UNITS], given[3][:, UNITS]
+    log_back, _ = log_chance_of_gates(
+        given, given[0].rows, v, b, np.zeros_like(end.scales), given[1].gates
+    )
     expected = moved.log_density(new) - moved.log_density(start)
-    return logs[-1], expected + log_back - log_r + (1 - D) / 2 * stretch.sum()
+    return logs[-1], expected + log_back - log_r + log_volume(end.outgoing) - log_volume(v)
+
+
+def log_volume(v):
+    """Log of the volume of weights by coordinates."""
+    own, stretch = v**2 + WIDTH**2, (v**2).sum(0) + WIDTH**2
+    return (np.log(own).sum() - D * np.log(stretch).sum()) / 2
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -279,9 +329,22 @@ def test_ends_are_accepted_by_the_models_density(case, monkeypatch):
     assert abs(gained - expected) < 1e-7 * max(1, abs(expected))
 
 
-def no_jacobian(right, place, width, scene, *args):
-    density = right(place, width, scene, *args)
-    return density - (1 - D) * np.log(scene.stretch).sum()
+def no_jacobian(right, *args):
+    density, weights = right(*args), args[-2]
+    return density - log_volume(weights.outgoing)
+
+
+def noise_of_the_layer_lost(right, weights, scene, unit):
+    return 0.0
+
+
+def common_noise_lost(right, weights, scene, total):
+    right(weights, scene, total)
+    total[1] = 0.0
+
+
+def noise_of_one_output_lost(right, scaled, shift, i):
+    return right(scaled, 0 * shift if i else shift, i)
 
 
 def scale_of_tails_lost(right, value, precision, linear, order, rate, shift, slope):
@@ -301,7 +364,9 @@ PLANTS = {
     ),
     "scale of tails": ("student_t", gated_density, "add_prior", scale_of_tails_lost),
     "orders of scales": ("student_t", gated_density, "add_priors", orders_lost),
-    "noise of the layer": ("by hand", gated_density, "spread_of", lambda right, *args: 0.0),
+    "noise of the layer": ("by hand", gated_density, "noise_of", noise_of_the_layer_lost),
+    "common noise": ("two variables", gate_draws, "fill_noise", common_noise_lost),
+    "noise of an output": ("few rows", gated_density, "change_of", noise_of_one_output_lost),
 }
 """Parts of the kernel, and what stands in their place."""
 
@@ -337,21 +402,22 @@ def flow(case, monkeypatch, steps=3, seed=1):
     in_python(monkeypatch, *KERNELS)
     monkeypatch.setattr(gated_trajectories, "to_coordinates", begin)
     monkeypatch.setattr(gated_trajectories, "draw_momenta", momenta_at)
-    sizes = np.cumsum([UNITS * D, UNITS, 1, UNITS + 3])
+    n_scales, m = given[6].shape
+    sizes = np.cumsum([UNITS * D, m * UNITS, m, UNITS + n_scales + 2])
 
     def parts(vector):
-        rows, *rest = np.split(vector, sizes[:3])
-        return rows.reshape(UNITS, D), *rest
+        rows, outgoing, *rest = np.split(vector, sizes[:3])
+        return rows.reshape(UNITS, D), outgoing.reshape(m, UNITS), *rest
 
     def run(vector):
         nonlocal place
         place, momenta = map(parts, np.split(vector, 2))
         ends.append(momenta)
-        numbers = random_numbers(np.random.default_rng(seed), steps)
+        numbers = random_numbers(given, np.random.default_rng(seed), steps)
         gated_trajectories.move_gated_layer(*given, *numbers)
         return np.concatenate([each.ravel() for each in (*held.pop(), *ends.pop())])
 
-    moves = np.concatenate([np.ones(sizes[1]), given[6].moves[[-1]], given[6].moves[:-1]])
+    moves = np.concatenate([np.ones(sizes[1]), given[7].moves[-m:], given[7].moves[:-m]])
     rng = np.random.default_rng(seed)
     start = rng.normal(size=2 * sizes[3])
     start[sizes[2] : sizes[3]] = 0
@@ -368,7 +434,7 @@ def way_back(case, monkeypatch):
     return np.abs(turn * run(turn * end) - start).max()
 
 
-@pytest.mark.parametrize("case", ["student_t", "of each sample"])
+@pytest.mark.parametrize("case", ["student_t", "of each sample", "few rows"])
 def test_the_way_back_is_the_same(case, monkeypatch):
     """A step that depends on where it begins, a kick that is too long."""
     assert way_back(case, monkeypatch) < 1e-8
@@ -392,7 +458,7 @@ def energy_error(case, monkeypatch):
     moved = moved_in(case)
     given = moved.given(random_point(moved.model, 2), rho=0.999)
     logs = log_ratios(monkeypatch)
-    numbers = random_numbers(np.random.default_rng(2), 8)
+    numbers = random_numbers(given, np.random.default_rng(2), 8)
     gated_trajectories.move_gated_layer(*given, *numbers)
     return abs(logs[0])
 
@@ -405,7 +471,7 @@ def test_short_steps_keep_the_energy(case, monkeypatch):
 
 def slope_of_bias_lost(right, weights, scene, slope):
     right(weights, scene, slope)
-    slope.bias[0] = 0.0
+    slope.bias[-1] = 0.0
 
 
 def slope_in_chances_lost(right, weights, scene, slope):
@@ -419,8 +485,9 @@ def slope_in_total_doubled(right, scene):
 
 
 def slope_of_jacobian_lost(right, *args):
-    density, scene, weights, slope = right(*args), args[2], *args[-2:]
-    slope.outgoing[:] -= (1 - D) * weights.outgoing / scene.stretch
+    density, scene, (v, slope) = right(*args), args[2], (args[-2].outgoing, args[-1])
+    own = np.sqrt(v**2 + WIDTH**2)
+    slope.outgoing[:] -= v / own - D * v * own / scene.stretch**2
     return density
 
 
@@ -438,19 +505,21 @@ SLOPES = {
 }
 
 
+@pytest.mark.parametrize("case", ["by hand", "two columns"])
 @pytest.mark.parametrize("wrong", SLOPES)
-def test_wrong_slopes_are_seen(wrong, monkeypatch):
+def test_wrong_slopes_are_seen(wrong, case, monkeypatch):
     in_python(monkeypatch, *KERNELS)
     plant(monkeypatch, *SLOPES[wrong])
-    assert energy_error("by hand", monkeypatch) > 5e-5
+    assert energy_error(case, monkeypatch) > 5e-5
 
 
 # --- the metric -----------------------------------------------------------------------------------
 
 
-def test_momenta_have_the_energy_of_their_metric(monkeypatch):
+@pytest.mark.parametrize("case", ["student_t", "two variables"])
+def test_momenta_have_the_energy_of_their_metric(case, monkeypatch):
     """Momenta that are drawn by one metric and weighed by another."""
-    moved, energies = moved_in("student_t"), []
+    moved, energies = moved_in(case), []
     given = moved.given(random_point(moved.model, 3))
     in_python(monkeypatch, *KERNELS)
     weigh = gated_trajectories.fill_velocity
@@ -459,7 +528,9 @@ def test_momenta_have_the_energy_of_their_metric(monkeypatch):
         "fill_velocity",
         lambda *args: energies.append(weigh(*args)) or energies[-1],
     )
-    normal, *rest = random_numbers(np.random.default_rng(3), 1)
+    normal, *rest = random_numbers(given, np.random.default_rng(3), 1)
+    moves = given[7].moves
+    normal[-len(moves) :] *= moves
     gated_trajectories.move_gated_layer(*given, normal, *rest)
     assert energies[0] == pytest.approx(normal @ normal / 2)
 
@@ -470,12 +541,12 @@ def test_nothing_moves(still, monkeypatch):
     moved = moved_in("student_t")
     given = moved.given(random_point(moved.model, 5), **still)
     in_python(monkeypatch, *KERNELS)
-    end = gated_trajectories.move_gated_layer(*given, *random_numbers(RNG, 3))
+    end = gated_trajectories.move_gated_layer(*given, *random_numbers(given, RNG, 3))
     for after, before in (
         (end.rows, given[0].rows),
         (end.gates, given[1].gates),
         (end.scales, 0),
-        (np.append(end.outgoing, end.bias), given[3]),
+        (np.append(end.outgoing[0], end.bias), given[3][0]),
     ):
         np.testing.assert_array_equal(after, before)
     assert end.averages[0] > 0
@@ -492,8 +563,9 @@ def behind_closed_gates():
 
 def test_where_there_is_none():
     assert trajectory_of(built(behind_closed_gates)) is None
-    several = RNG.normal(size=(N, 2))
-    assert trajectory_of(built(bow_tie, y=several)) is None
+    model = built(bow_tie, y=RNG.normal(size=(N, 7)))
+    assert trajectory_of(model) is None
+    assert "not along trajectories: more than 6 outputs" in str(nns.explain(model))
     assert trajectory_of(built(bow_tie), trajectories=False) is None
     assert trajectory_of(built(bow_tie), interweave=False) is None
 
@@ -508,7 +580,8 @@ def of_one_unit():
 
 def test_what_is_integrated_out_is_not_moved():
     move = trajectory_of(built(of_one_unit))
-    assert (move.outgoing.local.rv.name, move.outgoing.total) == ("psi", None)
+    [outgoing] = move.outgoing
+    assert (outgoing.local.rv.name, outgoing.total) == ("psi", None)
     assert [rv.name for rv in move.draws] == ["W1", "gamma1", "v", "psi"]
 
 

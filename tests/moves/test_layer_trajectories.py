@@ -16,11 +16,13 @@ from pytensor.graph.traversal import ancestors
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels import layer_density
 from pymc_nnsteps.kernels import layer_trajectories as kernels
+from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.interweaving import Pieces
 from pymc_nnsteps.kernels.rows import Rows
-from pymc_nnsteps.kernels.unit_rays import AboveOne, Outgoing
+from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.moves import layer_trajectories
 from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
 from tests.laws.graphs import shapes_of, sweep_of
@@ -31,7 +33,14 @@ from tests.planting import plant
 RNG = np.random.default_rng(29)
 N, UNITS = 6, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=N)
-AVERAGES = np.array([0.4, 6.0, 2.0, 4.0, 12.0, 1.0])
+Y2 = RNG.normal(size=(N, 2))
+AVERAGES = {
+    1: np.array([0.4, 6.0, 2.0, 4.0, 12.0, 1.0]),
+    2: np.array([0.4, *np.outer([6, 2, 4, 12], [1, 0.2, 0.8]).ravel(), 1.0]),
+    3: np.array([0.4, *np.outer([6, 2, 4, 12], [1, 0, 0.1, 1, 0, 0.8]).ravel(), 1.0]),
+}
+"""Numbers of a metric, by the number of outputs; the last is that of each scale."""
+KERNELS = layer_density, kernels
 
 
 def network(y=Y, **options):
@@ -83,19 +92,67 @@ def of_weights_too():
     pm.Normal("y", layer() @ v, sigma, observed=Y)
 
 
+def two_columns(scale=None):
+    noise = {"pre": 0.2, "post": 0.7, "output": 0}
+    f = nns.blocks.intermediate_noise(X, hidden=(UNITS,), outputs=2, noise=noise)
+    pm.Normal("y", f, pm.HalfNormal("sigma", 0.9) if scale is None else scale, observed=Y2)
+
+
+def entries_missing():
+    """Of one variable, which PyMC makes two of."""
+    y, noise = Y2.copy(), {"pre": 0.1, "post": 0.2, "output": "learnt"}
+    y[[1, 3, 4], 1] = np.nan
+    with pytest.warns(pm.exceptions.ImputationWarning):
+        nns.intermediate_noise_mlp(X, y, hidden=(UNITS,), noise=noise)
+
+
+def two_variables(rows=slice(None), scaled=lambda i: pm.HalfNormal(f"sigma{i}", 0.9)):
+    """With prior means; the second one has some of the samples."""
+    x = layer()
+    for i, some in enumerate([slice(None), rows]):
+        v = pm.Normal(f"v{i}", 0.4, [0.3, 1.2, 0.8], shape=UNITS)
+        mean = x @ v + pm.Normal(f"c{i}", 0.7, 0.6)
+        pm.Normal(f"y{i}", mean[some], scaled(i), observed=Y2[some, i])
+
+
+def entries_of_scales():
+    """Scales that are entries of a vector, and outputs that pick entries of a bias."""
+    s = pm.HalfNormal("s", 0.9, shape=3)
+    mean = layer() @ pm.Normal("V", 0.1, [[1.0], [2.0], [0.5]], shape=(3, UNITS)).T + pm.Normal(
+        "c", 0.3, [0.5, 1, 2], shape=3
+    )
+    pm.Normal("y1", mean[:, 2], s[1], observed=Y)
+    pm.Normal("y2", mean[[0, 2, 5], 0], s[0], observed=Y[:3])
+    pm.Normal("y3", mean[:, 1], s[2], observed=Y2[:, 0])
+
+
+def one_bias_for_two():
+    """Both outputs see one number, and their scale is the scale of one of them times two."""
+    s, c, x = pm.HalfNormal("s"), pm.Normal("c"), layer()
+    pm.Normal("y1", x @ pm.Normal("v1", shape=UNITS) + c, s, observed=Y)
+    pm.Normal("y2", x @ pm.Normal("v2", shape=UNITS) + c, 2 * s, observed=Y2[:, 0])
+
+
 CASES = {
-    "relu": (network, {}, "b2", None),
-    "leaky": (network, {"activation": "leaky_relu", "bias": False}, None, None),
-    "precisions": (network, {"weight_precision": [0.6, 1.7]}, "b2", None),
-    "probit": (network, {"y": np.arange(N) % 2, "likelihood": "probit"}, "b2", None),
-    "learnt": (learnt, {}, "b2", "noise_y"),
-    "half-Normal": (half_normal, {}, "c", "sigma"),
-    "precision": (precision, {}, None, "tau"),
-    "of each sample": (of_each_sample, {}, "c", None),
-    "times a factor": (times_a_factor, {}, None, None),
-    "of weights too": (of_weights_too, {}, None, None),
+    "relu": (network, {}, ["b2"], []),
+    "leaky": (network, {"activation": "leaky_relu", "bias": False}, [], []),
+    "precisions": (network, {"weight_precision": [0.6, 1.7]}, ["b2"], []),
+    "probit": (network, {"y": np.arange(N) % 2, "likelihood": "probit"}, ["b2"], []),
+    "learnt": (learnt, {}, ["b2"], ["noise_y"]),
+    "half-Normal": (half_normal, {}, ["c"], ["sigma"]),
+    "precision": (precision, {}, [], ["tau"]),
+    "of each sample": (of_each_sample, {}, ["c"], []),
+    "times a factor": (times_a_factor, {}, [], []),
+    "of weights too": (of_weights_too, {}, [], []),
+    "two columns": (two_columns, {}, ["f::b2"], ["sigma"]),
+    "entries missing": (entries_missing, {}, ["b2"], ["noise_y"]),
+    "known scales": (two_columns, {"scale": [0.4, 1.3]}, ["f::b2"], []),
+    "two variables": (two_variables, {}, ["c0", "c1"], ["sigma0", "sigma1"]),
+    "few rows": (two_variables, {"rows": slice(2, 5)}, ["c0", "c1"], ["sigma0", "sigma1"]),
+    "entries of scales": (entries_of_scales, {}, ["c"], ["s", "s", "s"]),
+    "one bias for two": (one_bias_for_two, {}, [], ["s"]),
 }
-"""Model, its options, the bias and the scale that are moved."""
+"""Model, its options, the biases and the scales that are moved."""
 
 
 def trajectory_of(model, **options):
@@ -112,7 +169,7 @@ class Moved:
     """One move of a model: what the kernel is given at a point, and the point after it."""
 
     def __init__(self, case):
-        build, options, self.bias, self.scale = CASES[case]
+        build, options, self.biases, self.scales = CASES[case]
         self.model = built(build, **options)
         self.move = trajectory_of(self.model)
         self.rng = pt.random.rng("rng")
@@ -124,13 +181,16 @@ class Moved:
         given = substitute(self.node.inputs[:-2], self.natural)
         self._given = compiled(self.model, given, [self.move.averages, self.move.tuning])
 
-    def given(self, point, *, averages=AVERAGES, rho=0.7):
+    def given(self, point, *, averages=None, rho=0.7):
         """Arguments of the kernel but for its random numbers; activations are not seen."""
         unseen = point | {self.move.integrates_out[0].name: np.full((N, UNITS), np.nan)}
+        if averages is None:
+            n_scales, m = self.move.scaled.shape
+            averages = np.append(AVERAGES[m], np.ones(n_scales - 1))
         values = [unseen[v.name] for v in self.model.value_vars]
         a = self._given(averages, [rho], *values)
         return [
-            Rows(*a[:4]), a[4], Pieces(*a[5:8]), Outgoing(*a[8:11]), AboveOne(*a[11:14]), *a[14:]
+            Rows(*a[:4]), a[4], Pieces(*a[5:8]), Outgoing(*a[8:11]), Above(*a[11:15]), *a[15:]
         ]  # fmt: skip
 
     def after(self, point, end):
@@ -162,14 +222,15 @@ def moved_in(case):
 
 def random_numbers(given, rng, steps):
     """Of a trajectory of some steps."""
-    units, d = given[0].rows.shape
-    return rng.normal(size=units * d + units + 2), np.array([(steps - 0.5) / kernels.MOST_STEPS])
+    (units, d), (n_scales, m) = given[0].rows.shape, given[5].shape
+    n_normal = units * d + m * (units + 1) + n_scales
+    return rng.normal(size=n_normal), np.array([(steps - 0.5) / kernels.MOST_STEPS])
 
 
 def ends_of(moved, monkeypatch, steps=4, seed=0):
     """What the density gains in the kernel with the prior's ratio, and what it does."""
     rng = np.random.default_rng(seed)
-    in_python(monkeypatch, kernels)
+    in_python(monkeypatch, *KERNELS)
     plant(monkeypatch, kernels, "fill_velocity", lambda right, *args: 0.0 * right(*args))
     start = random_point(moved.model, seed)
     given = moved.given(start)
@@ -177,7 +238,7 @@ def ends_of(moved, monkeypatch, steps=4, seed=0):
     new, prior_ratio = moved.after(start, end)
     names = {v.name for v in moved.model.value_vars if not np.allclose(new[v.name], start[v.name])}
     assert names == {moved.model.rvs_to_values[rv].name for rv in moved.move.draws}
-    density = integrated_density(moved.model, "X2", {})
+    density = integrated_density(moved.model, moved.move.integrates_out[0].name, {})
     return end.log_ratio[0] + prior_ratio, density(new) - density(start)
 
 
@@ -185,33 +246,58 @@ def ends_of(moved, monkeypatch, steps=4, seed=0):
 def test_density_is_the_models(case, monkeypatch):
     """A lost prior, a part of the response's variance, a piece, noise that is not kept."""
     moved = moved_in(case)
-    assert moved.move.bias is None or moved.move.bias.rv.name == moved.bias
-    assert (moved.move.bias is None) == (moved.bias is None)
-    assert [rv.name for rv in (moved.move.scale.draws if moved.move.scale else ())] == [
-        moved.scale
-    ] * bool(moved.scale)
+    biases = moved.move.biases.rvs if moved.move.biases else ()
+    assert [rv.name for rv in biases] == moved.biases
+    assert [rv.name for scale in moved.move.scales for rv in scale.draws] == moved.scales
     gained, expected = ends_of(moved, monkeypatch)
     assert abs(gained - expected) < 1e-7 * max(1, abs(expected))
 
 
-def no_determinants(right, scene, *args):
-    density, *slopes = right(scene, *args)
-    return density + 0.5 * np.log(scene.total).sum(), *slopes
+def no_determinants(right, *args):
+    return 0.0 * right(*args)
 
 
-def density_of_the_scale_lost(right, place, scene, *args):
-    return right(place, scene, *args) - 0.5 * scene.keeps[0] * place.shift[0]
+def noise_of_one_sample(right, place, scene, noise):
+    return right(place, scene._replace(weight=0 * scene.weight + scene.weight[0]), noise)
+
+
+def noise_of_the_layer_lost(right, place, scene, spread):
+    right(place, scene, spread)
+    spread[:] = 0.0
+
+
+def common_noise_lost(right, place, scene, spread):
+    right(place, scene, spread)
+    spread[:] = np.diag(np.diag(spread))
+
+
+def noise_of_one_output_lost(right, scene, shift, n, noise):
+    right(scene, shift, n, noise)
+    noise.own[1] = noise.own[0]
+
+
+def one_pattern(right, weight, first, n_obs):
+    return n_obs
+
+
+def density_of_the_scale_lost(right, place, scene, noise, *args):
+    return right(place, scene, noise, *args) - 0.5 * noise.moves[0] * place.shift[0]
 
 
 PLANTS = {
-    "no determinant": ("relu", "say", no_determinants),
-    "no determinants": ("of each sample", "say", no_determinants),
-    "noise of the layer": ("relu", "spread_of", lambda right, *args: 0.0),
+    "no determinant": ("relu", layer_density, "know", no_determinants),
+    "no determinants": ("few rows", layer_density, "know", no_determinants),
+    "noise of one sample": ("of each sample", layer_density, "say_one", noise_of_one_sample),
+    "noise of the layer": ("relu", layer_density, "fill_spread", noise_of_the_layer_lost),
+    "common noise": ("two columns", layer_density, "fill_spread", common_noise_lost),
+    "noise of an output": ("known scales", layer_density, "fill_own", noise_of_one_output_lost),
+    "one pattern for all": ("few rows", layer_density, "end_of_run", one_pattern),
     "prior means": (
-        *("half-Normal", "add_prior"),
+        *("half-Normal", layer_density, "add_prior"),
         lambda right, value, prior, linear, slope: right(value, prior, 0 * linear, slope),
     ),
-    "density of the scale": ("half-Normal", "evaluate", density_of_the_scale_lost),
+    "density of the scale": ("half-Normal", kernels, "evaluate", density_of_the_scale_lost),
+    "of one of two": ("two variables", kernels, "evaluate", density_of_the_scale_lost),
 }
 """Parts of the kernel, and what stands in their place."""
 
@@ -219,8 +305,8 @@ PLANTS = {
 @pytest.mark.parametrize("error", PLANTS)
 def test_planted_errors_are_seen(error, monkeypatch):
     case, *planted = PLANTS[error]
-    in_python(monkeypatch, kernels)
-    plant(monkeypatch, kernels, *planted)
+    in_python(monkeypatch, *KERNELS)
+    plant(monkeypatch, *planted)
     gained, expected = ends_of(moved_in(case), monkeypatch)
     assert abs(gained - expected) > 1e-3
 
@@ -243,16 +329,16 @@ def flow(case, monkeypatch, steps=3, seed=1):
     given = moved.given(start)
     held = []
 
-    def begin(metric, normal, keeps, momenta):
+    def begin(metric, normal, moves, momenta):
         for target, source in zip(momenta, held.pop(), strict=True):
             target[...] = source
         held.append(momenta)
 
-    in_python(monkeypatch, kernels)
+    in_python(monkeypatch, *KERNELS)
     monkeypatch.setattr(kernels, "draw_momenta", begin)
-    layer, pre, pieces, seen, above, keeps, *rest = given
+    layer, pre, pieces, seen, above, scaled, *rest = given
     noise, weight = pre - layer.rows @ layer.inputs.T, above.weight
-    sizes = np.cumsum([layer.rows.size, len(seen.outgoing), 1])
+    sizes = np.cumsum([layer.rows.size, seen.outgoing.size, len(scaled)])
     _, level = random_numbers(given, np.random.default_rng(seed), steps)
 
     def parts(vector):
@@ -266,9 +352,9 @@ def flow(case, monkeypatch, steps=3, seed=1):
             layer._replace(rows=rows),
             noise + rows @ layer.inputs.T,
             pieces,
-            seen._replace(outgoing=outgoing),
-            above._replace(weight=weight * np.exp(-shift)),
-            keeps,
+            seen._replace(outgoing=outgoing.reshape(seen.outgoing.shape)),
+            above._replace(weight=weight * np.exp(-shift @ scaled)),
+            scaled,
             *rest,
             np.zeros(0),
             level,
@@ -277,8 +363,9 @@ def flow(case, monkeypatch, steps=3, seed=1):
         return np.concatenate([each.ravel() for each in ends]), end.log_ratio[0]
 
     rng = np.random.default_rng(seed)
-    momenta = 0.5 * rng.normal(size=sizes[-1]) * np.append(np.ones(sizes[-1] - 1), keeps)
-    place = np.concatenate([layer.rows.ravel(), seen.outgoing, [0.0]])
+    moves = np.append(np.ones(sizes[1]), scaled.max(1))
+    momenta = 0.5 * rng.normal(size=sizes[-1]) * moves
+    place = np.concatenate([layer.rows.ravel(), seen.outgoing.ravel(), np.zeros(len(scaled))])
     return run, np.concatenate([place, momenta])
 
 
@@ -292,7 +379,7 @@ def way_back(case, monkeypatch):
     return np.abs(turn * back - start).max() + abs(ratio + ratio_back)
 
 
-@pytest.mark.parametrize("case", ["relu", "half-Normal", "of each sample"])
+@pytest.mark.parametrize("case", ["relu", "half-Normal", "of each sample", "few rows"])
 def test_the_way_back_is_the_same(case, monkeypatch):
     """A step that depends on where it begins, a kick that is too long."""
     assert way_back(case, monkeypatch) < 1e-8
@@ -316,7 +403,7 @@ def energy_error(case, monkeypatch):
     """Change of the energy along a trajectory of short steps."""
     moved = moved_in(case)
     given = moved.given(random_point(moved.model, 2), rho=0.999)
-    in_python(monkeypatch, kernels)
+    in_python(monkeypatch, *KERNELS)
     numbers = random_numbers(given, np.random.default_rng(2), 8)
     return abs(kernels.move_layer(*given, *numbers).log_ratio[0])
 
@@ -333,39 +420,42 @@ def slope_of_bias_lost(right, *args):
     return density
 
 
-def slope_in_spread_lost(right, *args):
-    density, _, by_shift = right(*args)
-    return density, 0.0, by_shift
+def slope_in_spread_lost(right, place, scene, noise):
+    density = right(place, scene, noise)
+    noise.by_covariance[-1] = 0.0
+    return density
 
 
-def slope_of_the_scales_density_lost(right, place, scene, activation, slope):
-    density = right(place, scene, activation, slope)
-    slope.shift[0] -= 0.5 * scene.keeps[0]
+def slope_of_the_scales_density_lost(right, place, scene, noise, activation, slope):
+    density = right(place, scene, noise, activation, slope)
+    slope.shift[:] -= 0.5 * noise.moves
     return density
 
 
 SLOPES = {
-    "of the bias": ("evaluate", slope_of_bias_lost),
-    "in the layer's noise": ("say", slope_in_spread_lost),
-    "of the scale's density": ("evaluate", slope_of_the_scales_density_lost),
+    "of the bias": (kernels, "evaluate", slope_of_bias_lost),
+    "in the layer's noise": (layer_density, "say", slope_in_spread_lost),
+    "of the scale's density": (kernels, "evaluate", slope_of_the_scales_density_lost),
 }
 
 
+@pytest.mark.parametrize("case", ["half-Normal", "few rows"])
 @pytest.mark.parametrize("lost", SLOPES)
-def test_lost_slopes_are_seen(lost, monkeypatch):
-    in_python(monkeypatch, kernels)
-    plant(monkeypatch, kernels, *SLOPES[lost])
-    assert energy_error("half-Normal", monkeypatch) > 1e-3
+def test_lost_slopes_are_seen(lost, case, monkeypatch):
+    in_python(monkeypatch, *KERNELS)
+    plant(monkeypatch, *SLOPES[lost])
+    assert energy_error(case, monkeypatch) > 1e-3
 
 
 # --- the metric -----------------------------------------------------------------------------------
 
 
-def test_momenta_have_the_energy_of_their_metric(monkeypatch):
+@pytest.mark.parametrize("case", ["half-Normal", "two variables"])
+def test_momenta_have_the_energy_of_their_metric(case, monkeypatch):
     """Momenta that are drawn by one metric and weighed by another."""
-    moved, energies = moved_in("half-Normal"), []
+    moved, energies = moved_in(case), []
     given = moved.given(random_point(moved.model, 3))
-    in_python(monkeypatch, kernels)
+    in_python(monkeypatch, *KERNELS)
     weigh = kernels.fill_velocity
     monkeypatch.setattr(
         kernels, "fill_velocity", lambda *args: energies.append(weigh(*args)) or energies[-1]
@@ -375,27 +465,29 @@ def test_momenta_have_the_energy_of_their_metric(monkeypatch):
     assert energies[0] == pytest.approx(normal @ normal / 2)
 
 
-def test_numbers_of_the_metric_are_averages_of_the_information(monkeypatch):
-    """Means over units and pairs of J' J / V, J the slope of the response's mean."""
-    moved = moved_in("half-Normal")
+@pytest.mark.parametrize("case", ["half-Normal", "two variables", "few rows"])
+def test_numbers_of_the_metric_are_averages_of_the_information(case, monkeypatch):
+    """Means over units and pairs of J' V^{-1} J, J the slope of the response's mean."""
+    moved = moved_in(case)
     point = random_point(moved.model, 4)
-    layer, pre, _, seen, above, *_ = given = moved.given(point)
-    in_python(monkeypatch, kernels)
+    _, pre, _, outgoing, above, scaled, *_ = given = moved.given(point)
+    in_python(monkeypatch, *KERNELS)
     numbers = kernels.move_layer(*given, *random_numbers(given, RNG, 1)).averages
-    v, own = seen.outgoing[:UNITS], 1 / above.weight[0]
-    total = own + v**2 @ above.variance
-    active, slope = np.abs(pre), np.sign(pre)
-    cross = active @ active.T / total
-    expected = [
-        np.mean((v[:, None] * slope) ** 2) / total,
-        np.trace(cross) / UNITS,
-        (cross.sum() - np.trace(cross)) / (UNITS * (UNITS - 1)),
-        active.sum() / UNITS / total,
-        N / total,
-        N * (own / total) ** 2 / 2,
-    ]
-    np.testing.assert_allclose(numbers, expected)
-    assert layer.inputs.shape == X.shape
+    v, active, slope = outgoing.outgoing[:, :UNITS], np.abs(pre), np.sign(pre)
+    m, units = len(v), np.eye(UNITS, dtype=bool)
+    weight = np.broadcast_to(above.weight, (N, m))
+    expected = np.zeros_like(numbers)
+    for n in range(N):
+        own = np.diag(1 / np.maximum(weight[n], 1e-9))
+        known = np.linalg.inv(own + v * above.variance @ v.T) * np.outer(
+            weight[n] > 0, weight[n] > 0
+        )
+        cross = np.outer(active[:, n], active[:, n])
+        means = [cross[units].mean(), cross[~units].mean(), active[:, n].mean(), 1.0]
+        scales = [np.trace((known @ (own * of)) @ (known @ (own * of))) / 2 for of in scaled]
+        expected[0] += np.mean(slope[:, n] ** 2 * np.diag(v.T @ known @ v)) / N
+        expected[1:] += np.concatenate([np.outer(means, known[np.triu_indices(m)]).ravel(), scales])
+    np.testing.assert_allclose(numbers, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("still", [{"averages": np.zeros(6)}, {"rho": 1.0}])
@@ -403,7 +495,7 @@ def test_nothing_moves(still, monkeypatch):
     """Before anything is known of the metric, and in sweeps without a trajectory."""
     moved = moved_in("learnt")
     given = moved.given(random_point(moved.model, 5), **still)
-    in_python(monkeypatch, kernels)
+    in_python(monkeypatch, *KERNELS)
     end = kernels.move_layer(*given, *random_numbers(given, RNG, 3))
     for after, before in ((end.rows, given[0].rows), (end.pre, given[1]), (end.shift, 0)):
         np.testing.assert_array_equal(after, before)
@@ -416,11 +508,11 @@ def test_a_variance_of_the_response_that_is_hardly_seen_stays(monkeypatch):
     start = random_point(moved.model, 6)
     start["sigma_log__"] = np.array(-12.0)
     given = moved.given(start)
-    in_python(monkeypatch, kernels)
+    in_python(monkeypatch, *KERNELS)
     end = kernels.move_layer(*given, *random_numbers(given, RNG, 3))
     np.testing.assert_array_equal(end.rows, given[0].rows)
     given = moved.given(random_point(moved.model, 6))
-    monkeypatch.setattr(kernels, "is_tiny", lambda scene, place: place.shift[0] != 0.0)
+    monkeypatch.setattr(kernels, "is_tiny", lambda scene, noise, place: place.shift[0] != 0.0)
     end = kernels.move_layer(*given, *random_numbers(given, RNG, 3))
     assert end.log_ratio[0] == -np.inf
 
@@ -428,13 +520,15 @@ def test_a_variance_of_the_response_that_is_hardly_seen_stays(monkeypatch):
 # --- where there is a trajectory ------------------------------------------------------------------
 
 
-def several_outputs():
-    v = pm.Normal("v", shape=(UNITS, 2))
-    pm.Normal("y", layer() @ v, 0.7, observed=RNG.normal(size=(N, 2)))
+def many_outputs(m):
+    v = pm.Normal("v", shape=(UNITS, m))
+    pm.Normal("y", layer() @ v, 0.7, observed=RNG.normal(size=(N, m)))
 
 
 def test_where_there_is_none():
-    assert trajectory_of(built(several_outputs)) is None
+    model = built(many_outputs, m=140)
+    assert trajectory_of(model) is None
+    assert "not along trajectories: 140 outputs of 3 units have more" in str(nns.explain(model))
     assert trajectory_of(built(network), trajectories=False) is None
     assert trajectory_of(built(network), interweave=False) is None
 

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.graphs.deviations import Deviations
+from pymc_nnsteps.graphs.centred import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import substitute_given
 from pymc_nnsteps.moves.shifts import Shift, shift_of

@@ -1,13 +1,14 @@
 """Partial dependence against averages in NumPy."""
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
 from scipy.special import expit
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, dependence, integration
+from pymc_nnsteps.prediction import blocks, dependence
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.normal(size=(9, 2)), np.arange(9) % 3])
@@ -117,9 +118,8 @@ def test_data_are_found_by_their_labels():
         )
 
 
-def test_probabilities(monkeypatch):
+def test_probabilities():
     """Each class has the mean of its probability over the rows."""
-    monkeypatch.setattr(integration, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
     with pm.Model() as model:
         x, w = pm.Data("inputs", X), pm.Normal("w", shape=3)
         f = pm.Deterministic("f", x @ w)
@@ -130,6 +130,35 @@ def test_probabilities(monkeypatch):
     changed[:, :, 2] = np.arange(3)[:, None]
     expected = expit(changed @ W[0, :4, :, 0].T).mean(axis=(1, 2))
     np.testing.assert_allclose(found[:, 0], expected)
+
+
+def test_levels_of_categories():
+    """All rows have one level after another, beside another input or alone."""
+    depots = np.array(["north", "south", "east"])[np.arange(9) % 3]
+    table = pd.DataFrame({"depot": depots, "km": X[:, 0]})
+    model = nns.intermediate_noise_mlp(table, X[:, 1], hidden=(), noise=0.1)
+    axes = {"W1": ("output", "feature"), "b1": ("output",)}
+    lengths = {"output": 1, "feature": 4}
+    draws = xr.Dataset(
+        {
+            name: (("chain", "draw", *dims), RNG.normal(size=(1, 3, *map(lengths.get, dims))))
+            for name, dims in axes.items()
+        }
+    )
+    for features in ("depot", 1, ("km", "depot")):
+        found = nns.partial_dependence(draws, features, points=3, model=model)["mean"]
+        assert found["depot"].values.tolist() == ["east", "north", "south"]
+        for level in found["depot"].values:
+            changed = table.assign(depot=level)
+            if "km" in found.dims:
+                changed["km"] = float(found["km"][1])
+                seen = found.isel(km=1).sel(depot=level)
+            else:
+                seen = found.sel(depot=level)
+            f = nns.predict(draws, changed, model=model).mean(("chain", "draw", "obs"))
+            np.testing.assert_allclose(seen, f)
+    with pytest.raises(ValueError, match=r"features must be one of the columns \['depot', 'km'\]"):
+        nns.partial_dependence(draws, "city", model=model)
 
 
 @pytest.mark.parametrize(

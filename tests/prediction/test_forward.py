@@ -10,8 +10,7 @@ from pymc.distributions.transforms import Ordered, log
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import Normalize
 from pymc_nnsteps.prediction import blocks
-from pymc_nnsteps.prediction.forward import forward_pass
-from pymc_nnsteps.prediction.noisy import noisy_pass
+from pymc_nnsteps.prediction.forward import forward_pass, noisy_pass
 from tests.cases import quick
 from tests.graphs.foreign import Tempered
 

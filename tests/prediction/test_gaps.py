@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, integration, responses
+from pymc_nnsteps.prediction import blocks
 from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(1)
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.Imputati
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, integration, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def noisy(y, pre=0.0):

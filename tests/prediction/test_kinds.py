@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.special import expit, log_ndtr, ndtr, softmax
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, integration, progress, responses
+from pymc_nnsteps.prediction import blocks
 from pymc_nnsteps.prediction.laws import log_probability_of_largest
 
 RNG = np.random.default_rng(0)
@@ -23,8 +23,7 @@ NOISELESS = {"pre": 0, "post": 0, "output": 0.3}
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, integration, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def made_up(model, n_draws=3):
@@ -204,12 +203,12 @@ def test_a_bar_appears_if_it_takes_long(monkeypatch):
         def update(self, task, completed):
             shown.append(completed)
 
-    monkeypatch.setattr(progress, "create_simple_progress", lambda progressbar: Bar())
-    list(progress.tracked("Counting", 3, True))
-    monkeypatch.setattr(progress, "SECONDS", -1.0)
-    list(progress.tracked("Counting", 3, False))
+    monkeypatch.setattr(blocks, "create_simple_progress", lambda progressbar: Bar())
+    list(blocks.tracked("Counting", 3, True))
+    monkeypatch.setattr(blocks, "SECONDS", -1.0)
+    list(blocks.tracked("Counting", 3, False))
     assert shown == []
-    assert list(progress.tracked("Counting", 3, True)) == [0, 1, 2]
+    assert list(blocks.tracked("Counting", 3, True)) == [0, 1, 2]
     assert shown == [("Counting", 1, 3), 2, 3]
 
 

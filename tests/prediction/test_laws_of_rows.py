@@ -10,7 +10,7 @@ import xarray as xr
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.prediction import integration, responses
+from pymc_nnsteps.prediction import blocks
 
 RNG = np.random.default_rng(2)
 N = 12
@@ -30,8 +30,7 @@ DRAWS = xr.Dataset(
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (integration, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def network(observe, name="inputs", data=X):

@@ -10,7 +10,7 @@ from scipy.special import expit, log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, integration, noisy, responses, sums
+from pymc_nnsteps.prediction import blocks, forward, integration, sums
 from tests.cases import slow
 from tests.prediction.draws import made_up
 
@@ -25,8 +25,7 @@ FAR = np.array([0.3, -1.5, 5.0])
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, integration, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def weights_of(draws, *names):
@@ -132,7 +131,7 @@ def test_targets_that_few_draws_reach(monkeypatch):
     draws["W1"][:], draws["W2"][:], draws["b2"][:] = 0, 1, 0
     draws["b1"][:] = np.array([-5.0, 3.0])
     exact = first(nns.log_likelihood(draws, model))
-    monkeypatch.setattr(noisy, "read_units", lambda *_: None)
+    monkeypatch.setattr(forward, "read_units", lambda *_: None)
     found = nns.log_likelihood(draws, model, random_seed=1)
     error = first(found, "log_likelihood_error")
     off = np.abs(first(found) - exact)
@@ -203,7 +202,7 @@ def test_gates_are_summed_out(eta, monkeypatch):
             found = nns.log_likelihood(draws, make(y), noise_draws=300, random_seed=2)
             off = np.abs(first(found) - expected)
             assert np.all(off < 4 * first(found, "log_likelihood_error") + 1e-6)
-    monkeypatch.setattr(noisy, "read_units", lambda *_: None)
+    monkeypatch.setattr(forward, "read_units", lambda *_: None)
     likely = int(np.argmax(logs.sum(1)))
     expected = logsumexp(logs + norm.logpdf(means[likely], means, sd), axis=0)
     found = nns.log_likelihood(draws, build[False](means[likely]), noise_draws=3000, random_seed=2)

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import chi2, kstest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, responses
+from pymc_nnsteps.prediction import blocks
 
 RNG = np.random.default_rng(0)
 N_OBS, N_GROUPS, N_DRAWS = 12, 4, 4000
@@ -20,8 +20,7 @@ NEW = {"inputs": X[:5], "group": np.array([2, 4, 5, 4, 0])}
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def model_of(effects):
@@ -233,6 +232,30 @@ def test_groups_by_their_labels(effects):
         predicted(OTHERS)
     with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
         predicted([None, *ASKED[1:]], sample_new_groups=True)
+
+
+def test_groups_beside_a_table():
+    """As an argument, by name, as a column, and as numbers for ``pm.set_data``."""
+    polars = pytest.importorskip("polars")
+    table = pd.DataFrame(X, columns=["u", "v"])
+    with pm.Model(coords={"feature": ["u", "v"], "groups": CITIES}) as model:
+        x, group = pm.Data("inputs", table, dims=(None, "feature")), pm.Data("group", GROUP)
+        pm.Normal("y", pm.Normal("a", dims="groups")[group] + x @ [1.0, -2.0], 1, observed=X[:, 0])
+    draws = xr.Dataset({"a": (("chain", "draw", "groups"), RNG.normal(size=(1, 3, N_GROUPS)))})
+    new = table[["v", "u"]][:5]
+    expected = nns.predict(draws, {"inputs": X[:5], "group": [2, 0, 3, 0, 1]}, model=model)
+    column = polars.DataFrame(new.to_dict("list") | {"group": ASKED})
+    ways = [(new, ASKED), (new, {"group": ASKED}), ({"inputs": new}, ASKED), (column, None)]
+    for given, groups in ways:
+        found = nns.predict(draws, given, groups=groups, model=model)
+        np.testing.assert_array_equal(found, expected)
+    encoded = nns.encode(column, model=model)
+    np.testing.assert_array_equal(encoded["inputs"], X[:5])
+    np.testing.assert_array_equal(encoded["group"], [2, 0, 3, 0, 1])
+    with pytest.raises(ValueError, match="has the labels 'X', 'Y', but the model knows 'Aix'"):
+        nns.encode({"inputs": new, "group": OTHERS}, model=model)
+    with pytest.raises(ValueError, match="groups are of no use, as"):
+        nns.predict(draws, X, groups=ASKED, model=nns.intermediate_noise_mlp(X, X[:, 0]))
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_columns_of_a_table_are_found_by_name():
     unnamed = pd.DataFrame(X_NEW)
     np.testing.assert_array_equal(nns.predict(draws, unnamed, model=model), expected)
     with pytest.raises(
-        ValueError, match=r"X_new must have the columns \['a', 'b', 'c'\] .* got \['a', 'b', 'd'\]"
+        ValueError, match=r"X_new must have the columns \['a', 'b', 'c'\] .* lacks \['c'\]"
     ):
         nns.predict(draws, table.rename(columns={"c": "d"}), model=model)
 
@@ -842,3 +842,34 @@ def test_indicators_that_are_no_gates():
     posterior = xr.Dataset({"w": (("chain", "draw", "i"), np.zeros((1, 1, 2)))})
     with pytest.raises(ValueError, match="predict cannot average over gate"):
         nns.predict(posterior, np.zeros((1, 2)), model=model)
+
+
+def test_labels_and_the_group_of_predictions():
+    """Labels of the model's own rows and outputs, whatever their dimensions are called."""
+    coords = {"day": ["mon", "tue"], "kind": ["a", "b"], "column": ["u", "v"]}
+    X = np.arange(4.0).reshape(2, 2)
+    with pm.Model(coords=coords) as model:
+        inputs = pm.Data("inputs", X, dims=("day", "column"))
+        level = pm.Data("level", np.zeros(2), dims="day")
+        w = pm.Normal("w", dims=("column", "kind"))
+        mean = inputs @ w + level[:, None]
+        pm.Normal("y", mean, 1, observed=np.zeros((2, 2)), dims=("day", "kind"))
+    draws = xr.Dataset({"w": (("chain", "draw", "column", "kind"), np.ones((1, 4, 2, 2)))})
+    idata = xr.DataTree.from_dict({"posterior": draws})
+    own = nns.predict(idata, X, model=model, kind="response", extend_inferencedata=True)
+    assert own["obs"].values.tolist() == coords["day"]
+    assert own["output"].values.tolist() == coords["kind"]
+    xr.testing.assert_identical(idata.predictions["y"], own)
+    assert idata.predictions.attrs["inference_library"] == "pymc"
+    assert idata.predictions.attrs["sample_dims"] == ["chain", "draw"]
+
+    new = pd.DataFrame([[7.0, 5.0]], columns=["v", "u"], index=["next"])
+    rows = {"inputs": new, "level": pd.Series([1.0], index=["next"])}
+    nns.predict(idata, rows, model=model, extend_inferencedata=True)
+    assert list(idata.predictions) == ["f"]
+    assert idata.predictions["f"]["obs"].values.tolist() == ["next"]
+    constant = idata.predictions_constant_data
+    assert constant["inputs"].sel(obs="next", column="v") == 7
+    assert constant["level"].dims == ("obs",)
+    with pytest.raises(ValueError, match="extend_inferencedata needs the DataTree"):
+        nns.predict(draws, X, model=model, extend_inferencedata=True)

@@ -10,7 +10,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import multivariate_normal, nbinom, norm, poisson
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, integration, responses
+from pymc_nnsteps.prediction import blocks
 from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)
@@ -25,8 +25,7 @@ OTHERS = {name: np.concatenate([each[[7, 2, 2]], each[::-1]]) for name, each in 
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    for module in (blocks, integration, responses):
-        monkeypatch.setattr(module, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
+    monkeypatch.setattr(blocks, "c_by_default", lambda: {"mode": "FAST_COMPILE"})
 
 
 def data_of(constants=()):

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from pymc_nnsteps.random.piecewise_normal import piecewise_normal_kernel
-from pymc_nnsteps.random.streams import AT_A_TIME
+from pymc_nnsteps.random.standard_normal import AT_A_TIME
 from pymc_nnsteps.random.two_pieces import ENOUGH, WORTH_A_TURN
 from tests.random.oracles import ACTIVATIONS, activation, piecewise_normal_pit
 from tests.statistics import assert_proportion, assert_uniform

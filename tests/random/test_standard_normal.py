@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from pymc_nnsteps.random.standard_normal import standard_normal_kernel
-from pymc_nnsteps.random.streams import (
+from pymc_nnsteps.random.standard_normal import (
     AT_A_TIME,
     FEW,
     LAST_EDGE,
@@ -13,6 +12,7 @@ from pymc_nnsteps.random.streams import (
     begin_streams,
     fill_bits,
     outside,
+    standard_normal_kernel,
 )
 from tests.statistics import P_LIMIT, Z_LIMIT, assert_moments, assert_proportion, assert_uniform
 

@@ -361,11 +361,13 @@ def test_bad_input_is_named():
 def test_columns_of_a_shard_are_known_by_their_names():
     """Taken by their positions, the weights of one input would be those of another."""
     named = pd.DataFrame(X, columns=["a", "b", "c"])
+    named["city"] = np.where(X[:, 0] > 0, "north", "south")
     model = nns.intermediate_noise_mlp(named[:9], Y[:9], hidden=(), noise=0.2)
-    shuffled = {"inputs": named[["c", "a", "b"]], "targets": pd.Series(Y)}
+    shuffled = {"inputs": named[["c", "city", "a", "b"]], "targets": pd.Series(Y)}
     _, pool = pool_of(model, [shuffled])
     [shard] = pool.members
-    np.testing.assert_array_equal(shard._model["inputs"].get_value(), X)
+    expected = np.column_stack([X, X[:, 0] > 0, X[:, 0] <= 0])
+    np.testing.assert_array_equal(shard._model["inputs"].get_value(), expected)
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")

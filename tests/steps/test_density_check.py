@@ -6,8 +6,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps import flat, integrated, terms
-from pymc_nnsteps.steps.density_check import require_density
-from pymc_nnsteps.steps.slopes import Target
+from pymc_nnsteps.steps.density_check import Target, require_density
 from tests.cases import slow
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 from pymc.initial_point import make_initial_point_fns_per_chain
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps.row_blocks import by_row
+from pymc_nnsteps.steps.terms import by_row
 from pymc_nnsteps.steps.trained_starts import _slopes, _total, _trained, adam, trained_starts
 
 RNG = np.random.default_rng(0)

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
+from pymc_nnsteps.variational.ascent import elbo
 from pymc_nnsteps.variational.draws import draw_layer
-from pymc_nnsteps.variational.evidence import elbo
 from pymc_nnsteps.variational.rows import activations, statistics
 from tests.cases import slow
 from tests.variational.networks import small_model, some_sweeps

@@ -9,8 +9,7 @@ import pytest
 from pymc.distributions.transforms import Interval, Ordered, log
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.variational.check import require_density
-from pymc_nnsteps.variational.reading import read_model
+from pymc_nnsteps.variational.reading import read_model, require_density
 from tests.graphs.foreign import Tempered
 
 X = np.random.default_rng(0).normal(size=(20, 2))

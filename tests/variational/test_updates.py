@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 from scipy.special import expit
 
-from pymc_nnsteps.variational.evidence import elbo
+from pymc_nnsteps.variational.ascent import elbo
 from pymc_nnsteps.variational.factors import inverse
 from pymc_nnsteps.variational.laws import GIG
 from pymc_nnsteps.variational.rows import (

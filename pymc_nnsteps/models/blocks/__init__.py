@@ -7,6 +7,7 @@ module                  its subject
 ``hierarchical``        precisions at up to three levels, and skips
 ``bow_tie``             stochastic gates, and weights that are shrunk to zero
 ``wide``                NTK scaling
+``table``               inputs of blocks: categories, missing entries
 ======================  ================================================================
 
 Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,
@@ -27,6 +28,7 @@ nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may ha
 from pymc_nnsteps.models.blocks.bow_tie import bow_tie
 from pymc_nnsteps.models.blocks.hierarchical import hierarchical
 from pymc_nnsteps.models.blocks.intermediate_noise import intermediate_noise
+from pymc_nnsteps.models.blocks.table import table
 from pymc_nnsteps.models.blocks.wide import wide
 
-__all__ = ["bow_tie", "hierarchical", "intermediate_noise", "wide"]
+__all__ = ["bow_tie", "hierarchical", "intermediate_noise", "table", "wide"]

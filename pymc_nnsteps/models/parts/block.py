@@ -18,16 +18,16 @@ from pytensor.tensor import TensorConstant, TensorVariable
 from pytensor.tensor.random.type import RandomType
 
 from pymc_nnsteps.arguments import positive_integer, require_finite
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.search import columns_of, model_or_context
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
 from pymc_nnsteps.models.parts.data import Inputs
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.stack import Stack
-from pymc_nnsteps.tables import numbers
+from pymc_nnsteps.tables import is_table
 
-__all__ = ["Block", "Network", "block"]
+__all__ = ["BEGIN", "Block", "Network", "block", "require_name"]
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
@@ -51,6 +51,8 @@ class Block:
         Dimensions of the output.
     is_vector : bool
         Whether the one output is of shape (n_obs,).
+    table : Inputs or None
+        Inputs that are to be a data container of the block.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Block:
     dims: dict[str, Dim]
     output_dims: tuple[str, ...] | None
     is_vector: bool
+    table: Inputs | None
 
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
@@ -70,19 +73,27 @@ class Block:
         """
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
-        alone = rehearsed(lambda: network(self.inputs), known | self.dims)
+        alone = rehearsed(lambda: self._outputs(network), known | self.dims)
         names = [f"{self.name}::{name}" for name in alone.named_vars]
         check_names(model, [self.name, *names], self.dims, OTHER_NAME)
         check_dims(model, self.dims)
         if all(map(_is_data, graph_inputs([self.inputs]))):
-            inputs = Inputs(self.inputs.eval(mode=ONCE), model.coords.get(self.stack.unit_dims[0]))
+            feature = self.stack.unit_dims[0]
+            labels = self.dims[feature].labels or model.coords.get(feature)
+            inputs = Inputs(self.inputs.eval(mode=ONCE), labels)
             if np.ptp(inputs.values, axis=0).any():  # otherwise they hold a place
-                warn_of_scales(inputs, None, usual=usual, name="x", stacklevel=4)
+                warn_of_scales(inputs, None, usual=usual, name="x")
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
-            outputs = network(self.inputs)
+            outputs = self._outputs(network)
         f = outputs[:, 0] if self.is_vector else outputs
         return pm.Deterministic(self.name, f, dims=self.output_dims)
+
+    def _outputs(self, network: Network) -> TensorVariable:
+        inputs = self.inputs
+        if self.table is not None:
+            inputs = self.table.add("inputs", (None, self.stack.unit_dims[0]))
+        return network(inputs)
 
 
 def block(
@@ -93,9 +104,9 @@ def block(
     dims: str | Sequence[str] | None,
 ) -> Block:
     """Read what all blocks are told."""
-    if not isinstance(name, str) or not name or "::" in name:
-        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
-    inputs = _inputs(x)
+    require_name(name)
+    table = data.inputs(x, name="x") if is_table(x) else None
+    inputs = _inputs(x if table is None else table.table)
     sizes = layers.layer_sizes(hidden)
     n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
     units = (_n_features(inputs), *sizes, n_outputs)
@@ -110,20 +121,27 @@ def block(
         row_dim, output_dim = (*given, output_dim)[:2]
     layer_dims = [f"{name}::hidden{layer}" for layer in range(1, len(sizes) + 1)]
     unit_dims = (feature or f"{name}::input", *layer_dims, output_dim)
+    features = None if table is None else table.features
+    lengths = zip(unit_dims[1:], units[1:], strict=True)
     output_dims = None if row_dim is None else (row_dim, output_dim)[: 1 if outputs is None else 2]
     return Block(
         name,
         inputs,
         Stack(units, unit_dims, row_dim),
-        {dim: Dim(length) for dim, length in zip(unit_dims, units, strict=True)},
+        {unit_dims[0]: Dim(units[0], features)} | {dim: Dim(n) for dim, n in lengths},
         output_dims,
         outputs is None,
+        table,
     )
 
 
+def require_name(name: object) -> None:
+    """Check the name of a block."""
+    if not isinstance(name, str) or not name or "::" in name:
+        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
+
+
 def _inputs(x: Any) -> TensorVariable:
-    if hasattr(x, "columns"):
-        x = numbers("x", x, ("obs", "feature")).values
     try:
         inputs: TensorVariable = pt.as_tensor_variable(x)
     except (TypeError, ValueError, NotImplementedError):
@@ -152,10 +170,12 @@ def _n_features(inputs: TensorVariable) -> int:
 
 
 def _dims_of(model: pm.Model, inputs: TensorVariable) -> tuple[str | None, str | None]:
-    """Dimensions of a variable of the model."""
-    if inputs not in model.named_vars.values():
+    """Dimensions of a variable of the model, whose columns may be shifted and scaled."""
+    named = [variable for variable in model.named_vars.values() if variable.ndim == 2]
+    variable = columns_of(inputs, named)
+    if variable is None:
         return None, None
-    row_dim, feature = model.named_vars_to_dims.get(inputs.name, (None, None))
+    row_dim, feature = model.named_vars_to_dims.get(variable.name, (None, None))
     return row_dim, feature
 
 

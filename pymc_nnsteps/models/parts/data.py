@@ -5,15 +5,20 @@ with one sentence that names the argument and says what to do.
 """
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import require_finite
-from pymc_nnsteps.tables import Table, as_array, in_type, numbers
+from pymc_nnsteps.arguments import require_bool, require_choice, require_finite
+from pymc_nnsteps.models.parts.imputation import completed
+from pymc_nnsteps.tables import Table, as_array, encoded, in_type, numbers
+
+Missing = Literal["impute"] | None
 
 Observed = TensorVariable | np.ma.MaskedArray
 """Targets as a distribution is given them: a data container, or an array with gaps."""
@@ -21,10 +26,51 @@ Observed = TensorVariable | np.ma.MaskedArray
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any."""
+    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any.
 
-    values: NDArray[np.floating]
+    Attributes
+    ----------
+    table : ndarray
+        The inputs as they are given, which the data container holds.
+    offset, scale : ndarray, shape (n_features,), or None
+        What the network sees is ``(table - offset) / scale``.
+    """
+
+    table: NDArray[np.floating]
     features: tuple[object, ...] | None
+    offset: NDArray[np.floating] | None = None
+    scale: NDArray[np.floating] | None = None
+
+    @property
+    def filled(self) -> NDArray[np.floating]:
+        """The table, with the mean of a column where entries are missing."""
+        missing = np.isnan(self.table)
+        if not missing.any():
+            return self.table
+        filled = np.where(missing, np.nanmean(self.table, axis=0), self.table)
+        return filled.astype(self.table.dtype)
+
+    @property
+    def values(self) -> NDArray[np.floating]:
+        """What the network sees, of the table without gaps."""
+        values: NDArray[np.floating] = self.seen(self.filled)
+        return values
+
+    def seen(self, table: Any) -> Any:
+        """What the network sees of rows, given as an array or as a tensor."""
+        return table if self.scale is None else (table - self.offset) / self.scale
+
+    def add(self, name: str, dims: tuple[str | None, str | None]) -> TensorVariable:
+        """Add their data container to the model of the context, and return what is seen.
+
+        Missing entries are variables of the model; the container has the means of their columns.
+        """
+        seen: TensorVariable = self.seen(pm.Data(name, self.filled, dims=dims))
+        if not np.isnan(self.table).any():
+            return seen
+        with pm.Model(name=name):
+            columns = self.features or range(self.table.shape[1])
+            return completed(seen, self.seen(self.table), columns)
 
 
 @dataclass(frozen=True)
@@ -50,28 +96,51 @@ class Targets:
         return np.where(self.missing, np.nanmedian(values, axis=0), values)
 
 
-def inputs(X: ArrayLike | pd.DataFrame) -> Inputs:
-    """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names."""
-    table = numbers("X", X, ("obs", "feature"))
+def inputs(
+    X: ArrayLike | pd.DataFrame,
+    standardize: bool = False,
+    missing: Missing = None,
+    name: str = "X",
+) -> Inputs:
+    """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names.
+
+    Columns of nothing but 0 and 1 are not standardised: indicators have their scale. Missing
+    entries are NaN.
+    """
+    require_bool("standardize", standardize)
+    if missing is not None:
+        require_choice(
+            "missing", missing, ["impute"], "leave it out to have missing inputs refused"
+        )
+    table = encoded(name, X, ("obs", "feature"))
     values = _floating(table)
     if values.ndim != 2:
-        column = "X.to_frame()" if isinstance(X, pd.Series) else "X[:, None]"
+        column = f"{name}.to_frame()" if isinstance(X, pd.Series) else f"{name}[:, None]"
         hint = f"; for a single feature pass {column}" if values.ndim == 1 else ""
         raise ValueError(
-            f"X must be 2-D with shape (n_obs, n_features); got shape {values.shape}{hint}."
+            f"{name} must be 2-D with shape (n_obs, n_features); got shape {values.shape}{hint}."
         )
-    _require_entries("X", values)
+    _require_entries(name, values)
     names = range(values.shape[1]) if table.columns is None else table.columns
-    empty = [name for name, each in zip(names, values.T, strict=True) if np.isnan(each).all()]
+    empty = [column for column, each in zip(names, values.T, strict=True) if np.isnan(each).all()]
     if empty:
         raise ValueError(
-            f"X has nothing but NaN in the columns {empty}; leave them out, such as constant "
+            f"{name} has nothing but NaN in the columns {empty}; leave them out, such as constant "
             "columns that were divided by their standard deviation."
         )
-    require_finite(
-        "X", values, "remove or impute them, or model them around a network of nns.blocks"
+    known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
+    advice = 'remove or impute them, or pass missing="impute" to have them drawn'
+    require_finite(name, known, advice, table.columns)
+    if not standardize:
+        return Inputs(values, table.columns)
+    is_left = (np.isin(values, (0, 1)) | np.isnan(values)).all(axis=0)
+    spread = np.nanstd(values, axis=0)
+    return Inputs(
+        values,
+        table.columns,
+        np.where(is_left, 0, np.nanmean(values, axis=0)).astype(values.dtype),
+        np.where(is_left | (spread == 0), 1, spread).astype(values.dtype),
     )
-    return Inputs(values, table.columns)
 
 
 def images(X: ArrayLike) -> Inputs:

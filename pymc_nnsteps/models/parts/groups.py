@@ -291,6 +291,8 @@ def _read(key: str, given: PriorLike) -> Prior | float | None:
             if isinstance(given, Prior)
             else Prior.parse(given)
             if isinstance(given, str)
+            else Prior.of(given)
+            if hasattr(given, "distribution")
             else Prior(given)
         )
     except ValueError as reason:

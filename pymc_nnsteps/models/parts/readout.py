@@ -40,7 +40,7 @@ from pytensor.tensor import TensorConstant, TensorVariable
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.type import TensorType
 
-from pymc_nnsteps.graphs.callers import locals_of
+from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
 __all__ = ["by_columns", "by_rows", "keep_given_targets"]

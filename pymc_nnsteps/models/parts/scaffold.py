@@ -148,7 +148,7 @@ class Scaffold:
     @property
     def n_obs(self) -> int:
         """Number of rows."""
-        return len(self.inputs.values)
+        return len(self.inputs.table)
 
     @property
     def stack(self) -> Stack:
@@ -169,8 +169,7 @@ class Scaffold:
         return add_rehearsed(lambda: self._build(build), dims, self.n_obs)
 
     def _build(self, build: Build) -> None:
-        inputs = pm.Data("inputs", self.inputs.values, dims=("obs", "feature"))
-        build(inputs, self.response.add())
+        build(self.inputs.add("inputs", ("obs", "feature")), self.response.add())
 
 
 def scaffold(
@@ -179,13 +178,15 @@ def scaffold(
     hidden: Sequence[int],
     likelihood: str,
     own: Sequence[str],
+    standardize: bool,
+    missing: data.Missing,
     exposure: object = None,
     censored: object = None,
 ) -> Scaffold:
     """Read the data of a network with these hidden layers, as :func:`response` does."""
     likelihood_of(likelihood, own, {})
-    inputs = data.inputs(X)
-    n_obs, n_features = inputs.values.shape
+    inputs = data.inputs(X, standardize, missing)
+    n_obs, n_features = inputs.table.shape
     found = response(likelihood, own, X, y, n_obs, exposure, censored)
     units = (n_features, *layers.layer_sizes(hidden), found.targets.n_outputs)
     return Scaffold(inputs, found, units, layer_dims(units, inputs.features, found.outputs))

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from pymc_nnsteps.models.parts.data import Inputs
 
 __all__ = ["warn_of_scales"]
 
+PACKAGE = str(Path(__file__).parents[2])
+
 
 def warn_of_scales(
     inputs: Inputs,
@@ -19,13 +22,12 @@ def warn_of_scales(
     usual: tuple[float, float] = (0.01, 100.0),
     usual_targets: tuple[float, float] | None = None,
     name: str = "X",
-    stacklevel: int = 3,
 ) -> None:
     """Warn of constant data, and of columns whose scale is far from 1.
 
-    To be called by a builder: the warning points at the builder's caller, ``stacklevel`` calls up.
-    Constant columns of inputs, as of an intercept, are no reason for a warning unless all are; nor
-    are small ones in which half of the rows or more share a value, as of rare indicators.
+    The warning points at the caller of the package. Constant columns of inputs, as of an intercept,
+    are no reason for a warning unless all are; nor are small ones in which half of the rows or more
+    share a value, as of rare indicators.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ def warn_of_scales(
         columns = targets.reshape(len(targets), -1)
         found.append(_problem("y", columns, usual_targets or usual, None, all_constant=False))
     for problem in filter(None, found):
-        warnings.warn(problem, UserWarning, stacklevel=stacklevel)
+        warnings.warn(problem, UserWarning, skip_file_prefixes=(PACKAGE,))
 
 
 def _problem(

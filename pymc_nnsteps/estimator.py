@@ -1,0 +1,219 @@
+"""What estimators of scikit-learn have in common: they standardise inputs, sample, and predict."""
+
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from numbers import Integral
+from typing import Any, Self
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+import pymc as pm
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    check_X_y,
+    validate_data,
+)
+
+from pymc_nnsteps.arguments import positive_integer, require_bool
+from pymc_nnsteps.diagnostics import diagnose
+from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
+from pymc_nnsteps.prediction import predict, without_latents
+from pymc_nnsteps.prediction.new_inputs import Kind
+from pymc_nnsteps.tables import columns_of_no_numbers, encoded
+
+__all__ = ["BUILDERS", "NetworkEstimator", "repeated"]
+
+BUILDERS: dict[str, Callable[..., pm.Model]] = {
+    "hierarchical": hierarchical_mlp,
+    "bow_tie": bow_tie,
+    "intermediate_noise": intermediate_noise_mlp,
+}
+
+FEWEST_DRAWS = 4
+"""Draws of a chain from which its convergence can be judged."""
+
+JUDGED = 100
+"""About the number of rows whose function values are judged."""
+
+_log = logging.getLogger("pymc.nnsteps")
+
+
+class NetworkEstimator(BaseEstimator):
+    """Base of the regressor and the classifier: samples a network and predicts new rows."""
+
+    def __init__(
+        self,
+        network: str = "hierarchical",
+        *,
+        hidden: Sequence[int] | None = None,
+        options: Mapping[str, Any] | None = None,
+        draws: int = 200,
+        tune: int = 200,
+        chains: int = 4,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.network = network
+        self.hidden = hidden
+        self.options = options
+        self.draws = draws
+        self.tune = tune
+        self.chains = chains
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state with the model as bytes: ``pickle`` itself does not take models of PyMC."""
+        state = dict(super().__getstate__())
+        if "model_" in state:
+            state["model_"] = cloudpickle.dumps(state["model_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        if "model_" in state:
+            state = state | {"model_": cloudpickle.loads(state["model_"])}
+        super().__setstate__(state)
+
+    def _sample(self, X: NDArray[np.float64], y: object, **options: Any) -> Self:
+        """Sample a network of standardised inputs and these targets."""
+        if self.hidden is not None:
+            options["hidden"] = self.hidden
+        options |= self._further(options)
+        self._require_arguments()
+        rows = self._named(X)
+        output = "pandas" if isinstance(rows, pd.DataFrame) else "default"
+        self.input_scaler_ = StandardScaler().set_output(transform=output).fit(rows)
+        inputs = self.input_scaler_.transform(rows)
+        began = time.perf_counter()
+        self._sampling_seed, self._noise_seed = (
+            int(seed) for seed in check_random_state(self.random_state).randint(2**31 - 1, size=2)
+        )
+        with Model(model=None) as self.model_:
+            BUILDERS[self.network](inputs, y, **options)
+            self.idata_ = pm.sample(
+                draws=self.draws,
+                tune=self.tune,
+                chains=self.chains,
+                cores=effective_n_jobs(self.n_jobs),
+                random_seed=self._sampling_seed,
+                var_names=without_latents(self.model_),
+                compute_convergence_checks=False,
+                progressbar=self._is_seen,
+                quiet=True,
+            )
+        verdict = "Whether they have converged is not known."
+        if self.chains > 1 and self.draws >= FEWEST_DRAWS:
+            judged = inputs[:: max(1, len(inputs) // JUDGED)]
+            self.diagnosis_ = diagnose(self.idata_, judged, model=self.model_)
+            verdict = self.diagnosis_.verdict
+            if not self.diagnosis_.converged:
+                warnings.warn(self.diagnosis_.verdict, ConvergenceWarning, stacklevel=3)
+        if self._is_seen:
+            _log.info(
+                f"{type(self).__name__}: {BUILDERS[self.network].__name__} given {len(rows)} rows "
+                f"of {rows.shape[1]} inputs, {self.chains} chains of {self.draws} draws after "
+                f"{self.tune} of tuning, {time.perf_counter() - began:.0f} s. {verdict}"
+            )
+        return self
+
+    @property
+    def _is_seen(self) -> bool:
+        """Whether somebody sees progress: on request, or in a terminal or notebook."""
+        if self.verbose is None:
+            return sys.stderr.isatty() or "ipykernel" in sys.modules
+        return self.verbose
+
+    def _validated(self, X: Any, *y: Any, reset: bool = True, **options: Any) -> Any:
+        """Numbers of a table, of text and categories indicators of the levels seen by ``fit``."""
+        if reset:
+            has_text = bool(columns_of_no_numbers(X))
+            self._labels = encoded("X", X, ("obs", "feature")).columns if has_text else None
+        if self._labels is None:
+            return validate_data(self, X, *y, dtype="float64", reset=reset, **options)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        rows = encoded("X", X, ("obs", "feature"), self._labels).values
+        check = check_X_y if y else check_array
+        return check(rows, *y, dtype="float64", estimator=self, **options)
+
+    def _require_arguments(self) -> None:
+        """Check the arguments of the sampler."""
+        for name in ("draws", "chains"):
+            positive_integer(name, getattr(self, name))
+        if self.tune != 0:
+            positive_integer("tune", self.tune)
+        if self.verbose is not None:
+            require_bool("verbose", self.verbose)
+        if not isinstance(self.n_jobs, Integral | None):
+            raise ValueError(f"n_jobs must be an integer, or None; got {self.n_jobs!r}.")
+
+    def _further(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Further arguments of the builder, beside those that the estimator gives to it."""
+        builder = BUILDERS[self.network]
+        known = [
+            name
+            for name, argument in signature(builder).parameters.items()
+            if argument.kind is argument.KEYWORD_ONLY and name not in (*own, "likelihood")
+        ]
+        further = {} if self.options is None else self.options
+        if not isinstance(further, Mapping):
+            raise ValueError(
+                f"options must be a mapping from arguments to values; got {further!r}."
+            )
+        for name in further:
+            if name not in known:
+                raise ValueError(
+                    f"options has {name!r}, which the estimator sets itself or "
+                    f"{builder.__name__} does not have; it may have {', '.join(known)}."
+                )
+        return further
+
+    def _named(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | pd.DataFrame:
+        """Inputs with the names of their columns, if these are known."""
+        names = getattr(self, "feature_names_in_", None) if self._labels is None else self._labels
+        return rows if names is None else pd.DataFrame(rows, columns=names)
+
+    def _predict(self, X: ArrayLike | pd.DataFrame, kind: Kind) -> NDArray[np.float64]:
+        """Predictions of all draws for new rows, of shape (n_draws, n_obs, n_outputs)."""
+        check_is_fitted(self, "idata_")
+        rows = self._validated(X, reset=False)
+        predicted = predict(
+            self.idata_,
+            self.input_scaler_.transform(self._named(rows)),
+            model=self.model_,
+            kind=kind,
+            random_seed=self._noise_seed,
+            progressbar=self._is_seen,
+        )
+        return np.asarray(predicted.stack(sample=("chain", "draw")).transpose("sample", ...))
+
+
+def repeated(
+    rows: NDArray[Any], targets: NDArray[Any], sample_weight: ArrayLike | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows as often as their weights say: their likelihoods to whole powers."""
+    if sample_weight is None:
+        return rows, targets
+    weights = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
+    if np.any(weights != np.rint(weights)):
+        raise ValueError(
+            "sample_weight must be whole numbers, how often a row counts: a likelihood to another "
+            "power is no law of these networks."
+        )
+    times = weights.astype("int64")
+    return rows.repeat(times, axis=0), targets.repeat(times, axis=0)

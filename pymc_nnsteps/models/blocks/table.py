@@ -1,0 +1,114 @@
+"""A table as the inputs of blocks: its data container, and learnt rows of its categories."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+from pytensor.tensor import TensorVariable
+
+from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.models.parts import data
+from pymc_nnsteps.models.parts.block import BEGIN
+from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names
+from pymc_nnsteps.models.parts.data import Missing
+from pymc_nnsteps.tables import before_encoding, level_of
+
+__all__ = ["table"]
+
+
+def table(
+    X: ArrayLike | pd.DataFrame,
+    *,
+    name: str = "inputs",
+    dims: tuple[str, str] = ("obs", "feature"),
+    standardize: bool = False,
+    missing: Missing = None,
+    embed: Mapping[str, int] | None = None,
+) -> TensorVariable:
+    r"""Add a table to the model of the context as the inputs of one block or several.
+
+    Each level of text and categories becomes an indicator, with the label ``"depot[north]"``.
+    Predictions and all that takes inputs later read other tables by these labels.
+
+    Parameters
+    ----------
+    X : array_like or DataFrame, shape (n_obs, n_features)
+    name : str
+        Name of the ``pm.Data``, whose numbers are in the units of ``X``.
+    dims : tuple of str
+        Dimensions of rows and columns.
+    standardize : bool
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
+    missing : {None, "impute"}
+        ``"impute"``: missing entries (NaN) are variables of the model, drawn with the others. Each
+        column with gaps, such as ``"age"``, is Normal given the columns without gaps and those
+        with fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept first,
+        are N(0, 1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"`` are the
+        entries, in the units that the network sees. The entries are missing at random: whether an
+        entry is missing depends on what is observed only.
+    embed : mapping of str to int, optional
+        Columns of text or categories whose levels are to be rows of a learnt matrix, with as many
+        columns: :math:`x_i` has the entries :math:`E_{c_i \cdot}` in place of the indicators of
+        the category :math:`c_i`. The entries of ``"depot::E"`` are standard normal.
+
+    Returns
+    -------
+    TensorVariable, shape (n_obs, n_inputs)
+        What blocks are to see.
+
+    Raises
+    ------
+    ValueError
+        If the table is unusable, has no such categories, or clashes with the names of the model.
+        Nothing has been added then.
+
+    Examples
+    --------
+    >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
+    >>> X = pd.DataFrame({"km": [1.0, 7.0, 2.0, 5.0], "depot": ["north", "south", "east", "south"]})
+    >>> with pm.Model() as model:
+    ...     x = nns.blocks.table(X, standardize=True, embed={"depot": 2})
+    ...     f = nns.blocks.hierarchical(x, hidden=(3,))
+    ...     y = pm.Normal("y", f, 1, observed=[0.0, 1.0, 2.0, 1.0])
+    >>> model.coords["feature"]
+    ('km', 'depot[east]', 'depot[north]', 'depot[south]')
+    >>> model.named_vars_to_dims["depot::E"]
+    ('depot::level', 'depot::embedding')
+    """
+    model = model_or_context(None, BEGIN)
+    if not isinstance(dims, tuple | list) or len(dims) != 2:
+        raise ValueError(f"dims must be two names, of the rows and of the columns; got {dims!r}.")
+    inputs = data.inputs(X, standardize, missing)
+    n_obs, n_features = inputs.table.shape
+    labels = list(inputs.features or ())
+    every_dim = {dims[0]: Dim(n_obs), dims[1]: Dim(n_features, inputs.features)}
+    places, kept = {}, np.ones(n_features, bool)
+    for column, width in (embed or {}).items():
+        levels = {i: level_of(label, column) for i, label in enumerate(labels)}
+        found = {i: level for i, level in levels.items() if level is not None}
+        if not found:
+            raise ValueError(
+                f"embed must name columns of text or categories, of {before_encoding(labels)}; "
+                f"got {column!r}."
+            )
+        places[column], kept[list(found)] = list(found), False
+        n = positive_integer(f"embed[{column!r}]", width)
+        every_dim |= {f"{column}::level": Dim(len(found), tuple(found.values()))}
+        every_dim |= {f"{column}::embedding": Dim(n)}
+    check_names(model, [name, *(f"{column}::E" for column in places)], every_dim)
+    check_dims(model, every_dim)
+    add_dims(model, {dim: each for dim, each in every_dim.items() if dim != dims[0]})
+    x = inputs.add(name, (dims[0], dims[1]))
+    if not places:
+        return x
+    parts = [x[:, np.flatnonzero(kept)]]
+    for column, numbers in places.items():
+        rows = pm.Normal(f"{column}::E", dims=(f"{column}::level", f"{column}::embedding"))
+        parts.append(x[:, numbers] @ rows)
+    seen: Any = pt.concatenate(parts, axis=1)
+    return seen

@@ -1,0 +1,252 @@
+r"""Missing inputs of new rows, drawn from the law that the model states for its own.
+
+Each column with gaps is Normal given other columns (:mod:`~pymc_nnsteps.models.parts.imputation`):
+together :math:`x = a + B x + D e` with e of independent standard normal numbers, a triangular B,
+and the standard deviations on the diagonal of D. Of a row some columns :math:`o` are known. A draw
+x from the joint law becomes one given these, column by column, with the covariance S of all columns
+given those known so far:
+
+.. math:: x \leftarrow x + \frac{S_{\cdot j}}{S_{jj}} (o_j - x_j), \qquad
+    S \leftarrow S - \frac{S_{\cdot j} S_{j \cdot}}{S_{jj}},
+
+known as conditioning by kriging, or Matheron's rule. So completed inputs are a function of the
+inputs and of noise, as latent layers are.
+
+References
+----------
+Doucet, *A Note on Efficient Conditional Simulation of Gaussian Distributions* (2010).
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    indices_from_subtensor,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.affine import affine
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import has_law
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.rows import follow_rows
+from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
+from pymc_nnsteps.graphs.values import constant_or_none, substitute
+from pymc_nnsteps.prediction.gaps import without
+from pymc_nnsteps.prediction.row_data import Known
+
+__all__ = ["Column", "Imputation", "imputation_of"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Missing entries of one column.
+
+    Attributes
+    ----------
+    before, after : TensorVariable, shape (n_obs, n_features)
+        The inputs without these entries, and with them.
+    entries : TensorVariable, shape (n_missing,)
+        The random variable of these.
+    """
+
+    number: int
+    rows: NDArray[np.intp]
+    before: TensorVariable
+    after: TensorVariable
+    entries: TensorVariable
+
+    @property
+    def mean(self) -> Any:
+        """Mean of all entries of the column, of which the missing ones are picked."""
+        [mean, _] = parameters(self.entries)
+        is_picked = mean.owner is not None and isinstance(mean.owner.op, AdvancedSubtensor)
+        return mean.owner.inputs[0] if is_picked else mean
+
+
+@dataclass(frozen=True)
+class Imputation:
+    """The laws of missing inputs of a model.
+
+    Attributes
+    ----------
+    model : pm.Model
+        Without observed inputs, for reading only.
+    made : dict of Variable to TensorVariable
+        Completed inputs, in terms of the data container, NaN where entries are missing, of the
+        model's variables, and of the noise.
+    columns : tuple of Column
+        In the order in which they are completed.
+    noise : TensorVariable, shape (n_obs, n_columns)
+        Standard normal.
+    missing : ndarray of bool, shape (n_obs, n_features)
+        Of the model's own rows.
+    """
+
+    model: pm.Model
+    made: dict[Variable, TensorVariable]
+    columns: tuple[Column, ...]
+    noise: TensorVariable
+    missing: NDArray[np.bool_]
+
+    @property
+    def inputs(self) -> TensorVariable:
+        """What is completed, of shape (n_obs, n_features): the data, perhaps standardised."""
+        return self.columns[0].before
+
+
+@once_per_model
+def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputation | None:
+    """Read the laws of missing inputs off a model; None if it has none.
+
+    Raises
+    ------
+    NotConjugate
+        If these are not known to be Gaussian, row by row.
+    """
+    columns = tuple(_columns(model, container))
+    if not columns:
+        return None
+    missing = np.zeros(container.get_value(borrow=True).shape, dtype=bool)
+    for column in columns:
+        missing[column.rows, column.number] = True
+    noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(columns)))
+    with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
+        completed = _completed(model, columns, missing.shape[1], noise)
+    means = {column.mean for column in columns}
+    laws = [rv for rv in model.observed_RVs if means.intersection(_picked(rv))]
+    made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
+    return Imputation(without(model, laws), made, columns, noise, missing)
+
+
+def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
+    """Columns with missing entries, in the order in which they are completed."""
+    before: Any = None
+    node: Any
+    for node in io_toposort([], [*model.basic_RVs, *model.deterministics, *model.potentials]):
+        if not isinstance(node.op, AdvancedIncSubtensor) or node.inputs[1] not in model.free_RVs:
+            continue
+        table, entries, *given = node.inputs
+        is_first = before is None and _has_columns_of(table, container)
+        indices = indices_from_subtensor(given, node.op.idx_list)
+        if (is_first or table is before) and len(indices) == 2:
+            rows, number = map(constant_or_none, indices)
+            if rows is None or number is None:
+                return
+            yield Column(int(number), rows, table, node.outputs[0], entries)
+            before = node.outputs[0]
+
+
+def _has_columns_of(table: Variable, container: TensorSharedVariable) -> bool:
+    """Whether each entry of a table is a function of the same entry of the container alone."""
+    while table is not container:
+        node = table.owner
+        if node is None or not isinstance(node.op, Elemwise):
+            return False
+        within = [each for each in node.inputs if depends_on(each, {container})]
+        others = [each for each in node.inputs if each not in within]
+        if len(within) != 1 or any(not isinstance(each, Constant) for each in graph_inputs(others)):
+            return False
+        [table] = within
+    return True
+
+
+def _picked(rv: TensorVariable) -> list[Variable]:
+    """What entries are picked of for the parameters of a random variable."""
+    return [
+        p.owner.inputs[0]
+        for p in parameters(rv)
+        if p.owner is not None and isinstance(p.owner.op, AdvancedSubtensor)
+    ]
+
+
+def _completed(
+    model: pm.Model, columns: Sequence[Column], n_features: int, noise: TensorVariable
+) -> TensorVariable:
+    """The inputs with a draw of each entry that is NaN, given the others of its row."""
+    inputs = columns[0].before
+    numbers = [column.number for column in columns]
+    others = np.setdiff1d(np.arange(n_features), numbers)
+    lines = pt.stack(
+        [
+            _line(model, column, [*others, *numbers[:k]], n_features)
+            for k, column in enumerate(columns)
+        ]
+    )
+    scales = pt.stack([_scale(column) for column in columns])
+    one = pt.eye(len(columns))
+    solved = pt.linalg.solve_triangular(one - lines[:, 1:][:, numbers], one, lower=True)
+    root = solved * scales
+    x = (lines[:, 0] + inputs[:, others] @ lines[:, 1:][:, others].T) @ solved.T
+    x, covariance = x + noise @ root.T, (root @ root.T)[None]
+    for k, number in enumerate(numbers):
+        known = inputs[:, number]
+        gain = covariance[:, :, k] / covariance[:, k, k][:, None]
+        gain = pt.where(pt.isnan(known)[:, None], 0.0, gain)
+        x = x + gain * pt.where(pt.isnan(known), 0.0, known - x[:, k])[:, None]
+        covariance = covariance - gain[:, :, None] * covariance[:, k, :][:, None, :]
+    position = np.zeros(n_features, dtype=int)
+    position[numbers] = range(len(numbers))
+    return pt.where(pt.isnan(inputs), x[:, position], inputs).astype(inputs.dtype)
+
+
+def _line(
+    model: pm.Model, column: Column, completed: Collection[int], n_features: int
+) -> TensorVariable:
+    """Intercept and slopes of a column's mean in others, of shape (1 + n_features,).
+
+    These are without gaps, or ``completed`` before it.
+    """
+    name = describe(column.entries)
+    if not has_law(model, column.entries, NormalRV):
+        raise NotConjugate(f"{name} is not Normal")
+    if not set(_columns_used(column)).issubset(completed):
+        raise NotConjugate(f"the mean of {name} depends on columns that are completed after it")
+    rows = column.before.type()
+    try:
+        with declined_as(f"the mean of {name} is not linear in other columns"):
+            affine(column.mean, {column.before}, model.basic_RVs)
+        fixed = [rv for rv in model.free_RVs if not depends_on(rv, {column.before})]
+        known: Known = {rv: (rv, None) for rv in fixed}
+        _, place = follow_rows(column.mean, known | {column.before: (rows, Rows(0))})
+    except MixesRows as reason:
+        raise NotConjugate(f"the mean of {name} mixes rows: {reason}") from None
+    if place != Rows(0):
+        raise NotConjugate(f"the mean of {name} has no rows")
+    probes = np.vstack([np.zeros(n_features), np.eye(n_features)])
+    [at_probes] = substitute([column.mean], {column.before: pt.constant(probes)})
+    return pt.concatenate([at_probes[:1], at_probes[1:] - at_probes[0]])
+
+
+def _columns_used(column: Column) -> Iterator[int | None]:
+    """Numbers of the columns that a column's mean picks of the inputs; None if it uses all."""
+    for part in ancestors([column.mean], [column.before]):
+        if part.owner is not None and column.before in part.owner.inputs:
+            table, *given = part.owner.inputs
+            of_all = table is not column.before or not isinstance(part.owner.op, AdvancedSubtensor)
+            rows, numbers = (None, None)
+            if not of_all:
+                rows, numbers = indices_from_subtensor(given, part.owner.op.idx_list)
+            stated = None if rows != slice(None) else constant_or_none(numbers)
+            yield from [None] if stated is None else stated
+
+
+def _scale(column: Column) -> TensorVariable:
+    """Standard deviation of a column given others."""
+    sigma = parameters(column.entries)[1]
+    if not all(sigma.type.broadcastable):
+        raise NotConjugate(f"the standard deviation of {describe(column.entries)} varies")
+    return sigma.flatten()[0] if sigma.ndim else sigma

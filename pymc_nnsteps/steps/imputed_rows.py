@@ -1,0 +1,227 @@
+r"""Missing inputs moved row by row, with the noise of latent layers held.
+
+Given a network's weights, the rows of its inputs are independent, and a missing entry may have
+several modes: a response that grows with :math:`|x|` does not tell the sign of x. Let m and S be
+the moments of a row's missing entries given the others of the row
+(:mod:`~pymc_nnsteps.prediction.imputation`). The proposal
+
+.. math:: x' = m + \sqrt{1 - \beta^2}\,(x - m) + \beta \xi, \qquad \xi \sim N(0, S),
+
+is reversible with respect to their law (preconditioned Crank-Nicolson). Normal latent layers L move
+along, such that their noise :math:`L - E(L \mid x)` stays: neither its density nor the volume
+changes. So a row is accepted by the ratio of the densities of what is left, such as targets and
+gates. Steps :math:`\beta` go from 1 (a draw from the law) down to small ones, without tuning.
+
+References
+----------
+Cotter, Roberts, Stuart and White, *MCMC Methods for Functions*, Statistical Science 28 (2013),
+Section 4.2.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import has_law
+from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.rows import follow_rows
+from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
+from pymc_nnsteps.prediction.laws import log_density
+from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
+from pymc_nnsteps.steps.compiled import Compiled
+
+__all__ = ["ImputedRows", "imputed_rows"]
+
+STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
+"""Values of beta, one after another."""
+
+
+@dataclass(frozen=True)
+class RowMove:
+    """What moves with the missing entries of a table.
+
+    Attributes
+    ----------
+    layers : tuple of TensorVariable
+        Normal latent layers whose noise is held.
+    judges : tuple of TensorVariable
+        Other variables, by whose densities a row is accepted.
+    """
+
+    imputation: Imputation
+    layers: tuple[TensorVariable, ...]
+    judges: tuple[TensorVariable, ...]
+
+    @property
+    def completed(self) -> TensorVariable:
+        """The inputs with all missing entries."""
+        return self.imputation.columns[-1].after
+
+    @property
+    def moved(self) -> list[TensorVariable]:
+        """Variables that get new values."""
+        return [*(column.entries for column in self.imputation.columns), *self.layers]
+
+
+def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[RowMove]:
+    """Moves of the tables with missing entries whose variables are all among some.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> X[:5, 0] = np.nan
+    >>> model = nns.intermediate_noise_mlp(
+    ...     X, X[:, 1], hidden=(3,), noise=0.1, missing="impute"
+    ... )
+    >>> [move] = imputed_rows(model, model.free_RVs)
+    >>> move.moved, move.judges
+    ([inputs::0_missing, Z2, X2], (y,))
+    """
+    found = []
+    for data in model.data_vars:
+        if isinstance(data, TensorSharedVariable) and data.ndim == 2:
+            try:
+                imputation = imputation_of(model, data)
+                move = None if imputation is None else _read(model, imputation)
+            except (NotConjugate, MixesRows):
+                continue
+            if move is not None and set(move.moved) <= set(moved):
+                found.append(move)
+    return found
+
+
+def _read(model: pm.Model, imputation: Imputation) -> RowMove:
+    """What depends on the rows of completed inputs, each row on its own alone."""
+    completed: Any = imputation.columns[-1].after
+    rows, candidates = {completed: completed.type()}, set(arrays_in(model.basic_RVs))
+    move, _ = with_rows(lambda known: _follow(model, imputation, known), rows, candidates)
+    return move
+
+
+def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
+    """The layers and other variables behind rows that are known."""
+    changed: set[Variable] = {imputation.columns[-1].after}
+    known: Known = {rv: (rv, None) for rv in model.free_RVs} | rows
+    layers, judges = [], []
+    for rv in [*model.basic_RVs, *model.potentials]:
+        if rv in model.potentials:
+            if depends_on(rv, changed, model.basic_RVs):
+                raise NotConjugate(f"{describe(rv)} is a potential that depends on the inputs")
+            continue
+        stated = [p for p in parameters(rv) if depends_on(p, changed, model.basic_RVs)]
+        if not stated:
+            continue
+        is_layer = rv in model.free_RVs and has_law(model, rv, NormalRV)
+        if is_layer and stated == [parameters(rv)[0]]:
+            [followed], n_axes = stated, rv.ndim
+            layers.append(rv)
+            changed.add(rv)
+        else:
+            value = rv.type()
+            known |= {value: (value, Rows(0))}
+            followed = log_density(model, rv, value)
+            n_axes = followed.ndim
+            judges.append(rv)
+        new, place = follow_rows(followed, known)
+        if place != Rows(0) or new.ndim != n_axes:
+            raise MixesRows(f"{describe(rv)} has no row for each of the inputs")
+        known |= {rv: (rv, Rows(0))}
+    return RowMove(imputation, tuple(layers), tuple(judges))
+
+
+class ImputedRows:
+    """New values of missing inputs, and of the layers behind them.
+
+    Parameters
+    ----------
+    moved : collection of TensorVariable
+        Variables that a step moves; only tables whose variables are all among these are moved.
+    compile_kwargs : mapping
+        Options of :func:`pymc.pytensorf.compile`.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        moved: Collection[TensorVariable],
+        compile_kwargs: Mapping[str, Any],
+    ) -> None:
+        values = [model.rvs_to_values[rv] for rv in model.free_RVs]
+        self._read = [str(value.name) for value in values]
+        self._moves = []
+        for move in imputed_rows(model, moved):
+            noise = move.imputation.noise.type()
+            step, level = pt.scalar(dtype="float64"), pt.vector(dtype="float64")
+            outputs = model.replace_rvs_by_values(_new_values(model, move, noise, step, level))
+            names = [str(model.rvs_to_values[rv].name) for rv in move.moved]
+            function = Compiled([noise, step, level, *values], outputs, compile_kwargs)
+            shape = len(move.imputation.missing), len(move.imputation.columns)
+            self._moves.append((names, shape, function))
+
+    def __call__(
+        self, rng: np.random.Generator, point: Mapping[str, NDArray[Any]]
+    ) -> dict[str, NDArray[Any]]:
+        """New values of what is moved."""
+        found: dict[str, NDArray[Any]] = {}
+        for names, shape, function in self._moves:
+            function.refresh_if_data_changed()
+            for step in STEPS:
+                noise, level = rng.standard_normal(shape), np.log(rng.random(shape[0]))
+                state = {**point, **found}
+                new = function(noise, np.array(step), level, *(state[name] for name in self._read))
+                found.update(zip(names, new, strict=True))
+        return found
+
+
+def _new_values(
+    model: pm.Model,
+    move: RowMove,
+    noise: TensorVariable,
+    step: TensorVariable,
+    level: TensorVariable,
+) -> list[TensorVariable]:
+    """Values of what is moved after each row has been proposed and judged."""
+    imputation, x = move.imputation, move.completed
+    given = pt.where(imputation.missing, np.nan, imputation.inputs)
+    [law] = {*imputation.made.values()}
+    centre, fresh = (
+        substitute([law], {imputation.inputs: given, imputation.noise: e})[0]
+        for e in (pt.zeros_like(noise), noise)
+    )
+    proposed = centre + pt.sqrt(1 - step**2) * (x - centre) + step * (fresh - centre)
+    new: dict[Any, Any] = {x: proposed.astype(x.dtype)}
+    fixed = {rv: rv for rv in move.judges}
+    for rv in move.layers:
+        mean = parameters(rv)[0]
+        [shifted] = substitute([mean], new | fixed)
+        new[rv] = (rv + shifted - mean).astype(rv.dtype)
+    log_ratio: Any = 0.0
+    for rv in move.judges:
+        placeholder = rv.type()
+        before = log_density(model, rv, placeholder)
+        [after] = substitute([before], new | fixed)
+        value = model.rvs_to_values[rv] if rv in model.observed_RVs else rv
+        [change] = substitute([after - before], {placeholder: value})
+        log_ratio += change.sum(axis=list(range(1, change.ndim)))
+    accepted = pt.lt(level, log_ratio)
+    found = []
+    for column in imputation.columns:
+        moved = new[x][column.rows, column.number]
+        found.append(pt.where(accepted[column.rows], moved, column.entries))
+    for rv in move.layers:
+        found.append(pt.where(pt.shape_padright(accepted, rv.ndim - 1), new[rv], rv))
+    return found

@@ -1,0 +1,163 @@
+"""Missing inputs: the law given the rest of a row, and likelihoods without them."""
+
+import itertools
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.prediction.imputation import imputation_of
+from tests.prediction.draws import made_up
+
+RNG = np.random.default_rng(0)
+
+
+def holed(n=12, gaps=(0, 2, 3), n_features=5):
+    """Inputs with gaps in some columns, in some of them more than in others."""
+    X = RNG.normal(size=(n, n_features))
+    for k, column in enumerate(gaps):
+        X[: 2 + k, column] = np.nan
+    return X
+
+
+@pytest.fixture(scope="module")
+def linear_model():
+    """A regression on five columns, three of them with gaps, the response of which is Gaussian."""
+    X = holed()
+    with pm.Model() as model:
+        x = nns.blocks.table(X, missing="impute")
+        w = pm.Normal("w", shape=5)
+        pm.Normal("y", pm.Deterministic("f", x @ w), 0.5, observed=RNG.normal(size=len(X)))
+    return model
+
+
+@pytest.fixture(scope="module")
+def posterior(linear_model):
+    """Two draws of all parameters."""
+    return made_up(linear_model)
+
+
+def values(posterior, draw):
+    """Values of the parameters at a draw."""
+    return {str(name): each.values[0, draw] for name, each in posterior.items()}
+
+
+def joint_law(point):
+    """Mean and covariance of the columns with gaps, as functions of columns 1 and 4."""
+    order, others = [0, 2, 3], [1, 4]
+    slopes, intercepts, to_others = np.zeros((3, 3)), np.zeros(3), np.zeros((3, 2))
+    scales = np.array([point[f"inputs::{j}_sigma"] for j in order])
+    for k, j in enumerate(order):
+        weights = point[f"inputs::{j}_weights"]
+        intercepts[k] = weights[0]
+        for column, slope in zip(sorted([*others, *order[:k]]), weights[1:], strict=True):
+            if column in others:
+                to_others[k, others.index(column)] = slope
+            else:
+                slopes[k, order.index(column)] = slope
+    inverse = np.linalg.inv(np.eye(3) - slopes)
+    covariance = inverse @ np.diag(scales**2) @ inverse.T
+    return lambda known: (inverse @ (intercepts + to_others @ known), covariance)
+
+
+def given_rest(point, row):
+    """Mean and covariance of a row's missing entries, and their columns."""
+    mean, covariance = joint_law(point)(row[[1, 4]])
+    columns = np.array([0, 2, 3])
+    gone = np.isnan(row[columns])
+    gain = covariance[np.ix_(gone, ~gone)] @ np.linalg.inv(covariance[np.ix_(~gone, ~gone)])
+    conditional = mean[gone] + gain @ (row[columns[~gone]] - mean[~gone])
+    return (
+        conditional,
+        covariance[np.ix_(gone, gone)] - gain @ covariance[~gone][:, gone],
+        columns[gone],
+    )
+
+
+def test_missing_entries_have_the_law_of_a_gaussian_given_the_rest(linear_model, posterior):
+    """For each pattern of gaps; would catch a gain of the wrong column, or one not updated."""
+    container, point = linear_model["inputs"], values(posterior, 0)
+    found = imputation_of(linear_model, container)
+    [completed] = {*found.made.values()}
+    rows = container.type("rows")
+    weights = {rv: rv.type() for rv in linear_model.free_RVs}
+    [graph] = pytensor.graph.clone_replace([completed], {container: rows, **weights})
+    function = pytensor.function(
+        [rows, found.noise, *weights.values()],
+        graph,
+        mode="FAST_COMPILE",
+        on_unused_input="ignore",
+    )
+    at = [point[rv.name] for rv in weights]
+    for gaps in itertools.product([False, True], repeat=3):
+        row = RNG.normal(size=5)
+        row[[0, 2, 3]] = np.where(gaps, np.nan, row[[0, 2, 3]])
+        mean, covariance, columns = given_rest(point, row)
+        drawn = function(np.tile(row, (4, 1)), np.vstack([np.zeros(3), np.eye(3)]), *at)
+        slopes = (drawn[1:] - drawn[0])[:, columns].T
+        np.testing.assert_allclose(drawn[0, columns], mean, rtol=1e-10)
+        np.testing.assert_allclose(slopes @ slopes.T, covariance, rtol=1e-9, atol=1e-12)
+        known = ~np.isnan(row)
+        assert (drawn[:, known] == row[known]).all()
+
+
+def test_likelihood_of_a_row_has_its_missing_inputs_integrated_out(linear_model, posterior):
+    """As of a Gaussian; would catch the law of inputs counted as a response, or drawn entries."""
+    found = nns.log_likelihood(posterior, linear_model, noise_draws=2000, random_seed=0)
+    assert list(found["log_likelihood"]) == ["y"]
+    X = np.where(imputation_of(linear_model, linear_model["inputs"]).missing, np.nan, 0)
+    X += linear_model["inputs"].get_value()
+    y = linear_model.rvs_to_values[linear_model["y"]].eval()
+    for draw in range(2):
+        point = values(posterior, draw)
+        for number, row in enumerate(X):
+            mean, covariance, columns = given_rest(point, row)
+            w = point["w"][columns]
+            centre = np.nansum(row * point["w"]) + w @ mean
+            wanted = stats.norm.logpdf(y[number], centre, np.sqrt(0.25 + w @ covariance @ w))
+            got, error = (
+                found[group]["y"].values[0, draw, number]
+                for group in ("log_likelihood", "log_likelihood_error")
+            )
+            assert error < (0.03 if len(columns) else 1e-12)
+            assert abs(got - wanted) <= 4 * error + 1e-9
+
+
+def test_predictions_of_rows_with_gaps(linear_model, posterior):
+    """Complete rows as ever; the spread of others is that of what is missing."""
+    many = posterior.isel(draw=np.zeros(4000, dtype=int)).assign_coords(draw=np.arange(4000))
+    point, X = values(posterior, 0), RNG.normal(size=(3, 5))
+    X[1, 2] = X[2, 0] = X[2, 3] = np.nan
+    for kind, own in (("function", 0), ("response", 0.25)):
+        f = nns.predict(many, X, model=linear_model, kind=kind, random_seed=1, progressbar=False)
+        for number, row in enumerate(X):
+            mean, covariance, columns = given_rest(point, row)
+            w = point["w"][columns]
+            variance = own + w @ covariance @ w
+            centre = np.nansum(row * point["w"]) + w @ mean
+            drawn = f.values[0, :, number, 0]
+            assert abs(drawn.mean() - centre) <= 4 * np.sqrt(variance / 4000) + 1e-12
+            assert drawn.var() == pytest.approx(variance, rel=4 * np.sqrt(2 / 4000), abs=1e-12)
+
+
+def test_columns_without_a_law_take_no_gaps(linear_model, posterior):
+    X = RNG.normal(size=(2, 5))
+    X[1, 4] = np.nan
+    with pytest.raises(ValueError, match=r"X_new\[1, 4\]; the model has laws of columns with"):
+        nns.predict(posterior, X, model=linear_model)
+
+
+def test_laws_that_are_not_gaussian_are_declined():
+    X = holed(gaps=(0,), n_features=2)
+    rows = [0, 1]
+    with pm.Model() as model:
+        inputs = pm.Data("inputs", np.nan_to_num(X))
+        missing = pm.StudentT("missing", 4, mu=inputs[:, 1][rows], sigma=1)
+        x = pt.set_subtensor(inputs[rows, 0], missing)
+        pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=np.zeros(12))
+    with pytest.raises(ValueError, match="missing entries of inputs: missing is not Normal"):
+        nns.predict(made_up(model), X[:3], model=model)
