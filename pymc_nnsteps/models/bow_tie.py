@@ -20,6 +20,7 @@ the posterior can be sampled exactly, layer by layer.
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -230,7 +231,7 @@ def bow_tie(
     """
     require_choice("start", start, get_args(BowTieStart))
     scaffolding = scaffold(
-        X, y, hidden, likelihood, ("normal",), exposure, censored, standardize, missing
+        X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
     )
     response, stack = scaffolding.response, scaffolding.stack
     targets = _on_the_scale_of_f(response)
@@ -240,13 +241,11 @@ def bow_tie(
     network = BowTieLayers(stack, temperature, shrinkage, fit.weight_scale, bias_var, *gates)
     prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
     noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
-    _require_normal(likelihood, sigma, noise_beta, noise_network)
+    _require_no_noise(likelihood, sigma, noise_beta, noise_network)
     _require_fittable(start, likelihood, response.targets, sigma)
 
     def build(network: BowTieLayers, x: TensorVariable, seen: Seen, starts: Starts) -> None:
-        def initvals(name: str) -> InitialValue:
-            return starts.get(name, start_of(start))
-
+        initvals = partial(_initial_value, starts, start)
         z = network(x, initvals)
         if likelihood == "normal":
             response.law.observe(seen.f(z), seen, noise.scale(x, initvals, seen.dims))
@@ -270,6 +269,10 @@ def bow_tie(
     return scaffolding.add(lambda x, seen: build(network, x, seen, starts(x, seen)), noise.dims)
 
 
+def _initial_value(starts: Starts, start: BowTieStart, name: str) -> InitialValue:
+    return starts.get(name, start_of(start))
+
+
 def _rough(response: Response, seen: Seen) -> TensorVariable:
     """A rough value of ``f`` in each row: real targets themselves."""
     rough = response.law.rough
@@ -285,9 +288,8 @@ def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
     return values
 
 
-def _require_normal(likelihood: str, *noise: object) -> None:
-    """Check that noise is told of real targets only."""
-    for name, value in zip(("sigma", "noise_beta", "noise_network"), noise, strict=True):
+def _require_no_noise(likelihood: str, *given: object) -> None:
+    for name, value in zip(("sigma", "noise_beta", "noise_network"), given, strict=True):
         if value is not None and likelihood != "normal":
             raise ValueError(f'{name} has no meaning with likelihood="{likelihood}"; leave it out.')
 
@@ -331,7 +333,7 @@ class _OutputNoise:
 
 
 def _require_fittable(
-    start: str, likelihood: str, targets: data.Targets, sigma: float | str | None
+    start: BowTieStart, likelihood: str, targets: data.Targets, sigma: float | str | None
 ) -> None:
     """Check that a variational fit can start the chains, if it is to."""
     if start != "variational":

@@ -237,7 +237,7 @@ def hierarchical_mlp(
     >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
-    scaffolding = scaffold(X, y, hidden, likelihood, REAL, exposure, censored, standardize, missing)
+    scaffolding = scaffold(X, y, hidden, likelihood, REAL, standardize, missing, exposure, censored)
     response = scaffolding.response
     network = HierarchicalLayers(
         scaffolding.stack,

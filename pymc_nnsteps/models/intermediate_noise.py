@@ -183,7 +183,7 @@ def intermediate_noise_mlp(
     >>> [variable.name for variable in varying.free_RVs[-3:]]
     ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
-    scaffolding = scaffold(X, y, hidden, likelihood, OWN, exposure, censored, standardize, missing)
+    scaffolding = scaffold(X, y, hidden, likelihood, OWN, standardize, missing, exposure, censored)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
     precisions, default = (weight_precision, bias_precision, bias), default_noise(likelihood)
     network = NoisyLayers(

@@ -194,7 +194,7 @@ def wide_mlp(
             f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
         )
     scaffolding = scaffold(
-        X, y, hidden, likelihood, ("normal",), exposure, censored, standardize, missing
+        X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
     )
     response, stack = scaffolding.response, scaffolding.stack
     network = WideLayers(stack, activation, weight_var, bias_var, readout_var, start)

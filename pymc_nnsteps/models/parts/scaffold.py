@@ -178,10 +178,10 @@ def scaffold(
     hidden: Sequence[int],
     likelihood: str,
     own: Sequence[str],
+    standardize: bool,
+    missing: data.Missing,
     exposure: object = None,
     censored: object = None,
-    standardize: bool = False,
-    missing: data.Missing = None,
 ) -> Scaffold:
     """Read the data of a network with these hidden layers, as :func:`response` does."""
     likelihood_of(likelihood, own, {})

@@ -25,9 +25,9 @@ def warn_of_scales(
 ) -> None:
     """Warn of constant data, and of columns whose scale is far from 1.
 
-    The warning points at the caller of the package. Constant columns of inputs, as of an
-    intercept, are no reason for a warning unless all are; nor are small ones in which half of the
-    rows or more share a value, as of rare indicators.
+    The warning points at the caller of the package. Constant columns of inputs, as of an intercept,
+    are no reason for a warning unless all are; nor are small ones in which half of the rows or more
+    share a value, as of rare indicators.
 
     Parameters
     ----------
