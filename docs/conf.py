@@ -26,10 +26,13 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx-mathjax-offline",  # formulas without a network
+    "sphinxcontrib.bibtex",
 ]
+bibtex_bibfiles = ["paper/paper.bib"]
 exclude_patterns = ["_build", "_laws.md", "paper"]
 templates_path = ["_templates"]
 
@@ -49,8 +52,19 @@ add_module_names = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 
-# A role whose target is not on these pages is an error, but for names of other packages and for the
-# words that tell types.
+# Links to other packages need their lists of names, which only Read the Docs fetches: pages are
+# also built where there is no network.
+if os.environ.get("READTHEDOCS"):
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "pymc": ("https://www.pymc.io/projects/docs/en/stable", None),
+        "pytensor": ("https://pytensor.readthedocs.io/en/latest", None),
+        "arviz": ("https://python.arviz.org/en/stable", None),
+    }
+
+# A role whose target is not on these pages is an error, but for names of other packages, whose
+# lists may not be there, and for the words that tell types.
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r"(?!pymc_nnsteps\.).*"),
@@ -70,10 +84,14 @@ SINGLE_PAGES = (
     "notebooks/*",  # code needs the width
     "which_sampler",
     "tabular",
+    "tabular_notes",
     "design",
+    "exactness",
+    "experiments",
     "laws",
     "benchmarks",
     "reproduced",
+    "references",
     "changelog",
 )
 html_sidebars: dict[str, list[str]] = {page: [] for page in SINGLE_PAGES}
@@ -108,6 +126,7 @@ bring_notebooks()
 
 # Pages run in kernels, which show figures by this backend alone.
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+os.environ["COLUMNS"] = "80"  # in which `explain` prints
 
 
 def require_figures(app: Sphinx, doctree: nodes.document) -> None:

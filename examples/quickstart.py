@@ -50,7 +50,6 @@ def main() -> None:
     # The model is a plain PyMC model. pm.sample chooses its step methods: Gibbs for the scales,
     # Hamiltonian trajectories for the weights. One layer of eight units is a first look.
     model = nns.hierarchical_mlp(Z_train, z_train, hidden=(8,))
-    print(nns.explain(model), "\n")
     with model:
         idata = pm.sample(
             chains=4,

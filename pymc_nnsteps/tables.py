@@ -8,6 +8,7 @@ are kept, new tables are encoded by them. Results print as tables of text.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -25,6 +26,9 @@ DATES = {"date", "datetime", "time", "timedelta", "Timestamp", "Timedelta", "Per
 
 ROWS_OF_LEVELS = 20
 """Rows from which text that differs in all of them is taken for their names."""
+
+ROOM = 20
+"""Least width of a wrapped column."""
 
 
 @dataclass(frozen=True)
@@ -435,8 +439,10 @@ def as_array(name: str, data: object) -> NDArray[Any]:
         raise ValueError(f"{name} must be rectangular, with rows of equal length.") from None
 
 
-def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def as_text(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Rows below a header, in columns that begin where the longest entry before leaves them.
+
+    The last column is wrapped so that lines are at most ``width`` long, if it has room for a word.
 
     Examples
     --------
@@ -446,6 +452,14 @@ def as_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     a         Gaussian
     variance
     """
+    if width is not None:
+        before = sum(max(map(len, each)) + 2 for each in list(zip(header, *rows, strict=True))[:-1])
+        room = max(width - before, ROOM)
+        rows = [
+            (*(row[:-1] if number == 0 else [""] * len(row[:-1])), line)
+            for row in rows
+            for number, line in enumerate(wrap(row[-1], room) or [""])
+        ]
     table = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     head, *lines = (

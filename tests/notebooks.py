@@ -21,7 +21,8 @@ METADATA = {
 SOLUTION = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 QUIET = """\
 %matplotlib inline
-import logging, warnings
+import logging, os, warnings
+os.environ["COLUMNS"] = "80"
 logging.getLogger("pymc.nnsteps").setLevel("WARNING")
 warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS installation")
 """

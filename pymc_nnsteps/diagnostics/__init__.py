@@ -7,6 +7,7 @@ module              its subject
 ``blocks``          R-hat over time
 ``relevance``       how much each input matters, by the scales that were learnt
 ``plots``           plots of chains over networks
+``predictions``     predictive bands over one input
 ``picture``         a network as a graph, with what draws each variable
 ``calibration``     whether predictions have the spread that they claim
 ``dependence``      plots of how a network depends on its inputs
@@ -24,9 +25,9 @@ from pymc_nnsteps.diagnostics.dependence import plot_partial_dependence
 from pymc_nnsteps.diagnostics.picture import plot_network
 from pymc_nnsteps.diagnostics.plots import (
     plot_functions,
-    plot_predictions,
     plot_rhat_over_time,
 )
+from pymc_nnsteps.diagnostics.predictions import plot_predictions
 from pymc_nnsteps.diagnostics.relevance import relevance
 
 __all__ = [

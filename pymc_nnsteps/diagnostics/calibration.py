@@ -27,12 +27,14 @@ Kind = Literal["pit", "coverage"]
 
 LABELS = {
     "pit": {
-        "xlabel": {"text": "place of the target"},
-        "ylabel": {"text": "share of targets below, less expected"},
+        "xlabel": {"text": "place u of the target in its predictive distribution"},
+        "ylabel": {"text": "observed less expected share below u"},
+        "title": {"text": "near zero where predictions are calibrated", "size": 10},
     },
     "coverage": {
-        "xlabel": {"text": "interval, %"},
-        "ylabel": {"text": "share of targets inside, less expected"},
+        "xlabel": {"text": "probability of the interval, %"},
+        "ylabel": {"text": "observed less expected share inside"},
+        "title": {"text": "above zero: too wide; below: too narrow", "size": 10},
     },
 }
 """What the axes show."""

@@ -7,7 +7,14 @@ import numpy as np
 import xarray as xr
 
 from pymc_nnsteps.arguments import number_below
-from pymc_nnsteps.diagnostics.plots import draw_large
+from pymc_nnsteps.diagnostics.plots import (
+    Axes,
+    draw_large,
+    draw_legend,
+    draw_rug,
+    has_levels,
+    write_axes,
+)
 from pymc_nnsteps.prediction.dependence import PARTS
 
 LINES = 3
@@ -18,6 +25,7 @@ def plot_partial_dependence(
     *dependences: xr.Dataset,
     output: int | str = 0,
     units: Mapping[str, tuple[float, float]] | None = None,
+    labels: Mapping[str, str] | None = None,
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
@@ -34,8 +42,10 @@ def plot_partial_dependence(
     output : int or str
         Column of the outputs, or its label.
     units : mapping of str to (float, float), optional
-        Means and standard deviations by which inputs were standardised, by their names: they are
-        shown in the units before, ``mean + sd * value``.
+        Means and standard deviations by which inputs and the output were standardised, by their
+        names: they are shown in the units before, ``mean + sd * value``.
+    labels : mapping of str to str, optional
+        What to write for the names of inputs and of the output (``"f"``, unless it was named).
     backend : str
     **options
         Of ``arviz_plots.PlotCollection.wrap``.
@@ -66,18 +76,17 @@ def plot_partial_dependence(
     from arviz_plots import visuals
     from arviz_plots.plot_collection import PlotCollection
 
-    panels = [_panel(each, output, units or {}) for each in dependences]
+    axes = Axes(units or {}, labels or {})
+    panels = [_panel(each, output, axes) for each in dependences]
     names = [name for name, _ in panels]
-    dims = {dim for _, panel in panels for dim in panel["mean"].dims}
+    dims = {str(dim) for _, panel in panels for dim in panel["mean"].dims}
     second = dims - {_points(name) for name in names}
     if not panels or len(set(names)) < len(names) or (second and len(panels) > 1):
         raise ValueError(
             "dependences must be results of partial_dependence of one input each, all of them "
             f"different, or one of two inputs; got {len(panels)}, of {names}."
         )
-    if strange := set(units or {}) - {*names, *map(str, second)}:
-        raise ValueError(f"units names {sorted(strange)}, which are no inputs of the dependences.")
-    of = ", ".join(dict.fromkeys(each.attrs.get("of", "f") for each in dependences))
+    of = list(dict.fromkeys(str(each.attrs.get("of", "f")) for each in dependences))
     mean, lower, upper, x = (
         xr.Dataset({name: panel[part] for name, panel in panels}) for part in (*PARTS, "x")
     )
@@ -91,20 +100,17 @@ def plot_partial_dependence(
     band = {"x": x, "y_bottom": lower, "y_top": upper, "alpha": 0.25}
     plot.map(visuals.fill_between_y, "band", **band)
     plot.map(visuals.line_xy, "lines", x=x)
-    for name, each in panels:
-        ends = {"y": float(lower[name].min()), "alpha": 0.5, "marker": "|"}
-        rug = xr.Dataset({name: each["data"]})
-        plot.map(visuals.scatter_x, "data", data=rug, ignore_aes="all", **ends)
-    for name, dependence in zip(names, dependences, strict=True):
-        panel = {"data": mean[[name]], "ignore_aes": "all", "store_artist": False}
-        plot.map(visuals.labelled_x, text=name, **panel)
-        if has_levels(dependence[name]):
-            labels = dependence[name].values.tolist()
-            plot.map(visuals.set_xticks, values=range(len(labels)), labels=labels, **panel)
-    first = {"data": mean[[names[0]]], "ignore_aes": "all", "store_artist": False}
-    plot.map(visuals.labelled_y, text=f"mean of {of} over the data", **first)
+    rug = xr.Dataset({name: each["data"].rename(data_row=f"{name} data") for name, each in panels})
+    draw_rug(plot, rug, min(float(each.min()) for each in lower.values()))
+    prob = dependences[0].attrs.get("prob")
+    title = "mean over the data" + (f", with {100 * prob:g} % band" if prob else "")
+    levels = {
+        name: each[name].values.tolist() if has_levels(each[name]) else None
+        for name, each in zip(names, dependences, strict=True)
+    }
+    write_axes(plot, axes, levels, ", ".join(map(axes.label, of)), title)
     for dim in second:
-        plot.add_legend(dim)
+        draw_legend(plot, dim, axes.label(dim))
     return plot
 
 
@@ -113,9 +119,7 @@ def _points(name: str) -> str:
     return f"{name} values"
 
 
-def _panel(
-    dependence: object, output: int | str, units: Mapping[str, tuple[float, float]]
-) -> tuple[str, xr.Dataset]:
+def _panel(dependence: object, output: int | str, axes: Axes) -> tuple[str, xr.Dataset]:
     """Name of the first input, and curves over it, at a few values of the second."""
     if not isinstance(dependence, xr.Dataset) or not set(PARTS) <= set(dependence.data_vars):
         raise ValueError(
@@ -131,11 +135,11 @@ def _panel(
     chosen = dependence.isel(output=output, drop=True)
     name, *others = (str(dim) for dim in chosen["mean"].dims)
     chosen = chosen.isel(data_column=0, drop=True).reset_coords("data")
-    for dim in units.keys() & {name, *others}:
-        mean, sd = units[dim]
-        chosen = chosen.assign_coords({dim: mean + sd * chosen[dim]})
-        if dim == name:
-            chosen["data"] = mean + sd * chosen["data"]
+    for dim in (name, *others):
+        chosen = chosen.assign_coords({dim: axes.values(dim, chosen[dim])})
+    chosen["data"] = axes.values(name, chosen["data"])
+    of = dependence.attrs.get("of", "f")
+    chosen = chosen.assign({part: axes.values(of, chosen[part]) for part in PARTS})
     for dim in others:
         if has_levels(chosen[dim]):
             continue
@@ -146,8 +150,3 @@ def _panel(
     curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
     x = np.arange(chosen.sizes[name]) if has_levels(chosen[name]) else chosen[name].values
     return name, curves.assign(x=(_points(name), x))
-
-
-def has_levels(values: xr.DataArray) -> bool:
-    """Whether values of an input are levels of a category."""
-    return values.dtype.kind in "OU"

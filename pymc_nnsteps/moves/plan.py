@@ -1,9 +1,13 @@
 """What a Gibbs sweep draws, jointly and in which order, and the table that says so."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import override
 
+import pandas as pd
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
@@ -29,29 +33,61 @@ class Explanation:
         Variable, another step that ``pm.sample`` gives it to by itself, and why.
     notes : tuple of str
         What these steps do besides.
+    details : bool
+        Whether it prints all of this, or what fits the width of the terminal.
     """
 
     rows: tuple[tuple[str, str | None, str], ...]
     beside: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    details: bool = False
 
     @override
     def __str__(self) -> str:
-        rows = [(variable, found or "-", why) for variable, found, why in self.rows]
-        table = as_text(["variable", "conditional", ""], rows)
-        given: dict[tuple[str, str], list[str]] = {}
-        for variable, step, why in self.beside:
-            given.setdefault((step, why), []).append(variable)
-        notes = [
-            f"pm.sample gives {', '.join(variables)} to {step}: {why}"
-            for (step, why), variables in given.items()
-        ]
-        return "\n".join([table, *notes, *self.notes])
+        if self.details:
+            return "\n".join([as_text(*self._table(_whole)), *self._remarks(_whole)])
+        width = get_terminal_size().columns
+        remarks = [fill(each, width, subsequent_indent="  ") for each in self._remarks(_first)]
+        return "\n".join([as_text(*self._table(_first), width), *remarks])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
+        header, rows = self._table(_whole)
+        table = pd.DataFrame(rows, columns=header).to_html(index=False)
+        return table + "".join(f"<p>{escape(each)}</p>" for each in self._remarks(_whole))
+
+    def _table(self, said: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
+        """Header and rows; with steps, if any is not Gibbs, which for some are reason enough."""
+        steps = {variable: step for variable, step, _ in self.beside}
+        header = ["variable", *(["step"] if steps else []), "conditional", ""]
+        rows = []
+        for variable, found, why in self.rows:
+            step = steps.get(variable, "Gibbs")
+            how = "" if said is _first and step in ("HMC", "PCNL") else said(why)
+            rows.append([variable, *([step] if steps else []), found or "-", how])
+        return header, rows
+
+    def _remarks(self, said: Callable[[str], str]) -> list[str]:
+        """What other steps draw and why, and the notes."""
+        given: dict[tuple[str, str], list[str]] = {}
+        for variable, step, why in self.beside:
+            given.setdefault((step, said(why)), []).append(variable)
+        beside = [
+            f"pm.sample gives {', '.join(variables)} to {step}: {why}"
+            for (step, why), variables in given.items()
+        ]
+        return [*beside, *self.notes]
+
+
+def _whole(reasons: str) -> str:
+    return reasons
+
+
+def _first(reasons: str) -> str:
+    """The first of several reasons; none where there are but names of children."""
+    first = reasons.partition("; ")[0]
+    return "" if first.startswith("children: ") else first
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def partial_dependence(
     found = xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
     values = np.stack([column.of(data[container]) for column in columns], axis=1)
     marks = (("data_row", "data_column"), values)
-    return found.assign_coords(data=marks).assign_attrs(of=f.name)
+    return found.assign_coords(data=marks).assign_attrs(of=f.name, prob=prob)
 
 
 def _grid(column: Column, X: NDArray[Any], points: int) -> tuple[NDArray[Any], NDArray[Any]]:

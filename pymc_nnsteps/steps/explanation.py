@@ -29,12 +29,13 @@ def explain(
     passes: int = 5,
     rays: bool = True,
     trajectories: bool = True,
+    details: bool = False,
 ) -> Explanation:
     """Show which variables :class:`~pymc_nnsteps.Gibbs` draws, how, and which it cannot draw.
 
-    The table is that of the step that ``pm.sample`` makes by default. A line below it names the
-    variables that go to :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS, and why.
-    If all do, the table shows what Gibbs would draw.
+    The table is that of the step that ``pm.sample`` makes by default. If variables go to
+    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS, it names the step of each, and
+    lines below say why. If all do, the table shows what Gibbs would draw.
 
     Parameters
     ----------
@@ -42,11 +43,14 @@ def explain(
         Taken from the context if not given.
     scan, collapse, interweave, passes, rays, trajectories
         As for :class:`~pymc_nnsteps.Gibbs`, which runs the plan shown here.
+    details : bool
+        Whether to print all moves of each variable, its children, and all reasons. Otherwise the
+        first is printed, in lines that fit the terminal. Notebooks show all.
 
     Returns
     -------
     Explanation
-        Prints as a table: variable, conditional, and the variables it is drawn jointly with,
+        Prints as a table: variable, step, conditional, and the variables it is drawn jointly with,
         those that are integrated out and those it is moved with, or the reason why there is none.
         Then the variables that ``pm.sample`` gives to other steps, if there are any; arguments of
         ``pm.sample`` may change that (``step``, ``nuts_sampler``, ``target_accept``). Last, the
@@ -66,18 +70,20 @@ def explain(
     ...     mean = slope * np.arange(3.0) + bend * np.arange(3.0) ** 2
     ...     y = pm.Normal("y", mean, 0.1, observed=[0.1, 0.9, 2.1])
     >>> print(nns.explain(model))
-    variable  conditional
-    -------------------------------------------------------
-    slope     Gaussian     children: y
-    bend      -            its prior is Laplace, not Normal
-    pm.sample gives slope, bend to NUTS: others are for networks with latent layers or learnt scales
+    variable  step  conditional
+    -------------------------------------------------------------
+    slope     NUTS  Gaussian
+    bend      NUTS  -            its prior is Laplace, not Normal
+    pm.sample gives slope, bend to NUTS: others are for networks with latent layers
+      or learnt scales
     """
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes, rays, trajectories)
     sweep, beside = planned(model, options)
     named = tuple((describe(rv), step, why) for rv, step, why in beside)
     by_hmc = [rv for rv, step, _ in beside if step == "HMC"]
-    return replace(sweep.explanation, beside=named, notes=tuple(_notes(model, by_hmc)))
+    notes = tuple(_notes(model, by_hmc))
+    return replace(sweep.explanation, beside=named, notes=notes, details=details)
 
 
 def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:

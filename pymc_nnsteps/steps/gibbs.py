@@ -350,7 +350,8 @@ class Gibbs(Step):
         shown = {SWEEPS: ("Sweeps", "")}
         if self._sweep.n_tuned:
             shown = {MOVES[0]: ("Accept", ":0.2f"), **shown}
-        return columns_that_fit(shown), {name: [0] * n_chains for name in shown}
+        columns = columns_that_fit(shown, None if self._sweep.n_tuned else "Accept")
+        return columns, {name: [0] * n_chains for name in shown}
 
     def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
         shown = [SWEEPS, MOVES[0]] if self._sweep.n_tuned else [SWEEPS]

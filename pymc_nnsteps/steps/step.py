@@ -55,13 +55,16 @@ BETWEEN = 3
 """Width in characters of the gap between two columns."""
 
 
-def columns_that_fit(formats: Mapping[str, tuple[str, str]]) -> list[TextColumn]:
+def columns_that_fit(
+    formats: Mapping[str, tuple[str, str]], beside: str | None = None
+) -> list[TextColumn]:
     """Columns for statistics of a step, given title and format, the first ones before the others.
 
     PyMC divides the width of the terminal by fixed shares, and cuts what does not fit into one, its
-    own times among it: on 80 characters there is room for one short column more.
+    own times among it: on 80 characters there is room for one short column more. Another step may
+    show a column with the title ``beside``, which comes first.
     """
-    room = Console().width - OTHERS
+    room = Console().width - OTHERS - (0 if beside is None else len(beside) + BETWEEN)
     columns = []
     for name, (title, form) in formats.items():
         room -= len(title) + BETWEEN

@@ -76,15 +76,15 @@ def test_a_named_output(found):
 def test_names_units_and_data_are_shown(found):
     """What is averaged has its name; inputs have the units that they were standardised from."""
     named = found[0].assign_attrs(of="rate")
-    plot = nns.plot_partial_dependence(named, units={"inputs[0]": (10.0, 2.0)})
+    units = {"inputs[0]": (10.0, 2.0), "rate": (3.0, 4.0), "not shown": (0.0, 1.0)}
+    plot = nns.plot_partial_dependence(named, units=units, labels={"rate": "events"})
     line = plot.viz["lines"]["inputs[0]"].item()
-    assert line.axes.get_ylabel() == "mean of rate over the data"
+    assert line.axes.get_ylabel() == "events"
     np.testing.assert_allclose(line.get_xdata(), 10 + 2 * named["inputs[0]"])
-    marks = plot.viz["data"]["inputs[0]"].item().get_offsets()
+    np.testing.assert_allclose(line.get_ydata(), 3 + 4 * named["mean"][:, 0])
+    marks = plot.viz["rug"]["inputs[0]"].item().get_offsets()
     np.testing.assert_allclose(marks[:, 0], 10 + 2 * named["data"][:, 0])
     two = nns.plot_partial_dependence(found[2], units={"inputs[1]": (10.0, 2.0)})
     values = 10 + 2 * found[2]["inputs[1]"].values
     lines = two.viz["lines"]["inputs[0]"]
     assert lines["inputs[1]"].values.tolist() == [f"{v:.5g}" for v in values[[0, 2, 4]]]
-    with pytest.raises(ValueError, match=r"units names \['age'\], which are no inputs"):
-        nns.plot_partial_dependence(named, units={"age": (10.0, 2.0)})

@@ -60,5 +60,7 @@ def test_gibbs_draws_missing_targets():
 
 
 def test_missing_targets_leave_weights_to_hmc():
-    explanation = str(nns.explain(BUILDERS["hierarchical"](np.where(GAPS, np.nan, WHOLE))))
+    explanation = str(
+        nns.explain(BUILDERS["hierarchical"](np.where(GAPS, np.nan, WHOLE)), details=True)
+    )
     assert "pm.sample gives W_ih1, bh1, W_h1o, bo to HMC" in explanation

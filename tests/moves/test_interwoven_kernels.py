@@ -118,8 +118,8 @@ def test_explained():
     assert "interwoven with b1, P2" in how["W1"]
     assert "also with X2 integrated out" in how["W2"]
     model = built(not_pooled)
-    assert "several outputs see its positions" in str(nns.explain(model))
-    assert "interwoven with Z2" in str(nns.explain(model, interweave=True))
+    assert "several outputs see its positions" in str(nns.explain(model, details=True))
+    assert "interwoven with Z2" in str(nns.explain(model, interweave=True, details=True))
 
 
 def a_convolution_above():

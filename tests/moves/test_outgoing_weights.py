@@ -305,7 +305,7 @@ def test_others_are_left_to_their_own_draw(build_model):
     conditionals = find_conditionals(model, model.free_RVs)
     rows = match_interweaving(model, model["Z2"], conditionals, 1)
     assert find_outgoing(model, rows, conditionals) is None
-    assert "also with" not in str(nns.explain(model))
+    assert "also with" not in str(nns.explain(model, details=True))
 
 
 def test_it_is_explained():

@@ -1,5 +1,8 @@
 """The plan of a sweep: `explain` shows what Gibbs runs, whatever the options."""
 
+import re
+from html import escape
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -105,7 +108,7 @@ def test_explain_names_the_steps_that_sample_assigns(name, monkeypatch):
         for step, values in selected.items()
         for value in values
     }
-    explained = nns.explain(model)
+    explained = nns.explain(model, details=True)
     noted = {variable: step for variable, step, _ in explained.beside}
     assert {rv.name: noted.get(rv.name, "Gibbs") for rv in model.free_RVs} == assigned
     for variable, step, why in explained.beside:
@@ -132,6 +135,19 @@ def test_laws_of_what_hmc_draws_are_not_in_the_table(monkeypatch):
     ours = [rv.name for rv in model.free_RVs if rv.name not in others]
     table = planned(monkeypatch, model, vars=ours).explanation.rows
     assert table == tuple(row for row in explained.rows if row[0] in ours)
+
+
+@pytest.mark.parametrize("name", ["hierarchical_network", "regression", "bow_tie_network"])
+def test_explanation_fits_the_terminal(name, monkeypatch):
+    """One reason for each variable in lines of the terminal; all of them in notebooks."""
+    monkeypatch.setenv("COLUMNS", "72")
+    explained = nns.explain(ZOO[name]())
+    lines = str(explained).splitlines()
+    assert max(map(len, lines)) <= 72
+    assert [line for line in lines if "children: " in line] == []
+    for variable, law, how in explained.rows:
+        assert any(re.match(rf"{re.escape(variable)} .*{re.escape(law or '-')}", x) for x in lines)
+        assert f"<td>{escape(how)}</td>" in explained._repr_html_()
 
 
 def test_why_variables_are_not_given_to_hmc():

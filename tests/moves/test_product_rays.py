@@ -243,7 +243,7 @@ def test_what_is_not_of_this_form_is_left_with_a_reason(case):
     function, _, reason = DECLINED[case]
     model = built(function)
     assert not rays_of(model)
-    assert reason in str(nns.explain(model))
+    assert reason in str(nns.explain(model, details=True))
 
 
 def test_layers_are_no_factors():

@@ -39,7 +39,7 @@ def test_laws_are_the_models(name):
     assert all(needs_gibbs(model, rv) for rv in model.free_RVs)
     drawn = {name for variables, _, _ in table.rows for name in variables.split(", ")}
     assert drawn == {rv.name for rv in model.free_RVs}
-    assert "interwoven with" in str(nns.explain(model))
+    assert "interwoven with" in str(nns.explain(model, details=True))
 
 
 def drawn(model, sweeps=3, **options):

@@ -208,7 +208,9 @@ def test_what_is_integrated_out_by_itself():
         block = collapsed(outputs, ("W_ih1", "bh1", "W_h1o", "bo"), "auto")[1]
         assert (block is not None) == is_shared
     built = nns.hierarchical_mlp(A, A[:, 0], hidden=(2,))
-    assert "whose scales Gibbs draws; W_h1o, bo integrated out" in str(nns.explain(built))
+    assert "whose scales Gibbs draws; W_h1o, bo integrated out" in str(
+        nns.explain(built, details=True)
+    )
 
 
 def test_what_cannot_be_integrated_out():

@@ -207,6 +207,15 @@ def test_one_progress_bar_for_a_compound(capsys, monkeypatch):
     assert shown.count("Sweeps") == shown.count("Divergences") == 1
 
 
+def test_progress_table_of_a_compound_is_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    options = {k: v for k, v in FEW.items() if k not in ("progressbar", "quiet")}
+    pm.sample(model=hierarchical_network(), progressbar=True, **options)
+    shown = capsys.readouterr().out
+    assert " Accept " in shown
+    assert set(re.findall(r"\S*…", shown)) <= {"Remai…", "Remain…", "Remaini…"}
+
+
 def test_compound_by_hand():
     """Gibbs on the coefficients, NUTS on the scale between them in the point."""
     with regression() as model:
