@@ -112,7 +112,7 @@ def intermediate_noise_mlp(
         that are given later, as for predictions, have the units of ``X``.
     missing : {None, "impute"}
         What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
+        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
 
     Returns
     -------

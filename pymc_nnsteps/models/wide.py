@@ -105,7 +105,7 @@ def wide_mlp(
         Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
     missing : {None, "impute"}
         What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.blocks.table`).
+        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
 
     Returns
     -------
