@@ -47,7 +47,9 @@ nb_execution_excludepatterns = ["notebooks/*"]  # their outputs are stored with 
 autosummary_generate = True
 autodoc_typehints = "none"
 # Made by scikit-learn for its estimators, with references to its own pages.
-autodoc_default_options = {"exclude-members": "set_fit_request, set_predict_request, set_score_request"}
+autodoc_default_options = {
+    "exclude-members": "set_fit_request, set_predict_request, set_score_request"
+}
 add_module_names = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False

@@ -135,6 +135,7 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
     """Columns with missing entries, in the order in which they are completed."""
     before: Any = None
+    node: Any
     for node in io_toposort([], [*model.basic_RVs, *model.deterministics, *model.potentials]):
         if not isinstance(node.op, AdvancedIncSubtensor) or node.inputs[1] not in model.free_RVs:
             continue

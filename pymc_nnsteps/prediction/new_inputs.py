@@ -1,6 +1,6 @@
 """Predictions at new inputs."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -46,12 +46,13 @@ from pymc_nnsteps.prediction.new_groups import (
 )
 from pymc_nnsteps.prediction.posterior import (
     SAMPLES,
+    labelled,
     posterior_of,
     stacked,
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, rows_of
 from pymc_nnsteps.tables import Table, in_type, is_table, require_same_rows, without_columns
 
 Kind = Literal["function", "probability", "response"]
@@ -209,7 +210,7 @@ def predict(
     else:
         values = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
     name = "p" if kind == "probability" else str(network.y.name)
-    predicted = _labelled(values, name, model, table, posterior, container)
+    predicted = labelled(values, name, model, table, posterior, container)
     if extend_inferencedata:
         _extend(idata, predicted, X_new, model, container)
     return stacked(predicted, samples, posterior)
@@ -284,40 +285,7 @@ def function_values(
         network.normal,
         rng,
     )
-    return _labelled(values, output or "f", model, table, posterior, container)
-
-
-def _labelled(
-    values: np.ndarray,
-    name: str,
-    model: pm.Model,
-    table: Table,
-    posterior: xr.Dataset,
-    container: TensorSharedVariable,
-) -> xr.DataArray:
-    """Values of all draws, rows and outputs with the labels of each."""
-    shape = posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:]
-    values = values.reshape(shape if values.ndim == 3 else (*shape, 1))
-    coords: dict[Hashable, Any] = {
-        "chain": posterior["chain"].values,
-        "draw": posterior["draw"].values,
-    }
-    [of_rows, *_] = model.named_vars_to_dims.get(str(container.name)) or (None,)
-    rows = table.rows
-    if rows is None and np.array_equal(table.values, own_rows(container), equal_nan=True):
-        labels = model.coords.get(of_rows)
-        rows = None if labels is None else pd.Index(labels)
-    if rows is not None:
-        coords["obs"] = rows if rows.nlevels > 1 else rows.rename("obs")
-    seen = [str(rv.name) for rv in model.observed_RVs] if len(model.observed_RVs) == 1 else []
-    tables = [model.named_vars_to_dims.get(each) or () for each in (name, *seen)]
-    dims = [dim for own in tables if len(own) == 2 and of_rows in own for dim in own]
-    for dim in ("output", *dims):
-        labels = None if dim == of_rows else model.coords.get(dim)
-        if labels is not None and len(labels) == values.shape[-1]:
-            coords["output"] = list(labels)
-            break
-    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)
+    return labelled(values, output or "f", model, table, posterior, container)
 
 
 def function_expression(

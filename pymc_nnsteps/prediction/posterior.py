@@ -1,6 +1,6 @@
-"""Stored draws of a model's variables, with axes and entries in the model's order."""
+"""Stored draws with axes and entries in the model's order, and the labels of what they predict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.tables import in_type
+from pymc_nnsteps.tables import Table, in_type
 
 SAMPLES = ("chain", "draw")
 
@@ -200,3 +200,38 @@ def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Datase
     if isinstance(kept, pd.MultiIndex):
         return flat.assign_coords(xr.Coordinates.from_pandas_multiindex(kept, "sample"))
     return flat.assign_coords(sample=kept)
+
+
+def labelled(
+    values: np.ndarray,
+    name: str,
+    model: pm.Model,
+    table: Table,
+    posterior: xr.Dataset,
+    container: TensorSharedVariable,
+) -> xr.DataArray:
+    """Values of all draws, rows and outputs with the labels of each."""
+    shape = posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:]
+    values = values.reshape(shape if values.ndim == 3 else (*shape, 1))
+    coords: dict[Hashable, Any] = {
+        "chain": posterior["chain"].values,
+        "draw": posterior["draw"].values,
+    }
+    [of_rows, *_] = model.named_vars_to_dims.get(str(container.name)) or (None,)
+    rows = table.rows
+    if rows is None and np.array_equal(
+        table.values, container.get_value(borrow=True), equal_nan=True
+    ):
+        labels = model.coords.get(of_rows)
+        rows = None if labels is None else pd.Index(labels)
+    if rows is not None:
+        coords["obs"] = rows if rows.nlevels > 1 else rows.rename("obs")
+    seen = [str(rv.name) for rv in model.observed_RVs] if len(model.observed_RVs) == 1 else []
+    tables = [model.named_vars_to_dims.get(each) or () for each in (name, *seen)]
+    dims = [dim for own in tables if len(own) == 2 and of_rows in own for dim in own]
+    for dim in ("output", *dims):
+        labels = None if dim == of_rows else model.coords.get(dim)
+        if labels is not None and len(labels) == values.shape[-1]:
+            coords["output"] = list(labels)
+            break
+    return xr.DataArray(values, dims=("chain", "draw", "obs", "output"), coords=coords, name=name)

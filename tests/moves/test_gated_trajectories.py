@@ -565,7 +565,7 @@ def test_where_there_is_none():
     assert trajectory_of(built(behind_closed_gates)) is None
     model = built(bow_tie, y=RNG.normal(size=(N, 7)))
     assert trajectory_of(model) is None
-    assert "not along trajectories: more than 6 outputs" in str(nns.explain(model))
+    assert "not along trajectories: more than 6 outputs" in str(nns.explain(model, details=True))
     assert trajectory_of(built(bow_tie), trajectories=False) is None
     assert trajectory_of(built(bow_tie), interweave=False) is None
 

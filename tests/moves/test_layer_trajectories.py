@@ -528,7 +528,9 @@ def many_outputs(m):
 def test_where_there_is_none():
     model = built(many_outputs, m=140)
     assert trajectory_of(model) is None
-    assert "not along trajectories: 140 outputs of 3 units have more" in str(nns.explain(model))
+    assert "not along trajectories: 140 outputs of 3 units have more" in str(
+        nns.explain(model, details=True)
+    )
     assert trajectory_of(built(network), trajectories=False) is None
     assert trajectory_of(built(network), interweave=False) is None
 

@@ -29,7 +29,7 @@ def linear_model():
     """A regression on five columns, three of them with gaps, the response of which is Gaussian."""
     X = holed()
     with pm.Model() as model:
-        x = nns.blocks.imputed(X)
+        x = nns.blocks.table(X, missing="impute")
         w = pm.Normal("w", shape=5)
         pm.Normal("y", pm.Deterministic("f", x @ w), 0.5, observed=RNG.normal(size=len(X)))
     return model
@@ -50,9 +50,9 @@ def joint_law(point):
     """Mean and covariance of the columns with gaps, as functions of columns 1 and 4."""
     order, others = [0, 2, 3], [1, 4]
     slopes, intercepts, to_others = np.zeros((3, 3)), np.zeros(3), np.zeros((3, 2))
-    scales = np.array([point[f"x::{j}_sigma"] for j in order])
+    scales = np.array([point[f"inputs::{j}_sigma"] for j in order])
     for k, j in enumerate(order):
-        weights = point[f"x::{j}_weights"]
+        weights = point[f"inputs::{j}_weights"]
         intercepts[k] = weights[0]
         for column, slope in zip(sorted([*others, *order[:k]]), weights[1:], strict=True):
             if column in others:
@@ -80,7 +80,7 @@ def given_rest(point, row):
 
 def test_missing_entries_have_the_law_of_a_gaussian_given_the_rest(linear_model, posterior):
     """For each pattern of gaps; would catch a gain of the wrong column, or one not updated."""
-    container, point = linear_model["x::inputs"], values(posterior, 0)
+    container, point = linear_model["inputs"], values(posterior, 0)
     found = imputation_of(linear_model, container)
     [completed] = {*found.made.values()}
     rows = container.type("rows")
@@ -109,8 +109,8 @@ def test_likelihood_of_a_row_has_its_missing_inputs_integrated_out(linear_model,
     """As of a Gaussian; would catch the law of inputs counted as a response, or drawn entries."""
     found = nns.log_likelihood(posterior, linear_model, noise_draws=2000, random_seed=0)
     assert list(found["log_likelihood"]) == ["y"]
-    X = np.where(imputation_of(linear_model, linear_model["x::inputs"]).missing, np.nan, 0)
-    X += linear_model["x::inputs"].get_value()
+    X = np.where(imputation_of(linear_model, linear_model["inputs"]).missing, np.nan, 0)
+    X += linear_model["inputs"].get_value()
     y = linear_model.rvs_to_values[linear_model["y"]].eval()
     for draw in range(2):
         point = values(posterior, draw)

@@ -388,7 +388,7 @@ def test_bad_input(begun, model, tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         nns.resume(tmp_path / "empty")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="holds no run"):
+    with pytest.raises(ValueError, match="file is a file, and a run is a folder: nns"):
         nns.resume(tmp_path / "file")
     with pytest.raises(ValueError, match="draws must be a positive integer"):
         nns.extend(store, 0)

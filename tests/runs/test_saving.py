@@ -347,8 +347,3 @@ def test_single_precision(tmp_path):
         nns.save(tmp_path / "fit", single, model)
         found = nns.load(tmp_path / "fit")
     assert found.idata.posterior["W1"].dtype == found.model["W1"].dtype == "float32"
-
-
-def test_runs_go_on_from_their_stores(kept):
-    with pytest.raises(ValueError, match="fit is a file, and a run is a folder"):
-        nns.extend(kept[1], 3)
