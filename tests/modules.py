@@ -63,8 +63,7 @@ TESTED_IN = {
     "models/test_convolutional": ["models/parts/convolutions"],
     "models/test_hierarchical": ["models/parts/groups"],
     "models/test_intermediate_noise": [
-        *("models/parts/data", "models/parts/likelihoods", "models/parts/noise"),
-        "models/parts/scaffold",
+        *("models/parts/data", "models/parts/noise", "models/parts/scaffold"),
     ],
     "models/test_wide": ["models/parts/readout"],
     "models/test_bow_tie": ["models/parts/shrinkage", "models/parts/start"],
@@ -77,7 +76,7 @@ TESTED_IN = {
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],
-    "prediction/test_new_inputs": ["prediction/columns"],
+    "prediction/test_new_inputs": ["prediction/groups", "prediction/columns"],
     "prediction/test_log_likelihood": ["prediction/integration"],
     "prediction/test_kinds": ["prediction/laws"],
     "random/test_piecewise_normal": ["random/two_pieces"],

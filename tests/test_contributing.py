@@ -10,6 +10,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import densities, table
+from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.moves import contract
 from pymc_nnsteps.steps.compiled import Compiled
 from tests.pages import run, sections
@@ -26,8 +27,9 @@ def test_the_recipes_run_one_after_another(capsys, monkeypatch):
     monkeypatch.setattr(table, "_TABLE", [*LAWS])
     monkeypatch.setattr(contract, "_TABLE", [*MOVES])
     monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
+    monkeypatch.setattr(likelihoods, "LIKELIHOODS", dict(likelihoods.LIKELIHOODS))
     found = sections(PAGE)
-    recipes = ["a law", "a joint move", "a step", "a builder"]
+    recipes = ["a law", "a joint move", "a step", "a builder", "a likelihood"]
     assert list(found) == [f"Recipe: {recipe}" for recipe in recipes]
     names = {}
     for blocks in found.values():

@@ -30,7 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import is_word, positive_number, require_choice
-from pymc_nnsteps.graphs.initial_values import InitialValue, start_of
+from pymc_nnsteps.graphs.initial_values import InitialValue, beginning, start_of
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     InverseGammaPrior,
@@ -40,11 +41,11 @@ from pymc_nnsteps.models.blocks.bow_tie import (
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.data import Missing, Observed
+from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
 from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
+from pymc_nnsteps.models.parts.scaffold import Response, scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
 from pymc_nnsteps.models.parts.stack import Stack
@@ -79,6 +80,9 @@ def bow_tie(
     sigma: float | Literal["network"] | None = None,
     noise_network: Mapping[str, Any] | None = None,
     marginalize_gates: bool = False,
+    likelihood: Literal["normal"] | AnyNetwork = "normal",
+    exposure: ArrayLike | pd.Series | None = None,
+    censored: ArrayLike | pd.Series | None = None,
     start: BowTieStart = "data",
     standardize: bool = False,
     missing: Missing = None,
@@ -96,7 +100,7 @@ def bow_tie(
         ``"depot[north]"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers in their own units, one or several outputs, NaN where they are
-        missing.
+        missing; or as the likelihood has them.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear regression with shrinkage.
     temperature : float
@@ -122,6 +126,12 @@ def bow_tie(
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
+    likelihood : str
+        ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` but ``"student_t"``. The
+        defaults and ``start="data"`` then take rough values of f for ``y``, such as log(y + 1/2)
+        less the logarithm of the exposure for counts.
+    exposure, censored : array_like, shape (n_obs,), optional
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"data", "prior", "variational"}
         Initial values of the chains. ``"data"``: every hidden unit bends at a random place
         within the range of the data, and the output layer is fitted to the targets by ridge
@@ -219,47 +229,68 @@ def bow_tie(
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
     require_choice("start", start, get_args(BowTieStart))
-    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize, missing)
-    inputs, targets = scaffolding.inputs.values, scaffolding.targets.filled
-    stack, row_dims = scaffolding.stack, scaffolding.row_dims
-    fit = _least_squares(inputs, targets)
-    network = BowTieLayers(
-        stack,
-        temperature=temperature,
-        shrinkage=shrinkage,
-        weight_scale=fit.weight_scale,
-        bias_var=fit.bias_var if bias_var is None else bias_var,
-        hidden_alpha=hidden_alpha,
-        hidden_beta=hidden_beta,
-        marginalize_gates=marginalize_gates,
+    scaffolding = scaffold(
+        X, y, hidden, likelihood, ("normal",), exposure, censored, standardize, missing
     )
-    if start == "variational":
-        _require_fittable(scaffolding.targets, sigma)
+    response, stack = scaffolding.response, scaffolding.stack
+    targets = _on_the_scale_of_f(response)
+    fit = _least_squares(scaffolding.inputs.values, targets)
+    own = fit.weight_scale, fit.bias_var if bias_var is None else bias_var
+    gates = hidden_alpha, hidden_beta, marginalize_gates
+    network = BowTieLayers(stack, temperature, shrinkage, *own, *gates)
     prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
     noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
+    if likelihood != "normal":
+        _require_no_noise(likelihood, sigma, noise_beta, noise_network)
+    if start == "variational":
+        _require_fittable(likelihood, response.targets, sigma)
 
-    def build(network: BowTieLayers, x: TensorVariable, observed: Observed, starts: Starts) -> None:
+    def build(network: BowTieLayers, x: TensorVariable, seen: Seen, starts: Starts) -> None:
         def initvals(name: str) -> InitialValue:
             return starts.get(name, start_of(start))
 
-        z = network.add(x, stack, initvals)
-        z = z if observed.ndim == 2 else z[:, 0]
-        pm.Normal("y", z, noise.scale(x, initvals, row_dims), observed=observed, dims=row_dims)
+        z = network(x, initvals)
+        if likelihood == "normal":
+            response.law.observe(seen.f(z), seen, noise.scale(x, initvals, seen.dims))
+        else:
+            with beginning(start):
+                response.law.observe(seen.named(z), seen)
 
-    warn_of_scales(scaffolding.inputs, targets, usual_targets=USUAL_TARGETS)
+    warn_of_scales(scaffolding.inputs, response.real, usual_targets=USUAL_TARGETS)
     fitted: list[LayerDraws] = []
     if start == "variational":
         gated = copy(network)
         gated.marginalize_gates = False
-        fitted = draws_to_start_from(scaffolding.alone(lambda x, y: build(gated, x, y, {})))
+        fitted = draws_to_start_from(scaffolding.alone(lambda x, seen: build(gated, x, seen, {})))
 
-    def starts(x: TensorVariable, observed: Observed) -> Starts:
+    def starts(x: TensorVariable, seen: Seen) -> Starts:
         if start == "data":
-            known = targets if isinstance(observed, np.ma.MaskedArray) else observed
+            known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
             return data_start(x, pt.as_tensor(known), stack.units)
         return variational_start(x, fitted) if fitted else {}
 
-    return scaffolding.add(lambda x, y: build(network, x, y, starts(x, y)), noise.dims)
+    return scaffolding.add(lambda x, seen: build(network, x, seen, starts(x, seen)), noise.dims)
+
+
+def _rough(response: Response, seen: Seen) -> TensorVariable:
+    """A rough value of ``f`` in each row: real targets themselves."""
+    rough = response.law.rough
+    return pt.as_tensor(seen.y) if rough is None else rough(seen)
+
+
+def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
+    """The same of the targets as they are now, without gaps."""
+    if response.real is not None:
+        return response.real
+    with pm.Model():
+        values: NDArray[np.floating] = _rough(response, response.add()).eval(mode=ONCE)
+    return values
+
+
+def _require_no_noise(likelihood: str, *given: object) -> None:
+    for name, value in zip(("sigma", "noise_beta", "noise_network"), given, strict=True):
+        if value is not None:
+            raise ValueError(f'{name} has no meaning with likelihood="{likelihood}"; leave it out.')
 
 
 class _OutputNoise:
@@ -300,8 +331,12 @@ class _OutputNoise:
         return level if self.varying is None else self.varying.vary(x, level, dims)
 
 
-def _require_fittable(targets: data.Targets, sigma: float | str | None) -> None:
+def _require_fittable(likelihood: str, targets: data.Targets, sigma: float | str | None) -> None:
     """Check that a variational fit can start the chains."""
+    if likelihood != "normal":
+        raise ValueError(
+            f'start="variational" fits real targets, not likelihood="{likelihood}"; leave it out.'
+        )
     if targets.missing.any():
         raise ValueError(
             'start="variational" needs all of y, which has missing values; leave it out.'

@@ -25,7 +25,8 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import start_of
-from pymc_nnsteps.models.parts import data, layers, likelihoods
+from pymc_nnsteps.models.intermediate_noise import OWN
+from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, add_rehearsed
 from pymc_nnsteps.models.parts.convolutions import (
     Conv2D,
@@ -34,12 +35,16 @@ from pymc_nnsteps.models.parts.convolutions import (
     convolution,
     sized,
 )
-from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.likelihoods import (
+    OfNoisyLayers,
+    Start,
+    likelihood_of,
+    observe_noisy,
+)
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
 from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import observed_targets
+from pymc_nnsteps.models.parts.scaffold import response
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.tables import require_same_rows
 
 __all__ = ["intermediate_noise_cnn"]
 
@@ -57,7 +62,9 @@ def intermediate_noise_cnn(
     weight_precision: float | Sequence[float] | None = None,
     bias_precision: float | Sequence[float] | None = None,
     bias: bool = True,
-    likelihood: Likelihood = "normal",
+    likelihood: OfNoisyLayers = "normal",
+    exposure: ArrayLike | pd.Series | None = None,
+    censored: ArrayLike | pd.Series | None = None,
     start: Start = "support_point",
 ) -> pm.Model:
     """Build a convolutional network with intermediate noise as a plain PyMC model.
@@ -91,9 +98,10 @@ def intermediate_noise_cnn(
         number of weights of a kernel.
     bias : bool
         Whether layers have biases, one per channel or unit.
-    likelihood : {"normal", "probit", "multinomial_probit"}
-        What is observed of the last pre-activations: their values, their signs, or the index of the
-        largest.
+    likelihood : str
+        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
+    exposure, censored : array_like, shape (n_obs,), optional
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
@@ -136,15 +144,14 @@ def intermediate_noise_cnn(
     >>> model["P2"].type.shape
     (None, 2, 3, 3)
     """
-    require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
+    likelihood_of(likelihood, OWN, {})
     require_choice("start", start, get_args(Start))
     images = data.images(X).values
-    targets = READ_TARGETS[likelihood](y, len(images))
-    require_same_rows(X, y)
+    found = response(likelihood, OWN, X, y, len(images), exposure, censored)
     image = (1, *images.shape[1:])[-3:]
     maps = sized(convolutions, image)
     last = maps[-1].pooled if maps else image
-    units = (int(np.prod(last)), *layers.layer_sizes(hidden), targets.n_outputs)
+    units = (int(np.prod(last)), *layers.layer_sizes(hidden), found.targets.n_outputs)
     fan_in = (*(made.fan_in for made in maps), *units[:-1])
     of_hidden = (len(fan_in) - 1, "hidden layer")
     of_pooled = (sum(made.is_pooled for made in maps), "pooled convolution")
@@ -152,8 +159,13 @@ def intermediate_noise_cnn(
         activation_function(activation),
         maps,
         units,
-        _dims(image, maps, units, targets.outputs),
-        variances(noise, sigma, {"pre": of_hidden, "pool": of_pooled, "post": of_hidden}),
+        _dims(image, maps, units, found.outputs) | found.dims,
+        variances(
+            noise,
+            sigma,
+            {"pre": of_hidden, "pool": of_pooled, "post": of_hidden},
+            needed=likelihood in OWN,
+        ),
         layers.precisions("weight_precision", weight_precision, fan_in),
         layers.bias_precisions(bias, bias_precision, fan_in),
         start,
@@ -161,19 +173,15 @@ def intermediate_noise_cnn(
     _require_size(maps, len(images))
     layers.require_size(units, len(images))
     rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
-    row_dims = ("obs", "output")[: targets.values.ndim]
-    real = targets.filled if likelihood == "normal" else None
     pixels = np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0])
-    warn_of_scales(data.Inputs(pixels, None), real)
+    warn_of_scales(data.Inputs(pixels, None), found.real)
 
     def build() -> None:
         inputs = pm.Data("inputs", images, dims=rows)
-        observed = observed_targets(targets, row_dims)
+        seen = found.add()
         z = network.add(inputs if images.ndim == 4 else inputs[:, None], inputs.shape[0])
         [variance] = network.noise["output"]
-        likelihoods.observe(
-            likelihood, network.n_layers + 1, z, variance, observed, targets.n_outputs, start
-        )
+        observe_noisy(likelihood, network.n_layers + 1, z, variance, seen, start)
 
     return add_rehearsed(build, network.dims, len(images))
 
@@ -214,13 +222,7 @@ class ConvolutionalLayers:
         return len(self.weight_precisions)
 
     def add(self, x: TensorVariable, n_obs: TensorVariable) -> TensorVariable:
-        """Add the layers to the model, and return the last linear map.
-
-        Parameters
-        ----------
-        x : TensorVariable, shape (n_obs, channels, height, width)
-        n_obs : TensorVariable
-        """
+        """Add the layers of images (n_obs, channels, height, width); return the last linear map."""
         for layer, made in enumerate(self.maps, 1):
             x = self._convolutional(layer, x, made, n_obs)
         x = x.reshape((x.shape[0], self.units[0]))

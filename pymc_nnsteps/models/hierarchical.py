@@ -19,9 +19,8 @@ noise but that of the observations. Its standard deviation is one number for eac
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pandas as pd
 import pymc as pm
@@ -30,7 +29,7 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.arguments import is_word, positive_number, require_choice
+from pymc_nnsteps.arguments import is_word, positive_number
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.hierarchical import (
     START,
@@ -39,11 +38,9 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     common_precision,
     precision_of_units,
 )
-from pymc_nnsteps.models.parts import data
-from pymc_nnsteps.models.parts.data import Missing, Observed
+from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
-from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, Start
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
 from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
@@ -51,16 +48,7 @@ from pymc_nnsteps.models.priors import Prior
 
 __all__ = ["hierarchical_mlp"]
 
-Likelihood = Literal["normal", "student_t", "bernoulli", "categorical"]
-
-_READ_TARGETS: dict[str, Callable[[Any, int], data.Targets]] = {
-    "normal": partial(data.regression_targets, two_classes="bernoulli", classes="categorical"),
-    "student_t": partial(data.regression_targets, two_classes="bernoulli", classes="categorical"),
-    "bernoulli": partial(
-        data.binary_targets, likelihood="bernoulli", class_likelihood="categorical", several=True
-    ),
-    "categorical": partial(data.class_targets, likelihood="categorical"),
-}
+Likelihood = Literal["normal", "student_t"] | AnyNetwork
 
 
 @recorded
@@ -73,6 +61,8 @@ def hierarchical_mlp(
     priors: Mapping[str, PriorLike] | None = None,
     connections: Mapping[str, ArrayLike] | None = None,
     likelihood: Likelihood = "normal",
+    exposure: ArrayLike | pd.Series | None = None,
+    censored: ArrayLike | pd.Series | None = None,
     sigma: float | Literal["network"] | None = None,
     start: Start = "support_point",
     standardize: bool = False,
@@ -92,8 +82,9 @@ def hierarchical_mlp(
         Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
         indicator of each level of text and categories, ``"depot[north]"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
-        Targets: real numbers, NaN where they are missing; 0 and 1 for ``"bernoulli"``; class
-        labels, of shape (n_obs,), for ``"categorical"``.
+        Targets, as the likelihood has them. Real numbers are NaN where they are missing. Classes
+        are labels of shape (n_obs,), and become the coordinates of ``"output"``, or of ``"class"``
+        if they are ordered.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable, or a list of them, one per hidden layer
@@ -135,11 +126,28 @@ def hierarchical_mlp(
         offsets, of shape (units,). Such a group has no precisions of its source units and no
         adjustments, as its weights need not belong to one unit; ``scale`` in its prior divides the
         variance among as many sources as lead into the unit that has most of them.
-    likelihood : {"normal", "student_t", "bernoulli", "categorical"}
-        Law of the targets given the outputs f. ``"normal"`` and ``"student_t"``: real numbers about
-        f with unknown noise; ``"bernoulli"``: 0 and 1, with probability 1/(1 + exp(-f)) of 1;
-        ``"categorical"``: classes, by the softmax of f. The degrees of freedom of Student-t noise
-        are ``alpha_weight`` of the noise's prior, 4 by default.
+    likelihood : str
+        Law of the targets given the outputs f. Where it has a ``dispersion``, this is a variable
+        with the prior HalfNormal(1), one for each output.
+
+        - ``"normal"`` and ``"student_t"``: real numbers about f with unknown noise. The degrees of
+          freedom of Student-t noise are ``alpha_weight`` of the noise's prior, 4 by default.
+        - ``"bernoulli"``: 0 and 1, with probability 1/(1 + exp(-f)) of 1.
+        - ``"categorical"``: classes, by the softmax of f.
+        - ``"ordered"``: classes in an order, consecutive integers or an ordered
+          ``pandas.Categorical``. One output f has P(y <= k) = 1/(1 + exp(f - c_k)). The
+          ``cutpoints`` c are those of ``shares``, the probabilities of the classes where f is zero,
+          whose prior is uniform.
+        - ``"poisson"`` and ``"negative_binomial"``: counts of mean m = exp(f). The second has the
+          variance m + (dispersion m)^2.
+        - ``"gamma"``: positive numbers of mean m = exp(f) and standard deviation dispersion m.
+        - ``"weibull"``: durations exp(f) E^dispersion with a standard exponential E.
+    exposure : array_like, shape (n_obs,), optional
+        What the mean of counts is proportional to, such as years or persons: it is multiplied by
+        these positive numbers. New rows need theirs:
+        ``nns.predict(idata, {"inputs": X_new, "exposure": exposure_new})``.
+    censored : array_like of bool, shape (n_obs,), optional
+        Where a duration is known to be longer than ``y``.
     sigma : float or "network", optional
         Standard deviation of real targets about the outputs, if it is known: short for the prior
         ``"noise"``. ``"network"``: it varies with the inputs. Then the prior ``"noise"`` is that of
@@ -164,9 +172,9 @@ def hierarchical_mlp(
         ``bo``, offsets ``ti``, ``th1``; precisions ``tau_ih1`` of a group, ``tau_ih1_unit`` of
         its source units, ``tau_ah1`` of adjustments, ``tau_noise`` and ``tau_noise_unit``; the
         noise's standard deviation ``sigma`` (with ``sigma="network"`` of the shape of ``y``), the
-        network's output ``f``, observed ``y``, data containers ``inputs`` and ``targets``, and
-        dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``. A group whose
-        connections are given has the shape (n_weights,).
+        network's output ``f``, observed ``y``, data containers ``inputs`` and ``targets`` (and
+        ``exposure`` or ``censored``), and dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ...,
+        ``"output"``. A group whose connections are given has the shape (n_weights,).
 
     Raises
     ------
@@ -229,35 +237,31 @@ def hierarchical_mlp(
     >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
-    require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
-    scaffolding = scaffold(X, y, _READ_TARGETS[likelihood], hidden, standardize, missing)
-    stack, row_dims = scaffolding.stack, scaffolding.row_dims
+    scaffolding = scaffold(X, y, hidden, likelihood, REAL, exposure, censored, standardize, missing)
+    response = scaffolding.response
     network = HierarchicalLayers(
-        stack,
-        activation=activation,
-        priors=_with_sigma(priors, sigma, likelihood),
-        connections=connections,
-        likelihood=likelihood,
-        start=start,
+        scaffolding.stack,
+        activation,
+        _with_sigma(priors, sigma, likelihood),
+        connections,
+        likelihood,
+        start,
         varying_noise=is_word(sigma, "network"),
     )
     noise = network.group.noise
 
-    def build(x: TensorVariable, observed: Observed) -> None:
-        outputs = network.add(x, stack)
-        if observed.ndim == 1 and likelihood != "categorical":
-            outputs = [output[:, 0] for output in outputs]
-        f = pm.Deterministic("f", outputs[0], dims=("obs", "output")[: outputs[0].ndim])
-        if likelihood == "bernoulli":
-            pm.Bernoulli("y", logit_p=f, observed=observed, dims=row_dims)
-        elif likelihood == "categorical":
-            pm.Categorical("y", logit_p=f, observed=observed, dims=row_dims)
-        elif noise is not None:
-            with beginning(start):
-                _observe(f, outputs[1:], noise, observed, row_dims)
+    def build(x: TensorVariable, seen: Seen) -> None:
+        outputs = network(x)
+        f = seen.named(outputs[0])
+        with beginning(start):
+            if noise is None:
+                response.law.observe(f, seen)
+                return
+            sd = _noise_of(noise, [seen.f(each) for each in outputs[1:]], seen.dims)
+            freedom = noise.alpha_weight
+            response.law.observe(f, seen, sd, *(() if math.isinf(freedom) else (freedom,)))
 
-    real = scaffolding.targets.filled if likelihood in REAL else None
-    warn_of_scales(scaffolding.inputs, real, usual=USUAL)
+    warn_of_scales(scaffolding.inputs, response.real, usual=USUAL)
     return scaffolding.add(build)
 
 
@@ -278,21 +282,13 @@ def _with_sigma(
     return {**(priors or {}), "noise": positive_number("sigma", sigma)}
 
 
-def _observe(
-    f: TensorVariable,
-    log_variation: Sequence[TensorVariable],
-    noise: Prior,
-    observed: Observed,
-    dims: tuple[str, ...],
-) -> None:
-    """Add real targets and their noise, Student-t where ``alpha_weight`` is finite."""
+def _noise_of(
+    noise: Prior, log_variation: Sequence[TensorVariable], dims: tuple[str, ...]
+) -> TensorVariable:
+    """Add the noise of real targets to the model, and return its standard deviation."""
     common = common_precision("noise", noise, 1, START["noise"])
     precision = precision_of_units("noise", noise, common, START["noise"], *dims[1:])
     sigma, sigma_dims = pt.reciprocal(pt.sqrt(precision)), dims[1:]
     for g in log_variation:
         sigma, sigma_dims = sigma * pt.exp(g), dims
-    sigma = pm.Deterministic("sigma", sigma, dims=sigma_dims[: sigma.ndim])
-    if math.isinf(noise.alpha_weight):
-        pm.Normal("y", f, sigma, observed=observed, dims=dims)
-    else:
-        pm.StudentT("y", floating(noise.alpha_weight), f, sigma=sigma, observed=observed, dims=dims)
+    return pm.Deterministic("sigma", sigma, dims=sigma_dims[: sigma.ndim])

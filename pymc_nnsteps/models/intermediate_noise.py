@@ -14,7 +14,7 @@ conditional distribution is then known, the posterior can be sampled exactly, la
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import pymc as pm
@@ -22,18 +22,20 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation
-from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import likelihoods
-from pymc_nnsteps.models.parts.data import Missing, Observed
-from pymc_nnsteps.models.parts.likelihoods import OTHER_LAWS, READ_TARGETS, Likelihood, Start
+from pymc_nnsteps.models.parts.data import Missing
+from pymc_nnsteps.models.parts.likelihoods import OfNoisyLayers, Seen, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
 from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
 
 __all__ = ["intermediate_noise_mlp"]
+
+OWN = ("normal", "probit", "multinomial_probit")
+"""Likelihoods beside those for any network."""
 
 
 @recorded
@@ -49,7 +51,9 @@ def intermediate_noise_mlp(
     weight_precision: float | Sequence[float] | None = None,
     bias_precision: float | Sequence[float] | None = None,
     bias: bool = True,
-    likelihood: Likelihood = "normal",
+    likelihood: OfNoisyLayers = "normal",
+    exposure: ArrayLike | pd.Series | None = None,
+    censored: ArrayLike | pd.Series | None = None,
     start: Start = "support_point",
     standardize: bool = False,
     missing: Missing = None,
@@ -68,7 +72,7 @@ def intermediate_noise_mlp(
         Targets. ``"normal"``: real numbers, one or several outputs, NaN where they are missing,
         which makes them free variables. ``"probit"``: 0 and 1.
         ``"multinomial_probit"``: integers 0, ..., K-1 or labels of another kind, which become
-        the coordinates of ``"output"``.
+        the coordinates of ``"output"``. Others: as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str or PiecewiseLinear
@@ -80,10 +84,11 @@ def intermediate_noise_mlp(
         ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
         layers (each one, or one per hidden layer) and for ``Delta_Z^(L+1)``. Learnt variances are
         variables ``noise_Z2``, ``noise_X2``, ..., ``noise_y``. If neither ``noise`` nor ``sigma``
-        is given: learnt with real targets, 1e-2 with classes, whose utilities have no noise to be
-        learnt. A pre- or post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` is
-        a stochastic feed-forward network, and ``"pre": 0, "post": 0`` the classical posterior. The
-        output noise must be positive.
+        is given: learnt with real targets, 1e-2 with others. A pre- or post-activation without
+        noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic feed-forward network, and
+        ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive for real
+        targets and probit models. With it the weights have conditionals under any likelihood, and
+        chains move faster.
     sigma : float, "learnt", Prior or dict
         Standard deviations, in place of the variances of ``noise``. ``"network"``, or ``"network"``
         as ``"output"`` of a dict: the noise of real targets varies with the inputs. It has the
@@ -98,10 +103,14 @@ def intermediate_noise_mlp(
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
     bias : bool
         Whether layers have biases.
-    likelihood : {"normal", "probit", "multinomial_probit"}
-        What is observed of the last pre-activations: their values, their signs, or the index of the
-        largest. The probit models have no noise after that: their ``Z{L+1}`` is a free variable
-        under a hard constraint.
+    likelihood : str
+        What is observed of the last pre-activations: their values (``"normal"``), their signs
+        (``"probit"``), or the index of the largest (``"multinomial_probit"``). The probit models
+        have no noise after that: their ``Z{L+1}`` is a free variable under a hard constraint. The
+        other likelihoods of :func:`~pymc_nnsteps.hierarchical_mlp`, but for ``"student_t"``, are of
+        ``y`` given ``f``, the last pre-activations with their noise.
+    exposure, censored : array_like, shape (n_obs,), optional
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for each
         chain, whose latent variables follow from its weights. In probit models the last
@@ -174,20 +183,19 @@ def intermediate_noise_mlp(
     >>> [variable.name for variable in varying.free_RVs[-3:]]
     ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
-    require_choice("likelihood", likelihood, get_args(Likelihood), OTHER_LAWS)
-    scaffolding = scaffold(X, y, READ_TARGETS[likelihood], hidden, standardize, missing)
+    scaffolding = scaffold(X, y, hidden, likelihood, OWN, exposure, censored, standardize, missing)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
+    precisions, default = (weight_precision, bias_precision, bias), default_noise(likelihood)
     network = NoisyLayers(
         scaffolding.stack,
-        activation=activation,
-        noise=noise,
-        sigma=sigma,
-        weight_precision=weight_precision,
-        bias_precision=bias_precision,
-        bias=bias,
-        start=start,
+        activation,
+        noise,
+        sigma,
+        *precisions,
+        start,
+        default,
         observed=True,
-        default=default_noise(likelihood),
+        needed=likelihood in OWN,
     )
     varying = None
     if noise_varies or sigma_varies:
@@ -199,19 +207,17 @@ def intermediate_noise_mlp(
         varying = NoiseNetwork(scaffolding.stack, noise_network, start)
     elif noise_network is not None:
         raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
-    targets = scaffolding.targets
 
-    def build(x: TensorVariable, observed: Observed) -> None:
-        likelihoods.observe(
+    def build(x: TensorVariable, seen: Seen) -> None:
+        likelihoods.observe_noisy(
             likelihood,
-            scaffolding.n_layers + 1,
-            network(x, scaffolding.stack),
+            network.stack.n_layers + 1,
+            network.mean(x),
             network.delta["output"][0],
-            observed,
-            targets.n_outputs,
+            seen,
             start,
             None if varying is None else partial(varying.vary, x),
         )
 
-    warn_of_scales(scaffolding.inputs, targets.filled if likelihood == "normal" else None)
+    warn_of_scales(scaffolding.inputs, scaffolding.response.real)
     return scaffolding.add(build, {} if varying is None else varying.dims)

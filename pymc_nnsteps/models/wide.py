@@ -18,7 +18,7 @@ samplers that leave a Gaussian prior invariant accept ever more of their proposa
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -30,20 +30,20 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
 from pymc_nnsteps.arguments import is_word
+from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.data import Missing, Observed
-from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
 from pymc_nnsteps.models.parts.recorded import recorded
 from pymc_nnsteps.models.parts.scaffold import scaffold
 from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.models.parts.stack import Stack
 
 __all__ = ["wide_mlp"]
 
-LEVEL = 0.1
-"""Typical standard deviation of noise that varies with the inputs."""
+SIGMA = 0.1
+"""Standard deviation of noise, and a typical one of noise that varies with the inputs."""
 
 
 @recorded
@@ -56,14 +56,17 @@ def wide_mlp(
     weight_var: float = 2.0,
     bias_var: float = 0.01,
     readout_var: float = 1.0,
-    sigma: float | Literal["network"] = 0.1,
+    likelihood: Literal["normal"] | AnyNetwork = "normal",
+    exposure: ArrayLike | pd.Series | None = None,
+    censored: ArrayLike | pd.Series | None = None,
+    sigma: float | Literal["network"] = SIGMA,
     reparametrize: bool = True,
     start: Start = "prior",
     standardize: bool = False,
     missing: Missing = None,
     noise: None = None,
 ) -> pm.Model:
-    """Build a wide network for regression as a plain PyMC model.
+    """Build a wide network as a plain PyMC model.
 
     Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
     where they name one of the network's dimensions; otherwise a new model is made.
@@ -75,7 +78,7 @@ def wide_mlp(
         indicator of each level of text and categories, ``"depot[north]"``.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers, one or several outputs; with ``reparametrize=False`` NaN where they
-        are missing. For classes see :func:`~pymc_nnsteps.one_hot`.
+        are missing. For a regression on classes see :func:`~pymc_nnsteps.one_hot`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable
@@ -89,6 +92,11 @@ def wide_mlp(
         ``sigma_b^2`` too. ``bias_var=0`` leaves all biases out.
     readout_var : float
         ``s_W^2`` of the readout layer.
+    likelihood : str
+        ``"normal"``, or with ``reparametrize=False`` any of :func:`~pymc_nnsteps.hierarchical_mlp`
+        but ``"student_t"``.
+    exposure, censored : array_like, shape (n_obs,), optional
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     sigma : float or "network"
         Standard deviation of the observations, in the units of ``y``. ``"network"``, with
         ``reparametrize=False``: it varies with the inputs.
@@ -185,47 +193,55 @@ def wide_mlp(
             "noise is a variance, and belongs to intermediate_noise_mlp; to wide_mlp pass the "
             f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
         )
-    scaffolding = scaffold(X, y, data.regression_targets, hidden, standardize, missing)
-    stack, row_dims = scaffolding.stack, scaffolding.row_dims
-    network = WideLayers(
-        activation=activation,
-        weight_var=weight_var,
-        bias_var=bias_var,
-        readout_var=readout_var,
-        start=start,
+    scaffolding = scaffold(
+        X, y, hidden, likelihood, ("normal",), exposure, censored, standardize, missing
     )
+    response, stack = scaffolding.response, scaffolding.stack
+    network = WideLayers(stack, activation, weight_var, bias_var, readout_var, start)
     if not isinstance(reparametrize, bool | np.bool_):
         raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
     varies = is_word(sigma, "network")
     if reparametrize:
-        _require_reparametrisable(varies, scaffolding.targets)
-    level = LEVEL if isinstance(sigma, str) and sigma == "network" else sigma
-    scale = positive("sigma", level, "is a standard deviation and ")
-    layers.require_resolved(scale * scale, "sigma", sigma)
+        _require_reparametrisable(likelihood, varies, response.targets)
+    scale = _standard_deviation(sigma, likelihood)
     n_columns = stack.units[-2] + network.has_bias
 
-    def build(x: TensorVariable, observed: Observed) -> None:
-        scaled = network.hidden_layers(x, stack)
+    def build(x: TensorVariable, seen: Seen) -> None:
+        scaled = network.hidden_layers(x)
         if reparametrize:
             few_rows = scaffolding.n_obs <= n_columns
-            W, b = _whitened_readout(network, stack, scale, scaled, observed, few_rows=few_rows)
+            W, b = _whitened_readout(network, scale, scaled, seen.y, few_rows=few_rows)
         else:
-            W, b = network.weights(stack.n_layers, stack)
-        f = network.linear(scaled, W, b)
-        f = pm.Deterministic("f", f if observed.ndim == 2 else f[:, 0], dims=row_dims)
+            W, b = network.weights(stack.n_layers)
+        f = seen.named(network.linear(scaled, W, b))
         if reparametrize:
             return
-        sd = pt.constant(scale, dtype=config.floatX)
-        if varies:
-            sd = sd * pt.exp(_log_variation(network, stack, scaled))
-            sd = pm.Deterministic("sigma", sd if observed.ndim == 2 else sd[:, 0], dims=row_dims)
-        pm.Normal("y", f, sd, observed=observed, dims=row_dims)
+        if likelihood == "normal":
+            response.law.observe(f, seen, _noise(network, scale, varies, scaled, seen))
+            return
+        with beginning(start):
+            response.law.observe(f, seen)
 
-    warn_of_scales(scaffolding.inputs, scaffolding.targets.filled)
+    warn_of_scales(scaffolding.inputs, response.real)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
 
 
-def _require_reparametrisable(varies: bool, targets: data.Targets) -> None:
+def _standard_deviation(sigma: float | str, likelihood: str) -> float:
+    """That of the noise, or its typical value where it varies."""
+    given: Any = SIGMA if is_word(sigma, "network") else sigma
+    scale = positive("sigma", given, "is a standard deviation and ")
+    layers.require_resolved(scale * scale, "sigma", sigma)
+    if likelihood != "normal" and not (sigma == scale == SIGMA):
+        raise ValueError(f'sigma has no meaning with likelihood="{likelihood}"; leave it out.')
+    return scale
+
+
+def _require_reparametrisable(likelihood: str, varies: bool, targets: data.Targets) -> None:
+    if likelihood != "normal":
+        raise ValueError(
+            f'likelihood="{likelihood}" leaves no law of the readout by which it could be '
+            "reparametrised; pass reparametrize=False."
+        )
     if varies:
         raise ValueError(
             'sigma="network" varies with the inputs, but the readout is reparametrised by '
@@ -240,7 +256,6 @@ def _require_reparametrisable(varies: bool, targets: data.Targets) -> None:
 
 def _whitened_readout(
     network: WideLayers,
-    stack: Stack,
     sigma: float,
     scaled: TensorVariable,
     observed: Observed,
@@ -248,6 +263,7 @@ def _whitened_readout(
     few_rows: bool,
 ) -> tuple[TensorVariable, TensorVariable | None]:
     """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
+    stack = network.stack
     fan_in, last = stack.units[-2], stack.n_layers
     n_columns = fan_in + network.has_bias
     phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
@@ -262,9 +278,16 @@ def _whitened_readout(
     return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
 
-def _log_variation(network: WideLayers, stack: Stack, scaled: TensorVariable) -> TensorVariable:
-    """Logarithm of how the noise varies."""
+def _noise(
+    network: WideLayers, scale: float, varies: bool, scaled: TensorVariable, seen: Seen
+) -> TensorVariable:
+    """Standard deviation of real targets, which may vary with the inputs."""
+    sd = pt.constant(scale, dtype=config.floatX)
+    if not varies:
+        return sd
+    stack = network.stack
     shape, dims = stack.weight_shape(stack.n_layers), stack.weight_dims(stack.n_layers)
     W = network.normal("W_noise", shape, dims)
     b = network.normal("b_noise", shape[:1], dims[:1])
-    return b + network.normal("omega", (), ()) * (scaled @ W.T)
+    log_variation = b + network.normal("omega", (), ()) * (scaled @ W.T)
+    return pm.Deterministic("sigma", seen.f(sd * pt.exp(log_variation)), dims=seen.dims)

@@ -35,6 +35,7 @@ from pymc_nnsteps.prediction.forward import (
     forward_pass,
     noisy_pass,
 )
+from pymc_nnsteps.prediction.groups import extend
 from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
@@ -45,7 +46,6 @@ from pymc_nnsteps.prediction.new_groups import (
     require_entries,
 )
 from pymc_nnsteps.prediction.posterior import (
-    SAMPLES,
     labelled,
     posterior_of,
     stacked,
@@ -177,8 +177,9 @@ def predict(
     posterior, samples = unstacked(idata)
     model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
+    container = input_container("X_new", model, inputs)
     if groups is not None:
-        X_new = _with_groups(X_new, groups, model, input_container("X_new", model, inputs))
+        X_new = _with_groups(X_new, groups, model, container)
     if kind == "function":
         predicted = function_values(
             "X_new",
@@ -192,10 +193,9 @@ def predict(
             random_seed,
         )
         if extend_inferencedata:
-            _extend(idata, predicted, X_new, model, input_container("X_new", model, inputs))
+            extend(idata, predicted, _by_data(X_new, model, container), model)
         return stacked(predicted, samples, posterior)
     noise_draws = positive_integer("noise_draws", noise_draws)
-    container = input_container("X_new", model, inputs)
     read = partial(noisy_pass, model, container, named=output)
     table, rows, network, lengths = _at("X_new", X_new, model, container, read, sample_new_groups)
     rng = np.random.default_rng(random_seed)
@@ -212,38 +212,8 @@ def predict(
     name = "p" if kind == "probability" else str(network.y.name)
     predicted = labelled(values, name, model, table, posterior, container)
     if extend_inferencedata:
-        _extend(idata, predicted, X_new, model, container)
+        extend(idata, predicted, _by_data(X_new, model, container), model)
     return stacked(predicted, samples, posterior)
-
-
-def _extend(
-    idata: xr.DataTree,
-    predicted: xr.DataArray,
-    X: object,
-    model: pm.Model,
-    container: TensorSharedVariable,
-) -> None:
-    """Add predictions and their rows to the result of ``pm.sample``."""
-    from arviz_base import make_attrs
-
-    _, inputs, others = _read("X_new", X, model, container, True)
-    rows = {}
-    for data, given in {container: inputs, **others}.items():
-        values, own = np.asarray(given), model.named_vars_to_dims.get(str(data.name)) or ()
-        more = own[1:] or [f"{data.name}_dim_{axis}" for axis in range(1, values.ndim)]
-        dims = ["obs", *map(str, more)][: values.ndim]
-        rows[data.name] = xr.DataArray(values, dims=dims)
-        for dim in dims[1:]:
-            if (labels := model.coords.get(dim)) is not None:
-                rows[data.name] = rows[data.name].assign_coords({dim: list(labels)})
-    of_rows = {"obs": predicted["obs"]} if "obs" in predicted.coords else {}
-    groups = {
-        "predictions": (predicted.to_dataset(), SAMPLES),
-        "predictions_constant_data": (xr.Dataset(rows).assign_coords(of_rows), ()),
-    }
-    for name, (group, samples) in groups.items():
-        attributes = make_attrs(inference_library=pm, sample_dims=samples)
-        idata[name] = xr.DataTree(group.assign_attrs(attributes))
 
 
 @one_thread
@@ -440,6 +410,12 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
             "was before freeze_dims_and_data."
         )
     return container
+
+
+def _by_data(X: object, model: pm.Model, container: TensorSharedVariable) -> dict[Variable, object]:
+    """What is given for each data container."""
+    _, values, others, *_ = _read("X_new", X, model, container, True)
+    return {container: values, **others}
 
 
 def _read(

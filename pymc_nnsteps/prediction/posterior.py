@@ -229,7 +229,7 @@ def labelled(
     seen = [str(rv.name) for rv in model.observed_RVs] if len(model.observed_RVs) == 1 else []
     tables = [model.named_vars_to_dims.get(each) or () for each in (name, *seen)]
     dims = [dim for own in tables if len(own) == 2 and of_rows in own for dim in own]
-    for dim in ("output", *dims):
+    for dim in ("output", *(["class"] if name == "p" else []), *dims):
         labels = None if dim == of_rows else model.coords.get(dim)
         if labels is not None and len(labels) == values.shape[-1]:
             coords["output"] = list(labels)

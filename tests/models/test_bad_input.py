@@ -167,8 +167,9 @@ CASES = {
     "activation": ({"activation": "tanh"}, "activation must be one of \"relu\", .* got 'tanh'"),
     "likelihood": (
         {"likelihood": "logit"},
-        'likelihood must be one of "normal", "probit", "multinomial_probit"; got '
-        "'logit'; for counts, durations and other laws put a network of nns.blocks",
+        'likelihood must be one of "normal", "probit", "multinomial_probit", "bernoulli", '
+        '"categorical", "poisson", "negative_binomial", "gamma", "ordered", "weibull"; got '
+        "'logit'; for other laws put a network of nns.blocks",
     ),
     "start": ({"start": "zero"}, 'start must be one of "support_point", "prior"; got \'zero\''),
     "bias text": ({"bias": "yes"}, "bias must be True or False; got 'yes'"),
@@ -448,7 +449,7 @@ HIERARCHICAL_CASES = {
     ),
     "likelihood": (
         {"likelihood": "probit"},
-        'must be one of "normal", "student_t", "bernoulli", "categorical"; got \'probit\'',
+        'must be one of "normal", "student_t", "bernoulli", "categorical", .*; got \'probit\'',
     ),
     "likelihood list": (
         {"likelihood": ["normal"]},
@@ -644,8 +645,8 @@ LABELS = list("ababab")
     [
         (intermediate_noise_mlp, 'use likelihood="multinomial_probit"'),
         (hierarchical_mlp, 'use likelihood="categorical"'),
-        (bow_tie, r"pass nns.one_hot\(y\)"),
-        (wide_mlp, r"pass nns.one_hot\(y\)"),
+        (bow_tie, 'use likelihood="categorical"'),
+        (wide_mlp, 'use likelihood="categorical"'),
     ],
 )
 def test_labels_without_a_likelihood_for_them(builder, remedy, labels):

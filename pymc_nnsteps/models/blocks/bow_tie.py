@@ -99,40 +99,20 @@ def bow_tie(
     """
     require_choice("start", start, get_args(Start))
     within = block(x, hidden, outputs, name, dims)
-    network = BowTieLayers(
-        within.stack,
-        temperature=temperature,
-        shrinkage=shrinkage,
-        weight_scale=1.0,
-        bias_var=bias_var,
-        hidden_alpha=hidden_alpha,
-        hidden_beta=hidden_beta,
-        marginalize_gates=marginalize_gates,
-    )
-    return within.add(lambda x, stack: network.add(x, stack, lambda _: start_of(start)))
+    gates = hidden_alpha, hidden_beta, marginalize_gates
+    network = BowTieLayers(within.stack, temperature, shrinkage, 1.0, bias_var, *gates)
+    return within.add(lambda x: network(x, lambda _: start_of(start)))
 
 
 class BowTieLayers:
-    """A network up to its last linear map.
+    """A network with the arguments of :func:`bow_tie`, up to its last linear map.
 
-    Parameters
-    ----------
-    stack : Stack
-    temperature, shrinkage, bias_var, hidden_alpha, hidden_beta, marginalize_gates
-        As for :func:`bow_tie`.
-    weight_scale : float
-        Variance that the weights of a single layer have by default.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
+    ``weight_scale`` is the variance that the weights of a single layer have by default.
     """
 
     def __init__(
         self,
         stack: Stack,
-        *,
         temperature: float,
         shrinkage: AnyShrinkage,
         weight_scale: float,
@@ -143,25 +123,21 @@ class BowTieLayers:
     ) -> None:
         if not isinstance(marginalize_gates, bool | np.bool_):
             raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
-        n_hidden = stack.n_layers - 1
+        self.stack, n_hidden = stack, stack.n_layers - 1
         self.temperature = positive_number("temperature", temperature)
         self.weights = weight_prior(shrinkage, weight_scale / max(n_hidden, 1), stack.units[:-1])
         self.bias_var = layers.positive_per_layer("bias_var", bias_var, stack.n_layers)
         self.hidden_noise = inverse_gamma("hidden", hidden_alpha, hidden_beta)
         self.marginalize_gates = bool(marginalize_gates)
 
-    def add(self, x: TensorVariable, stack: Stack, initvals: Initvals) -> TensorVariable:
+    def __call__(self, x: TensorVariable, initvals: Initvals) -> TensorVariable:
         """Add the layers to the model, and return the last linear map."""
-        for layer in range(1, stack.n_layers):
-            x = self._activations(
-                layer, self._linear_map(layer, x, stack, initvals), stack, initvals
-            )
-        return self._linear_map(stack.n_layers, x, stack, initvals)
+        for layer in range(1, self.stack.n_layers):
+            x = self._activations(layer, self._linear_map(layer, x, initvals), initvals)
+        return self._linear_map(self.stack.n_layers, x, initvals)
 
-    def _linear_map(
-        self, layer: int, x: TensorVariable, stack: Stack, initvals: Initvals
-    ) -> TensorVariable:
-        shape, dims = stack.weight_shape(layer), stack.weight_dims(layer)
+    def _linear_map(self, layer: int, x: TensorVariable, initvals: Initvals) -> TensorVariable:
+        shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
 
         def normal(name: str, sigma: TensorVariable | NDArray, n_axes: int) -> TensorVariable:
             rv = pm.Normal(name, 0.0, sigma, shape=shape[:n_axes], dims=dims[:n_axes])
@@ -171,19 +147,17 @@ class BowTieLayers:
         b = normal(f"b{layer}", standard_deviation(self.bias_var[layer - 1]), 1)
         return x @ W.T + b
 
-    def _activations(
-        self, layer: int, z: TensorVariable, stack: Stack, initvals: Initvals
-    ) -> TensorVariable:
-        name, gate, dims = f"a{layer}", f"gamma{layer}", stack.row_dims(layer)
+    def _activations(self, layer: int, z: TensorVariable, initvals: Initvals) -> TensorVariable:
+        name, gate, dims = f"a{layer}", f"gamma{layer}", self.stack.row_dims(layer)
         logit = z / floating(self.temperature)
         if self.marginalize_gates:
-            scale = noise_scale(layer, self.hidden_noise, stack, initvals)
+            scale = noise_scale(layer, self.hidden_noise, self.stack, initvals)
             return begin_at(_mixture(name, z, logit, scale, dims=dims), initvals(name))
         # The number of units is part of the type: of one unit nothing is broadcast.
-        shape = (z.shape[0], stack.units[layer])
+        shape = (z.shape[0], self.stack.units[layer])
         gamma = pm.Bernoulli(gate, logit_p=logit, shape=shape, dims=dims)
         begin_at(gamma, initvals(gate))
-        scale = noise_scale(layer, self.hidden_noise, stack, initvals)
+        scale = noise_scale(layer, self.hidden_noise, self.stack, initvals)
         a = pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
         return begin_at(a, initvals(name))
 

@@ -116,63 +116,44 @@ def hierarchical(
     ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
     """
     within = block(x, hidden, outputs, name, dims)
-    network = HierarchicalLayers(
-        within.stack,
-        activation=activation,
-        priors=priors,
-        connections=connections,
-        likelihood=None,
-        start=start,
-    )
-    return within.add(lambda x, stack: network.add(x, stack)[0], USUAL)
+    network = HierarchicalLayers(within.stack, activation, priors, connections, None, start)
+    return within.add(lambda x: network(x)[0], USUAL)
 
 
 class HierarchicalLayers:
-    """A network up to its outputs.
+    """A network with the arguments of :func:`hierarchical`, up to its outputs.
 
-    Parameters
-    ----------
-    stack : Stack
-    activation, priors, connections, start
-        As for :func:`hierarchical`.
-    likelihood : str or None
-        That of :func:`~pymc_nnsteps.hierarchical_mlp`; None: not known.
-    varying_noise : bool
-        Whether the noise varies with the inputs.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
+    ``likelihood`` is that of :func:`~pymc_nnsteps.hierarchical_mlp`, or None if it is not known.
     """
 
     def __init__(
         self,
         stack: Stack,
-        *,
         activation: AnyActivation | Sequence[AnyActivation],
         priors: Mapping[str, PriorLike] | None,
         connections: Mapping[str, ArrayLike] | None,
         likelihood: str | None,
         start: Start,
+        *,
         varying_noise: bool = False,
     ) -> None:
         require_choice("start", start, get_args(Start))
+        self.stack = stack
         self.functions = _activations(activation, stack.units[1:-1])
         self.group = groups(priors, stack.units, likelihood, connections, varying_noise)
         _require_precisions(self.group, stack.units)
         self.start = start
 
-    def add(self, x: TensorVariable, stack: Stack) -> list[TensorVariable]:
+    def __call__(self, x: TensorVariable) -> list[TensorVariable]:
         """Add the parameters to the model, and return the outputs.
 
         Where the noise varies with the inputs, the logarithms of how it does are second outputs.
         """
         with beginning(self.start):
-            return self._outputs(x, stack)
+            return self._outputs(x)
 
-    def _outputs(self, x: TensorVariable, stack: Stack) -> list[TensorVariable]:
-        group, n_hidden = self.group, stack.n_layers - 1
+    def _outputs(self, x: TensorVariable) -> list[TensorVariable]:
+        group, stack, n_hidden = self.group, self.stack, self.stack.n_layers - 1
         units, unit_dims = (*stack.units, stack.units[-1]), (*stack.unit_dims, stack.unit_dims[-1])
         names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 3)]
         adjustments = {
@@ -250,16 +231,7 @@ def gamma(
 
 
 def common_precision(name: str, prior: Prior, n_sources: int, start: float) -> Scale:
-    """Precision of a group, or its mean where ``alpha_common`` is infinite.
-
-    Parameters
-    ----------
-    name : str
-    prior : Prior
-    n_sources : int
-    start : float
-        Standard deviation that it begins at.
-    """
+    """Precision of a group, or its mean where ``alpha_common`` is infinite."""
     omega = floating(prior.mean_precision(n_sources))
     if math.isinf(prior.alpha_common):
         return omega

@@ -95,51 +95,20 @@ def intermediate_noise(
     ['slope', 'f::W1', 'f::b1', 'f::Z2', 'f::X2', 'f::W2', 'f::b2']
     """
     within = block(x, hidden, outputs, name, dims)
-    network = NoisyLayers(
-        within.stack,
-        activation=activation,
-        noise=noise,
-        sigma=sigma,
-        weight_precision=weight_precision,
-        bias_precision=bias_precision,
-        bias=bias,
-        start=start,
-        observed=False,
-    )
-
-    def with_output(x: TensorVariable, stack: Stack) -> TensorVariable:
-        f, last, [variance] = network(x, stack), stack.n_layers, network.delta["output"]
-        if variance == 0:
-            return f
-        return noisy(f"Z{last + 1}", f, variance, stack.row_dims(last), network.initval)
-
-    return within.add(with_output)
+    precisions = weight_precision, bias_precision, bias
+    return within.add(NoisyLayers(within.stack, activation, noise, sigma, *precisions, start))
 
 
 class NoisyLayers:
-    """A network up to the mean of its last pre-activations.
+    """A network with the arguments of :func:`intermediate_noise`.
 
-    Parameters
-    ----------
-    stack : Stack
-    activation, noise, sigma, weight_precision, bias_precision, bias, start
-        As for :func:`intermediate_noise`.
-    observed : bool
-        Whether one number for all noise is that of the last pre-activations too, which is positive
-        then.
-    default : float, "learnt" or Prior
-        The noise where none is given.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
+    ``default`` is the noise where none is given; ``observed`` says that one number for all noise
+    is that of the last pre-activations too, ``needed`` that this must be positive then.
     """
 
     def __init__(
         self,
         stack: Stack,
-        *,
         activation: Activation,
         noise: Noise | None,
         sigma: Noise | None,
@@ -147,33 +116,45 @@ class NoisyLayers:
         bias_precision: float | Sequence[float] | None,
         bias: bool,
         start: Start,
-        observed: bool,
         default: OneNoise = DEFAULT_NOISE,
+        *,
+        observed: bool = False,
+        needed: bool = True,
     ) -> None:
         require_choice("start", start, get_args(Start))
+        self.stack = stack
         fan_in = stack.units[:-1]
         kinds = dict.fromkeys(("pre", "post"), (stack.n_layers - 1, "hidden layer"))
         self.function = activation_function(activation)
-        self.delta = variances(noise, sigma, kinds, observed=observed, default=default)
+        self.delta = variances(
+            noise, sigma, kinds, observed=observed, needed=needed, default=default
+        )
         self.weight_precisions = layers.precisions("weight_precision", weight_precision, fan_in)
         self.bias_precisions = layers.bias_precisions(bias, bias_precision, fan_in)
         self.initval = start_of(start)
 
-    def __call__(self, x: TensorVariable, stack: Stack) -> TensorVariable:
-        """Add the layers to the model, and return the last linear map."""
-        for layer in range(1, stack.n_layers):
-            mean, row_dims = self._linear_map(layer, x, stack), stack.row_dims(layer)
+    def __call__(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the last pre-activations."""
+        mean, last, [variance] = self.mean(x), self.stack.n_layers, self.delta["output"]
+        if variance == 0:
+            return mean
+        return noisy(f"Z{last + 1}", mean, variance, self.stack.row_dims(last), self.initval)
+
+    def mean(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model up to the last linear map, and return this."""
+        for layer in range(1, self.stack.n_layers):
+            mean, row_dims = self._linear_map(layer, x), self.stack.row_dims(layer)
             pre, post = self.delta["pre"][layer - 1], self.delta["post"][layer - 1]
             z = noisy(f"Z{layer + 1}", mean, pre, row_dims, self.initval)
             x = noisy(f"X{layer + 1}", self.function(z), post, row_dims, self.initval)
-        return self._linear_map(stack.n_layers, x, stack)
+        return self._linear_map(self.stack.n_layers, x)
 
-    def _linear_map(self, layer: int, x: TensorVariable, stack: Stack) -> TensorVariable:
+    def _linear_map(self, layer: int, x: TensorVariable) -> TensorVariable:
         return layers.dense(
             layer,
             x,
-            shape=stack.weight_shape(layer),
-            dims=stack.weight_dims(layer),
+            shape=self.stack.weight_shape(layer),
+            dims=self.stack.weight_dims(layer),
             weight_precision=self.weight_precisions[layer - 1],
             bias_precision=self.bias_precisions[layer - 1],
             initval=self.initval,

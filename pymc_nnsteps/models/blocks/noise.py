@@ -37,19 +37,8 @@ PRIORS: dict[str, PriorLike] = {
 class NoiseNetwork:
     """The logarithm of how noise varies.
 
-    Parameters
-    ----------
-    stack : Stack
-        That of the network of the mean.
-    given : mapping, optional
-        ``hidden``, ``activation`` and ``priors``, as for
-        :func:`~pymc_nnsteps.models.blocks.hierarchical`.
-    start : {"support_point", "prior"}
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
+    ``stack`` is that of the network of the mean; ``given`` has ``hidden``, ``activation`` and
+    ``priors``, as for :func:`~pymc_nnsteps.models.blocks.hierarchical`.
     """
 
     def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: Start) -> None:
@@ -64,7 +53,7 @@ class NoiseNetwork:
         options |= given
         hidden, priors = layers.layer_sizes(options["hidden"]), options["priors"]
         names = (f"{NAME}::hidden{layer}" for layer in range(1, len(hidden) + 1))
-        self.stack = Stack(
+        own = Stack(
             (stack.units[0], *hidden, stack.units[-1]),
             (stack.unit_dims[0], *names, stack.unit_dims[-1]),
             stack.row_dim,
@@ -72,19 +61,14 @@ class NoiseNetwork:
         defaults = {key: prior for key, prior in PRIORS.items() if hidden or key != "ho"}
         if hidden:
             del defaults["io"]
-        self.layers = HierarchicalLayers(
-            self.stack,
-            activation=options["activation"],
-            priors={**defaults, **priors} if isinstance(priors, Mapping) else priors,
-            connections=None,
-            likelihood=None,
-            start=start,
-        )
+        if isinstance(priors, Mapping):
+            priors = {**defaults, **priors}
+        self.layers = HierarchicalLayers(own, options["activation"], priors, None, None, start)
 
     @property
     def dims(self) -> dict[str, Dim]:
         """Dimensions of its hidden layers."""
-        names, units = self.stack.unit_dims[1:-1], self.stack.units[1:-1]
+        names, units = self.layers.stack.unit_dims[1:-1], self.layers.stack.units[1:-1]
         return dict(zip(names, map(Dim, units), strict=True))
 
     def vary(
@@ -92,15 +76,10 @@ class NoiseNetwork:
     ) -> TensorVariable:
         """Add the network to the model, and ``"sigma"``, the noise of each row.
 
-        Parameters
-        ----------
-        x : TensorVariable, shape (n_obs, n_features)
-        level : tensor_like, shape () or (n_outputs,)
-        dims : tuple of str
-            Those of the targets: of the rows, and of the outputs if they have two axes.
+        ``level`` is of shape () or (n_outputs,), and ``dims`` are those of the targets.
         """
         with pm.Model(name=NAME):
-            [g] = self.layers.add(x, self.stack)
+            [g] = self.layers(x)
         return pm.Deterministic(
             "sigma", level * pt.exp(g if len(dims) == 2 else g[:, 0]), dims=dims
         )

@@ -77,38 +77,16 @@ def wide(
     ['f::W1', 'f::b1', 'f::W2', 'f::b2']
     """
     within = block(x, hidden, outputs, name, dims)
-    network = WideLayers(
-        activation=activation,
-        weight_var=weight_var,
-        bias_var=bias_var,
-        readout_var=readout_var,
-        start=start,
-    )
-
-    def with_readout(x: TensorVariable, stack: Stack) -> TensorVariable:
-        scaled = network.hidden_layers(x, stack)
-        return network.linear(scaled, *network.weights(stack.n_layers, stack))
-
-    return within.add(with_readout)
+    variances = weight_var, bias_var, readout_var
+    return within.add(WideLayers(within.stack, activation, *variances, start))
 
 
 class WideLayers:
-    """Layers of a wide network.
-
-    Parameters
-    ----------
-    activation, weight_var, bias_var, readout_var, start
-        As for :func:`wide`.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument.
-    """
+    """A network with the arguments of :func:`wide`."""
 
     def __init__(
         self,
-        *,
+        stack: Stack,
         activation: AnyActivation,
         weight_var: float,
         bias_var: float,
@@ -116,6 +94,7 @@ class WideLayers:
         start: Start,
     ) -> None:
         require_choice("start", start, get_args(Start))
+        self.stack = stack
         named = ACTIVATIONS | SMOOTH_ACTIVATIONS
         self.function = activation_function(activation, named, functions=True)
         self.weight_var = positive("weight_var", weight_var)
@@ -128,22 +107,22 @@ class WideLayers:
         """Whether there are biases."""
         return self.bias_var > 0
 
-    def hidden_layers(self, x: TensorVariable, stack: Stack) -> TensorVariable:
-        """Add the hidden layers to the model, and return the last one in the readout's scaling."""
-        for layer in range(1, stack.n_layers):
-            scaled = x * standard_deviation(self.weight_var / stack.units[layer - 1])
-            x = self.function(self.linear(scaled, *self.weights(layer, stack)))
-        return x * standard_deviation(self.readout_var / stack.units[-2])
+    def __call__(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the outputs."""
+        return self.linear(self.hidden_layers(x), *self.weights(self.stack.n_layers))
 
-    def weights(self, layer: int, stack: Stack) -> tuple[TensorVariable, TensorVariable | None]:
+    def hidden_layers(self, x: TensorVariable) -> TensorVariable:
+        """Add the hidden layers to the model, and return the last one in the readout's scaling."""
+        for layer in range(1, self.stack.n_layers):
+            scaled = x * standard_deviation(self.weight_var / self.stack.units[layer - 1])
+            x = self.function(self.linear(scaled, *self.weights(layer)))
+        return x * standard_deviation(self.readout_var / self.stack.units[-2])
+
+    def weights(self, layer: int) -> tuple[TensorVariable, TensorVariable | None]:
         """Add the standard normal weights and biases of a layer to the model."""
-        dims = stack.weight_dims(layer)
-        return (
-            self.normal(f"W{layer}", stack.weight_shape(layer), dims),
-            self.normal(f"b{layer}", stack.weight_shape(layer)[:1], dims[:1])
-            if self.has_bias
-            else None,
-        )
+        shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
+        W = self.normal(f"W{layer}", shape, dims)
+        return W, self.normal(f"b{layer}", shape[:1], dims[:1]) if self.has_bias else None
 
     def normal(self, name: str, shape: tuple[int, ...], dims: tuple[str, ...]) -> TensorVariable:
         """Add a standard normal variable to the model."""

@@ -34,7 +34,7 @@ BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 OTHER_NAME = 'give this block a name of its own, such as name="g"'
 
 
-Network = Callable[[TensorVariable, Stack], TensorVariable]
+Network = Callable[[TensorVariable], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
 
 
@@ -93,7 +93,7 @@ class Block:
         inputs = self.inputs
         if self.table is not None:
             inputs = self.table.add("inputs", (None, self.stack.unit_dims[0]))
-        return network(inputs, self.stack)
+        return network(inputs)
 
 
 def block(

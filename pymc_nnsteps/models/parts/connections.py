@@ -42,16 +42,7 @@ class Connections:
 
 
 def connections_between(key: str, given: ArrayLike, shape: tuple[int, ...]) -> Connections:
-    """Check the connections of a group.
-
-    Parameters
-    ----------
-    key : str
-        Name of the group, for messages.
-    given : array_like of int
-    shape : tuple of int
-        Numbers of destination and source units; of biases and offsets, of units.
-    """
+    """Check the connections of a group of this name, between layers of this shape."""
     name = f"connections[{key!r}]"
     if np.ma.is_masked(given):
         raise ValueError(

@@ -41,17 +41,7 @@ def layer_dims(
 ) -> dict[str, Dim]:
     """Dimensions of a network's layers: ``"feature"``, ``"hidden1"``, ..., ``"output"``.
 
-    Parameters
-    ----------
-    units : sequence of int
-        Widths of the layers, from the inputs to the outputs.
-    features, outputs : tuple or None
-        Labels of the inputs and of the outputs.
-
-    Returns
-    -------
-    dict of str to Dim
-        One per layer, in order.
+    ``units`` are the widths of the layers, ``features`` and ``outputs`` labels of the outer ones.
     """
     n_hidden = len(units) - 2
     names = ("feature", *(f"hidden{layer}" for layer in range(1, n_hidden + 1)), "output")
@@ -72,12 +62,7 @@ def check_names(
 ) -> None:
     """Check that new variables and dimensions do not clash with names the model has.
 
-    Parameters
-    ----------
-    variables, dims : iterable of str
-        Names about to be added. A dimension may exist already, a variable may not.
-    advice : str
-        What to do about a clash, for the message.
+    A dimension may exist already, a variable may not. ``advice`` is what to do about a clash.
     """
     known, variables = model.named_vars, list(variables)
     of_dims = [name for name in variables if model.name_for(name) in model.coords]
@@ -92,12 +77,7 @@ def check_names(
 
 
 def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
-    """Check that dimensions the model already has agree with those of the data.
-
-    Parameters
-    ----------
-    dims : mapping of str to Dim
-    """
+    """Check that dimensions the model already has agree with those of the data."""
     for name, dim in dims.items():
         if name not in model.dim_lengths:
             continue
@@ -116,27 +96,16 @@ def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
 
 
 def add_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
-    """Add the dimensions that the model does not have yet.
-
-    Parameters
-    ----------
-    dims : mapping of str to Dim
-        Dimensions without labels are numbered by ArviZ.
-    """
+    """Add the dimensions that the model does not have yet; ArviZ numbers those without labels."""
     for name, dim in dims.items():
         if name not in model.dim_lengths:
             model.add_coord(name, dim.labels, length=dim.length)
 
 
 def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
-    """What ``build`` adds to a model, added to one of its own.
+    """What ``build`` adds to a model, added to one of its own with these dimensions.
 
     Its names are known then, and whatever goes wrong has gone wrong outside of the model around.
-
-    Parameters
-    ----------
-    dims : mapping of str to Dim
-        Dimensions that it needs.
     """
     with pm.Model(model=None) as alone, warnings.catch_warnings():
         warnings.simplefilter("ignore", ImputationWarning)  # the model itself warns
@@ -154,12 +123,7 @@ def _forget_data(model: pm.Model) -> None:
 def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: int) -> pm.Model:
     """Add a network to the model whose context is open, or to a new one.
 
-    Parameters
-    ----------
-    dims : mapping of str to Dim
-        Dimensions that it needs, that of the rows left out.
-    n_obs : int
-        Number of rows.
+    ``dims`` are the dimensions that it needs beside that of the ``n_obs`` rows.
     """
     alone = rehearsed(build, dims)
     variables = list(alone.named_vars)

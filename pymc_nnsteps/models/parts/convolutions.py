@@ -118,14 +118,7 @@ class Convolution:
 
 
 def sized(convolutions: Sequence[Conv2D], image: tuple[int, int, int]) -> tuple[Convolution, ...]:
-    """Give each of several convolutions in a row the size of what it is applied to.
-
-    Parameters
-    ----------
-    convolutions : sequence of Conv2D
-    image : tuple of int
-        Channels, height and width.
-    """
+    """Give each of several convolutions in a row the size of what it is applied to."""
     if not isinstance(convolutions, Sequence) or not all(
         isinstance(layer, Conv2D) for layer in convolutions
     ):
@@ -164,25 +157,8 @@ def convolution(
 ) -> TensorVariable:
     """Add the kernels (and biases) of one layer and return its convolution of the images.
 
-    Parameters
-    ----------
-    layer : int
-        The layer's number ``l``: the variables are called ``W{l}`` and ``b{l}``.
-    images : TensorVariable, shape (n_obs, in_channels, height, width)
-    dims : tuple of str
-        Names of the axes of ``W{l}``.
-    bias_precision : float or None
-        None: no biases.
-    initval : TensorVariable, str or None
-        Where they begin (:func:`~pymc_nnsteps.graphs.initial_values.begin_at`).
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs, *made.shape)
-
-    References
-    ----------
-    Piccioli, Troiani and Zdeborova, arXiv 2306.02729, Appendix G.
+    Images are of shape (n_obs, in_channels, height, width), the result is (n_obs, *made.shape). The
+    variables are ``W{layer}`` with these dimensions, and ``b{layer}``; they begin at ``initval``.
     """
     weights = pm.Normal(
         f"W{layer}",
@@ -206,16 +182,7 @@ def convolution(
 
 
 def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
-    """Means over windows that lie side by side.
-
-    Parameters
-    ----------
-    images : TensorVariable, shape (n_obs, *made.shape)
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs, *made.pooled)
-    """
+    """Means over windows that lie side by side, of images of shape (n_obs, *made.shape)."""
     (py, px), (_, height, width) = made.pool, made.pooled
     total = sum(
         images[:, :, y : height * py : py, x : width * px : px]

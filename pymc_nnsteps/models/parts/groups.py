@@ -95,20 +95,11 @@ def groups(
     connections: Mapping[str, ArrayLike] | None = None,
     varying_noise: bool = False,
 ) -> Groups:
-    """Find the groups of a network.
+    """Find the groups of a network with layers of these widths.
 
-    Parameters
-    ----------
-    given : mapping from key to Prior, str, float or None, optional
-        Replaces the defaults; None leaves a group out, a number fixes its width.
-    units : sequence of int
-        Widths of the layers, from the inputs to the outputs.
-    likelihood : {"normal", "student_t", "bernoulli", "categorical"} or None
-        None: of a network whose likelihood is stated elsewhere.
-    connections : mapping from key to array_like of int, optional
-        For groups of weights, the weight of each connection; of biases and offsets, of each unit.
-    varying_noise : bool
-        Whether the noise varies with the inputs.
+    ``given`` replaces the default priors by their keys: None leaves a group out, a number fixes its
+    width. ``connections`` are the weight of each connection, or of biases and offsets of each unit.
+    The likelihood is None if it is stated elsewhere.
     """
     given = {} if given is None else given
     if not isinstance(given, Mapping):

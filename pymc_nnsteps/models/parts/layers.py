@@ -37,17 +37,7 @@ MOST_NUMBERS = 10**9
 
 
 def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
-    """Check the widths of the hidden layers.
-
-    Parameters
-    ----------
-    hidden : sequence of int
-        May be empty: no hidden layer.
-
-    Returns
-    -------
-    tuple of int
-    """
+    """Check the widths of the hidden layers; there may be none."""
     is_sequence = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
     if (
         not is_sequence
@@ -66,13 +56,7 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
 
 
 def require_size(units: Sequence[int], n_obs: int) -> None:
-    """Check that a network is not larger than any computer's memory.
-
-    Parameters
-    ----------
-    units : sequence of int
-        Widths of the layers, from the inputs to the outputs.
-    """
+    """Check that a network of these widths is not larger than any computer's memory."""
     for fan_in, width in pairwise(units):
         numbers = width * max(fan_in, n_obs)
         if numbers > MOST_NUMBERS:
@@ -85,12 +69,7 @@ def require_size(units: Sequence[int], n_obs: int) -> None:
 def require_resolved(variance: float, name: str, given: object) -> None:
     """Check that a noise variance is not lost in rounding beside squares of order 1, nor infinite.
 
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    given : object
-        The argument.
+    ``name`` and ``given`` are the argument, for messages.
     """
     epsilon = np.finfo(config.floatX).eps
     if variance < epsilon:
@@ -109,19 +88,7 @@ def require_resolved(variance: float, name: str, given: object) -> None:
 def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tuple[float, ...]:
     """Expand one number to all layers, or check that there is one per layer.
 
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    value : float or sequence of float, length ``count``
-    count : int
-        Number of layers.
-    kind : str or None
-        What is counted, for messages, such as ``"hidden layer"``; None if there is but one.
-
-    Returns
-    -------
-    tuple of float, length ``count``
+    ``kind`` is what is counted, for messages, such as ``"hidden layer"``; None if there is but one.
 
     Examples
     --------
@@ -136,15 +103,7 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
 
 
 def one_per_layer(name: str, value: object, count: int, kind: str | None) -> tuple[Any, ...]:
-    """Expand one setting to all layers, or check that there is one per layer.
-
-    Parameters
-    ----------
-    name, count, kind
-        As for :func:`per_layer`.
-    value : object
-        One setting, or a sequence of as many as there are layers.
-    """
+    """Expand one setting to all layers, or check that there is one per layer."""
     given = np.asarray(value, dtype=object)
     if given.ndim > 1 or (given.ndim == 1 and len(given) != count):
         several = "" if kind is None else f" or {count}, one per {kind}"
@@ -160,20 +119,7 @@ def is_finite_number(value: object) -> TypeGuard[float]:
 
 
 def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, ...]:
-    """Expand one positive number to all layers, or check that there is one per layer.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    value : float or sequence of float, length ``count``
-    count : int
-        Number of layers.
-
-    Returns
-    -------
-    tuple of float, length ``count``
-    """
+    """Expand one positive number to all layers, or check that there is one per layer."""
     given = per_layer(name, value, count, "layer")
     if min(given) <= 0:
         raise ValueError(f"{name} must be positive; got {value!r}.")
@@ -181,21 +127,7 @@ def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, 
 
 
 def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tuple[float, ...]:
-    """Prior precision of each layer.
-
-    Parameters
-    ----------
-    name : str
-        The argument's name, for messages.
-    value : float, sequence of float (one per layer) or None
-        None is the fan-in, ``lambda^(l) = d_l``.
-    fan_in : sequence of int
-        Inputs of each layer, ``d_l``.
-
-    Returns
-    -------
-    tuple of float, one per layer
-    """
+    """Prior precision of each layer; None is its number of inputs, ``lambda^(l) = d_l``."""
     if value is None:
         return tuple(float(width) for width in fan_in)
     return positive_per_layer(name, value, len(fan_in))
@@ -204,22 +136,7 @@ def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tup
 def bias_precisions(
     bias: bool, bias_precision: ArrayLike | None, fan_in: Sequence[int]
 ) -> tuple[float | None, ...]:
-    """Prior precision of each layer's biases.
-
-    Parameters
-    ----------
-    bias : bool
-        Whether there are biases.
-    bias_precision : float, sequence of float (one per layer) or None
-        None is the fan-in.
-    fan_in : sequence of int
-        Inputs of each layer, ``d_l``.
-
-    Returns
-    -------
-    tuple of float or None, one per layer
-        None where a layer has no biases.
-    """
+    """Prior precision of each layer's biases, None where a layer has none."""
     if not isinstance(bias, bool | np.bool_):
         raise ValueError(f"bias must be True or False; got {bias!r}.")
     if bias:
@@ -230,22 +147,12 @@ def bias_precisions(
 
 
 def floating(number: float) -> NDArray[np.floating]:
-    """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32.
-
-    Returns
-    -------
-    ndarray, shape ()
-    """
+    """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32."""
     return np.asarray(number, dtype=config.floatX)
 
 
 def standard_deviation(variance: float) -> NDArray[np.floating]:
-    """Square root in ``floatX``.
-
-    Returns
-    -------
-    ndarray, shape ()
-    """
+    """Square root in ``floatX``."""
     return floating(variance**0.5)
 
 
@@ -261,25 +168,9 @@ def dense(
 ) -> TensorVariable:
     """Add the weights (and biases) of one layer and return its linear map of the inputs.
 
-    ``F = X W^T + b``, ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``.
-
-    Parameters
-    ----------
-    layer : int
-        The layer's number ``l``: the variables are called ``W{l}`` and ``b{l}``.
-    inputs : TensorVariable, shape (n_obs, fan_in)
-    shape : tuple of int
-        ``(fan_out, fan_in)``.
-    dims : tuple of str
-        Names of these two dimensions.
-    bias_precision : float or None
-        None: no biases.
-    initval : TensorVariable, str or None
-        Where they begin (:func:`~pymc_nnsteps.graphs.initial_values.begin_at`).
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs, fan_out)
+    ``F = X W^T + b``, ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``, with inputs of shape
+    (n_obs, fan_in) and variables ``W{layer}`` of shape (fan_out, fan_in) and ``b{layer}``, which
+    begin at ``initval``.
     """
     weights = pm.Normal(
         f"W{layer}", 0.0, standard_deviation(1 / weight_precision), shape=shape, dims=dims

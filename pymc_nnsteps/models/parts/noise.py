@@ -54,29 +54,25 @@ def variances(
     counts: Mapping[str, tuple[int, str]],
     *,
     observed: bool = True,
+    needed: bool = True,
     default: OneNoise = DEFAULT_NOISE,
 ) -> Variances:
-    """Variance of each noise of a network.
+    """Variance of each noise of a network, by its kind; ``"output"`` has one.
 
     Parameters
     ----------
-    noise : float, "learnt", Prior, mapping or None
-        Variances: one for all, or a mapping from each kind, and ``"output"``, to one for all
-        layers of the kind or one per layer.
-    sigma : float, "learnt", Prior, mapping or None
-        Standard deviations in their place.
+    noise, sigma : float, "learnt", Prior, mapping or None
+        Variances, or standard deviations: one for all, or a mapping from each kind, and
+        ``"output"``, to one for all layers of the kind or one per layer.
     counts : mapping
         From each kind but ``"output"`` to its number of layers, and what these are called in
         messages, such as ``"hidden layer"``.
     observed : bool
-        Whether one number for all noise is that of the output too, which must be positive then.
+        Whether one number for all noise is that of the output too.
+    needed : bool
+        Whether that of an observed output must be positive.
     default : float, "learnt" or Prior
         The noise where none is given.
-
-    Returns
-    -------
-    dict
-        From each kind to its variances; ``"output"`` has one.
 
     Examples
     --------
@@ -102,7 +98,7 @@ def variances(
     numbers = [each for of_kind in every.values() for each in of_kind if isinstance(each, float)]
     if min(numbers, default=0) < 0:
         raise ValueError(f"{name} is {meaning} and must not be negative; got {given!r}.")
-    if observed and every["output"][0] == 0:
+    if observed and needed and every["output"][0] == 0:
         zeros = ", ".join(f'"{kind}": 0' for kind in counts)
         raise ValueError(
             f"{name} of the output must be positive; for hidden layers without noise pass "
@@ -143,12 +139,7 @@ def default_noise(likelihood: str) -> OneNoise:
 def noise_scale(name: str, variance: Variance, initval: InitialValue) -> TensorVariable | NDArray:
     """Standard deviation of the noise of a variable, whose variance is added if it is not known.
 
-    Parameters
-    ----------
-    name : str
-        Of the variable: a variance that is not known is called ``noise_{name}``.
-    initval : TensorVariable, str or None
-        Where the variance begins.
+    It is called ``noise_{name}`` and begins at ``initval``.
     """
     if not isinstance(variance, Prior):
         return layers.standard_deviation(variance)
@@ -167,20 +158,9 @@ def noisy(
 ) -> TensorVariable:
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
 
-    Parameters
-    ----------
-    mean : TensorVariable, shape (n_obs, ...)
-    variance : float or Prior
-        Zero makes the variable a ``pm.Deterministic``; a prior adds the variance to the model.
-    dims : tuple of str or None
-    initval : TensorVariable, str or None
-        Where both begin; a variance at its support point if it is an expression.
-    shape : sequence of int or TensorVariable, optional
-        Lengths of the axes, where more is known of them than the dims say.
-
-    Returns
-    -------
-    TensorVariable, shape of the mean
+    The mean has the shape (n_obs, ...). A variance that is a prior is added to the model; it begins
+    where the variable does, or at its support point if that is an expression. ``shape`` says more
+    of the lengths of the axes than the dims.
     """
     if variance == 0:
         return pm.Deterministic(name, mean, dims=dims)

@@ -104,11 +104,7 @@ def by_rows(
         Standard deviation ``sigma``.
     targets : TensorVariable, shape (n_obs,) with one output, or (n_outputs, n_obs)
     phi : TensorVariable, shape (n_outputs, n_columns)
-
-    Returns
-    -------
-    TensorVariable, shape (n_outputs, n_columns)
-        Weights, and biases in the last column.
+        As are ``theta``, with the biases in the last column.
     """
     sigma, identity = _constant(noise), pt.eye(features.shape[0])
     of_bias_and_noise = _constant(bias_var) + sigma**2 * identity
@@ -136,17 +132,7 @@ def by_columns(
         y^T K^-1 y = (y^T y - |R^-1 Psi^T y|^2 / sigma^2) / sigma^2
 
     Forward draws of ``y_c`` are ``Psi v + sigma e`` with standard normal ``v`` and ``e``.
-    ``A = R^-T``.
-
-    Parameters
-    ----------
-    features, bias_var, noise, targets, phi
-        As for :func:`by_rows`.
-
-    Returns
-    -------
-    TensorVariable, shape (n_outputs, n_columns)
-        Weights, and biases in the last column.
+    ``A = R^-T``. Arguments are those of :func:`by_rows`.
     """
     sigma, psi = _constant(noise), _design(features, bias_var)
     pm.CustomDist(

@@ -5,23 +5,127 @@ Everything that can be wrong is said before the first variable is added.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pymc as pm
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from pytensor import config
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, layer_dims, rehearsed
-from pymc_nnsteps.models.parts.data import Observed
+from pymc_nnsteps.models.parts.likelihoods import Likelihood, Seen, likelihood_of
 from pymc_nnsteps.models.parts.stack import Stack
-from pymc_nnsteps.tables import require_same_rows
+from pymc_nnsteps.tables import numbers, require_same_rows
 
-__all__ = ["Build", "Scaffold", "observed_targets", "scaffold"]
+__all__ = ["Build", "Response", "Scaffold", "response", "scaffold"]
 
-Build = Callable[[TensorVariable, Observed], object]
-"""Adds a network of inputs and targets to the model whose context is open."""
+Build = Callable[[TensorVariable, Seen], object]
+"""Adds a network of inputs, and what is seen of it, to the model whose context is open."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """Targets of a network with their law, and what goes with their rows.
+
+    Attributes
+    ----------
+    row_data : dict of str to ndarray
+        ``"exposure"`` or ``"censored"``, of shape (n_obs,).
+    """
+
+    law: Likelihood
+    targets: data.Targets
+    row_data: dict[str, NDArray[Any]]
+
+    @property
+    def real(self) -> NDArray[np.floating] | None:
+        """Targets that are real numbers about the outputs, without gaps; None if they are not."""
+        return self.targets.filled if "sigma" in self.law.takes else None
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, where there are any."""
+        return len(self.targets.outputs or ())
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """Dimension of classes that one output tells apart."""
+        if self.n_classes <= self.targets.n_outputs:
+            return {}
+        return {"class": Dim(self.n_classes, self.targets.outputs)}
+
+    @property
+    def outputs(self) -> tuple[object, ...] | None:
+        """Labels of the outputs."""
+        return None if self.dims else self.targets.outputs
+
+    def add(self) -> Seen:
+        """Add the data to the model; of targets with gaps PyMC makes free variables itself."""
+        targets, dims = self.targets, ("obs", "output")[: self.targets.values.ndim]
+        y = (
+            np.ma.masked_invalid(targets.values)
+            if targets.missing.any()
+            else pm.Data("targets", targets.values, dims=dims)
+        )
+        more = {name: pm.Data(name, each, dims="obs") for name, each in self.row_data.items()}
+        return Seen(y, targets.n_outputs, self.n_classes, **more)
+
+
+def response(
+    likelihood: str,
+    own: Sequence[str],
+    X: object,
+    y: object,
+    n_obs: int,
+    exposure: object = None,
+    censored: object = None,
+) -> Response:
+    """Read the targets of inputs with so many rows.
+
+    Parameters
+    ----------
+    own : sequence of str
+        Likelihoods of the network beside those for any.
+    """
+    law = likelihood_of(likelihood, own, {"exposure": exposure, "censored": censored})
+    of_classes = (
+        ("probit", "multinomial_probit") if "probit" in own else ("bernoulli", "categorical")
+    )
+    targets = law.read(y, n_obs, *of_classes)
+    require_same_rows(X, y)
+    row_data = {}
+    for name, given in (("exposure", exposure), ("censored", censored)):
+        if given is not None:
+            row_data[name] = _row_data(name, given, n_obs)
+            require_same_rows(X, given, names=("X", name))
+    return Response(law, targets, row_data)
+
+
+def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
+    """A positive number, or True or False, for each row."""
+    values = numbers(name, given, ("obs",)).values
+    if values.shape != (n_obs,):
+        raise ValueError(
+            f"{name} must have shape ({n_obs},), one entry for each row of X; got {values.shape}."
+        )
+    require_finite(name, values.astype(float))
+    if name == "censored":
+        if not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                "censored must be True where a duration is known to be longer, else "
+                "False; got other numbers."
+            )
+        return values.astype(bool)
+    if (values <= 0).any():
+        raise ValueError(
+            f"{name} must be positive; got {values[values <= 0][0]:g} at "
+            f"{name}[{(values <= 0).argmax()}]; leave such rows out."
+        )
+    return values.astype(config.floatX)
 
 
 @dataclass(frozen=True)
@@ -37,7 +141,7 @@ class Scaffold:
     """
 
     inputs: data.Inputs
-    targets: data.Targets
+    response: Response
     units: tuple[int, ...]
     dims: dict[str, Dim]
 
@@ -47,69 +151,42 @@ class Scaffold:
         return len(self.inputs.table)
 
     @property
-    def n_layers(self) -> int:
-        """Number of layers of weights."""
-        return len(self.units) - 1
-
-    @property
     def stack(self) -> Stack:
         """The layers."""
         return Stack(self.units, tuple(self.dims), "obs")
 
-    @property
-    def row_dims(self) -> tuple[str, ...]:
-        """Dimensions of the targets."""
-        return ("obs", "output")[: self.targets.values.ndim]
-
-    def alone(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
+    def alone(self, build: Build) -> pm.Model:
         """The network in a model of its own."""
-        dims = {**self.dims, **(more_dims or {})}
-        return rehearsed(lambda: build(*self._containers()), dims)
+        return rehearsed(lambda: self._build(build), self.dims)
 
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
         """Add the network to the model whose context is open, or to a new one.
 
-        Parameters
-        ----------
-        more_dims : mapping of str to Dim, optional
-            Dimensions beside those of the layers.
+        ``more_dims`` are dimensions beside those of the layers.
         """
         layers.require_size(self.units, self.n_obs)
-        dims = {**self.dims, **(more_dims or {})}
-        return add_rehearsed(lambda: build(*self._containers()), dims, self.n_obs)
+        dims = self.dims | self.response.dims | dict(more_dims or {})
+        return add_rehearsed(lambda: self._build(build), dims, self.n_obs)
 
-    def _containers(self) -> tuple[TensorVariable, Observed]:
-        return (
-            self.inputs.add("inputs", ("obs", "feature")),
-            observed_targets(self.targets, self.row_dims),
-        )
-
-
-def observed_targets(targets: data.Targets, dims: tuple[str, ...]) -> Observed:
-    """Add the data container ``"targets"`` to the model, unless there are missing targets.
-
-    Returns
-    -------
-    TensorVariable or MaskedArray
-        What ``observed=`` takes: of a masked array PyMC makes free variables of missing entries.
-    """
-    if targets.missing.any():
-        return np.ma.masked_invalid(targets.values)
-    return pm.Data("targets", targets.values, dims=dims)
+    def _build(self, build: Build) -> None:
+        build(self.inputs.add("inputs", ("obs", "feature")), self.response.add())
 
 
 def scaffold(
     X: ArrayLike | pd.DataFrame,
-    y: ArrayLike | pd.Series | pd.DataFrame,
-    read_targets: Callable[..., data.Targets],
+    y: object,
     hidden: Sequence[int],
-    standardize: bool,
-    missing: data.Missing,
+    likelihood: str,
+    own: Sequence[str],
+    exposure: object = None,
+    censored: object = None,
+    standardize: bool = False,
+    missing: data.Missing = None,
 ) -> Scaffold:
-    """Read the data of a network with these hidden layers."""
+    """Read the data of a network with these hidden layers, as :func:`response` does."""
+    likelihood_of(likelihood, own, {})
     inputs = data.inputs(X, standardize, missing)
     n_obs, n_features = inputs.table.shape
-    targets = read_targets(y, n_obs)
-    require_same_rows(X, y)
-    units = (n_features, *layers.layer_sizes(hidden), targets.n_outputs)
-    return Scaffold(inputs, targets, units, layer_dims(units, inputs.features, targets.outputs))
+    found = response(likelihood, own, X, y, n_obs, exposure, censored)
+    units = (n_features, *layers.layer_sizes(hidden), found.targets.n_outputs)
+    return Scaffold(inputs, found, units, layer_dims(units, inputs.features, found.outputs))

@@ -25,26 +25,16 @@ def warn_of_scales(
 ) -> None:
     """Warn of constant data, and of columns whose scale is far from 1.
 
-    The warning points at the caller of the package.
+    The warning points at the caller of the package. Constant columns of inputs, as of an
+    intercept, are no reason for a warning unless all are; nor are small ones in which half of the
+    rows or more share a value, as of rare indicators.
 
     Parameters
     ----------
-    inputs : Inputs
-        Of shape (n_obs, n_features). Constant columns, as of an intercept, are no reason for a
-        warning unless all are; nor are small ones in which half of the rows or more share a value,
-        as of rare indicators.
     targets : ndarray, shape (n_obs,) or (n_obs, n_outputs), or None
         Real targets; None for those that are classes.
-    usual : tuple of float
+    usual, usual_targets : tuple of float
         Least standard deviation and largest root mean square of a column.
-    usual_targets : tuple of float, optional
-        The same of targets, if they are others.
-    name : str
-        What the caller calls the inputs.
-
-    Warns
-    -----
-    UserWarning
     """
     found = [_problem(name, inputs.values, usual, inputs.features, all_constant=True)]
     if targets is not None:

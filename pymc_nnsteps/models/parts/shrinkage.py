@@ -212,15 +212,10 @@ class _Unknown:
 
 
 def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[int]) -> WeightPrior:
-    """Read the prior of a network's weights.
+    """Read the prior of a network's weights, in layers with these numbers of inputs.
 
-    Parameters
-    ----------
-    shrinkage : str or Shrinkage
-        A parameter that is not given takes a default, which gives the global factors the mean
-        ``global_mean`` and the local ones the mean ``1 / fan_in``.
-    fan_in : sequence of int
-        Inputs of each layer.
+    A parameter that is not given takes a default, which gives the global factors the mean
+    ``global_mean`` and the local ones the mean ``1 / fan_in``.
     """
     given = shrinkage if isinstance(shrinkage, Shrinkage) else Shrinkage(shrinkage)
     local_means = [1 / width for width in fan_in]

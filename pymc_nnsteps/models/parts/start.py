@@ -41,25 +41,13 @@ SAME_ROWS = Assert(
 def data_start(
     inputs: TensorVariable, targets: TensorVariable, units: Sequence[int]
 ) -> dict[str, TensorVariable]:
-    """Initial values of a gated network's weights, biases, gates and activations.
+    """Initial values of a gated network's weights, biases, gates and activations, by their names.
 
     In hidden layer l, ``W ~ Laplace(0, sqrt(2/D_{l-1}))`` and ``b = -W s`` with a random point s
     for each unit, uniform within (and 5 % beyond) the range of each of the layer's inputs; gates
     are open where ``z > 0``, and activations are ``max(z, 0)``. The output layer is the ridge
-    regression of the targets on the last activations.
-
-    Parameters
-    ----------
-    inputs : TensorVariable, shape (n_obs, units[0])
-    targets : TensorVariable, shape (n_obs,) with one output, or (n_obs, units[-1])
-    units : sequence of int
-        Widths of the layers, from the inputs to the outputs.
-
-    Returns
-    -------
-    dict of str to TensorVariable
-        Values of ``W{l}``, ``b{l}``, ``gamma{l}`` and ``a{l}``. To evaluate them while inputs and
-        targets differ in their rows is an ``AssertionError``.
+    regression of the targets on the last activations. Inputs have the shape (n_obs, units[0]). To
+    evaluate the values while inputs and targets differ in their rows is an ``AssertionError``.
 
     References
     ----------
@@ -81,19 +69,9 @@ def data_start(
 def variational_start(
     inputs: TensorVariable, layers: Sequence[LayerDraws]
 ) -> dict[str, TensorVariable]:
-    """Initial values of all variables: one of several draws, another one for each chain.
+    """Initial values of all variables: one of several draws of the layers, another for each chain.
 
     Gates are open where ``z > 0``, and activations are ``max(z, 0)``, also after ``pm.set_data``.
-
-    Parameters
-    ----------
-    inputs : TensorVariable, shape (n_obs, n_features)
-    layers : sequence of LayerDraws
-        Of the hidden layers and the output layer.
-
-    Returns
-    -------
-    dict of str to TensorVariable
     """
     draw = pm.DiscreteUniform.dist(0, len(layers[0].W) - 1)
     values: dict[str, TensorVariable] = {}
