@@ -11,8 +11,8 @@ from pymc_nnsteps.diagnostics.plots import (
     Axes,
     draw_large,
     draw_legend,
-    draw_levels,
     draw_rug,
+    has_levels,
     write_axes,
 )
 from pymc_nnsteps.prediction.dependence import PARTS
@@ -104,10 +104,11 @@ def plot_partial_dependence(
     draw_rug(plot, rug, min(float(each.min()) for each in lower.values()))
     prob = dependences[0].attrs.get("prob")
     title = "mean over the data" + (f", with {100 * prob:g} % band" if prob else "")
-    write_axes(plot, axes, names, ", ".join(map(axes.label, of)), title)
-    for name, dependence in zip(names, dependences, strict=True):
-        if has_levels(dependence[name]):
-            draw_levels(plot, name, dependence[name].values.tolist())
+    levels = {
+        name: each[name].values.tolist() if has_levels(each[name]) else None
+        for name, each in zip(names, dependences, strict=True)
+    }
+    write_axes(plot, axes, levels, ", ".join(map(axes.label, of)), title)
     for dim in second:
         draw_legend(plot, dim, axes.label(dim))
     return plot
@@ -135,8 +136,7 @@ def _panel(dependence: object, output: int | str, axes: Axes) -> tuple[str, xr.D
     name, *others = (str(dim) for dim in chosen["mean"].dims)
     chosen = chosen.isel(data_column=0, drop=True).reset_coords("data")
     for dim in (name, *others):
-        if not has_levels(chosen[dim]):
-            chosen = chosen.assign_coords({dim: axes.values(dim, chosen[dim])})
+        chosen = chosen.assign_coords({dim: axes.values(dim, chosen[dim])})
     chosen["data"] = axes.values(name, chosen["data"])
     of = dependence.attrs.get("of", "f")
     chosen = chosen.assign({part: axes.values(of, chosen[part]) for part in PARTS})
@@ -150,8 +150,3 @@ def _panel(dependence: object, output: int | str, axes: Axes) -> tuple[str, xr.D
     curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
     x = np.arange(chosen.sizes[name]) if has_levels(chosen[name]) else chosen[name].values
     return name, curves.assign(x=(_points(name), x))
-
-
-def has_levels(values: xr.DataArray) -> bool:
-    """Whether values of an input are levels of a category."""
-    return values.dtype.kind in "OU"

@@ -4,11 +4,12 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 ``.viz`` holds its parts, and ``backend`` is any that ``arviz_plots`` has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
@@ -199,18 +200,32 @@ class Axes:
 
     def values(self, name: str, standardised: Any) -> Any:
         """Values in the units before they were standardised."""
-        mean, sd = self.units.get(name, (0, 1))
+        if name not in self.units:
+            return standardised
+        if has_levels(standardised):
+            raise ValueError(f"units are for numbers, but {name} has levels; leave it out.")
+        mean, sd = self.units[name]
         return mean + sd * standardised
 
 
-def write_axes(plot: Any, axes: Axes, inputs: Sequence[str], output: str, title: str = "") -> None:
-    """Label the input of each panel, and the output and the title of the first."""
+def has_levels(values: Any) -> bool:
+    """Whether values of an input are levels of a category."""
+    return np.asarray(values).dtype.kind in "OU"
+
+
+def write_axes(
+    plot: Any, axes: Axes, inputs: Mapping[str, list[str] | None], output: str, title: str = ""
+) -> None:
+    """Label the input of each panel, with its levels if any, and output and title of the first."""
     from arviz_plots import visuals
 
     panel = {"ignore_aes": "all", "store_artist": False}
-    for name in inputs:
-        plot.map(visuals.labelled_x, data=plot.data[[name]], text=axes.label(name), **panel)
-    panel["data"] = plot.data[[inputs[0]]]
+    for name, levels in inputs.items():
+        panel["data"] = plot.data[[name]]
+        plot.map(visuals.labelled_x, text=axes.label(name), **panel)
+        if levels is not None:
+            plot.map(visuals.set_xticks, values=range(len(levels)), labels=levels, **panel)
+    panel["data"] = plot.data[[next(iter(inputs))]]
     plot.map(visuals.labelled_y, text=output, **panel)
     plot.map(visuals.labelled_title, text=title, size=10, **panel)
 
@@ -221,14 +236,6 @@ def draw_rug(plot: Any, data: xr.Dataset, bottom: float) -> None:
 
     style = {"y": bottom, "alpha": 0.5, "color": "gray", "marker": "|"}
     plot.map(visuals.scatter_x, "rug", data=data, ignore_aes="all", **style)
-
-
-def draw_levels(plot: Any, name: str, levels: Sequence[str]) -> None:
-    """Write the levels of a category along the input of a panel."""
-    from arviz_plots import visuals
-
-    ticks = {"values": range(len(levels)), "labels": list(levels), "store_artist": False}
-    plot.map(visuals.set_xticks, data=plot.data[[name]], ignore_aes="all", **ticks)
 
 
 def draw_legend(plot: Any, dim: str, title: str) -> None:

@@ -1,6 +1,6 @@
 """Predictive bands over one input, with the data."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -18,7 +18,6 @@ from pymc_nnsteps.diagnostics.plots import (
     Axes,
     draw_large,
     draw_legend,
-    draw_levels,
     draw_rug,
     require_numbers,
     write_axes,
@@ -28,7 +27,7 @@ from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.closed_forms import read_readout
-from pymc_nnsteps.prediction.columns import Column, categories_of, find_column
+from pymc_nnsteps.prediction.columns import Column, categories_of, columns_in, find_column
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of
@@ -41,7 +40,7 @@ WINDOW = 21
 """Points of the grid that a local quadratic is fitted to, to smooth quantiles of draws."""
 
 NAMED = 3
-"""Inputs held at typical values that are named; more are counted."""
+"""Inputs held at their medians that are named; more are counted."""
 
 LOCATIONS = {NormalRV: 0, LaplaceRV: 0, LogisticRV: 0, StudentTRV: 1}
 """Laws of targets about a location, which is this one of their parameters."""
@@ -74,7 +73,7 @@ def plot_predictions(
     """Plot predictions over one input, with the data; other inputs are held at their medians.
 
     So are other data of the rows. For whole numbers, such as the group of each row, the median is
-    one of their values; of categories the most common level is taken. The data are those that the
+    one of their values. Categories are held at their most common level. The data are those that the
     model was sampled with, which the result of ``pm.sample`` has stored; with the posterior alone,
     those that the model holds at present.
 
@@ -137,9 +136,13 @@ def plot_predictions(
     model, posterior = model_to_read(model), posterior_with_draws(idata)
     container = input_container("inputs", model, inputs)
     sampled = sampled_row_data(idata, model, container)
-    X = sampled[container]
     column = find_column("feature", model, container, feature)
-    points, grid = _over(column, model, container, sampled)
+    axes = Axes(units or {}, labels or {})
+    typical = _typical(model, container, sampled)
+    values, places = column.spread(sampled[container], GRID)
+    points = axes.values(column.name, values)
+    grid = {each: np.repeat(x[None], len(values), axis=0) for each, x in typical.items()}
+    grid[container][:, column.places] = places
     named, number, outputs = _wanted(model, output)
     whole, alone = with_gaps(model), named is not None and kind == "function"
     response = named if kind == "response" else None
@@ -155,24 +158,23 @@ def plot_predictions(
         drawn["function"] = predicted(kind="function", **location)
     number = number_below("output", number, drawn[kind].sizes["output"])
     target = str(named or outputs.get(number) or (drawn[kind].name if alone else y.name))
-    axes = Axes(units or {}, labels or {})
-    curves = _curves({each: f.values[..., number] for each, f in drawn.items()}, prob)
-    x, seen = column.of(X), None
+    of_draws: dict[str, NDArray[Any]] = {each: f.values[..., number] for each, f in drawn.items()}
+    curves = _curves(of_draws, prob, smooth=column.levels is None and len(values) == GRID)
+    x, seen = column.of(sampled[container]), None
     if not alone:
         x, seen = _data(idata, whole, y, container, x, number)
     draw_large(options, backend, 1)
     plot = _draw(
         column.name,
-        axes.values(column.name, points),
+        points if column.levels is None else np.arange(len(points)),
         {each: axes.values(target, curve) for each, curve in curves.items()},
         axes.values(column.name, x),
         None if seen is None else axes.values(target, seen),
         options,
     )
-    note = _note(axes, model, container, column, grid[container][0])
-    write_axes(plot, axes, [column.name], axes.label(target), note)
-    if column.levels is not None:
-        draw_levels(plot, column.name, column.levels)
+    others = [each for each in columns_in(model, container) if each != column]
+    note = _note(axes, others, typical[container])
+    write_axes(plot, axes, {column.name: column.levels}, axes.label(target), note)
     return plot
 
 
@@ -198,29 +200,30 @@ def _location(
     return None if read_readout(model, y, container) is None else {}
 
 
-def _curves(drawn: Mapping[str, NDArray[Any]], prob: float) -> dict[str, NDArray[Any]]:
+def _curves(
+    drawn: Mapping[str, NDArray[Any]], prob: float, smooth: bool
+) -> dict[str, NDArray[Any]]:
     """A mean, shape (n_points,), and bands by what they hold, shape (2, n_points).
 
     ``drawn`` has values of functions, of new targets, or of both, shape (chain, draw, n_points).
     """
+    smoothed = _smooth if smooth else np.asarray
     means = {kind: values.mean(axis=(0, 1)) for kind, values in drawn.items()}
     mean = means.get("function")
     if mean is None:
-        mean = _smooth(means["response"])
+        mean = smoothed(means["response"])
     curves = {"mean": mean}
     for kind, what in (("function", "of functions"), ("response", "of new targets")):
         if kind in drawn:
             band = np.quantile(drawn[kind], [(1 - prob) / 2, (1 + prob) / 2], axis=(0, 1))
             curves[f"{100 * prob:g} % {what}"] = (
-                band if kind == "function" else mean + _smooth(band - mean)
+                band if kind == "function" else mean + smoothed(band - mean)
             )
     return curves
 
 
 def _smooth(values: NDArray[Any]) -> NDArray[Any]:
-    """Local quadratics along the last axis, if it is a fine grid."""
-    if values.shape[-1] < GRID:
-        return values
+    """Local quadratics along the last axis, a fine grid."""
     from scipy.signal import savgol_filter
 
     smooth: NDArray[Any] = savgol_filter(values, WINDOW, 2)
@@ -264,24 +267,19 @@ def _draw(
     return plot
 
 
-def _note(
-    axes: Axes,
-    model: pm.Model,
-    container: TensorSharedVariable,
-    column: Column,
-    row: NDArray[Any],
-) -> str:
-    """At which values or levels the other inputs are held."""
-    found = (find_column("feature", model, container, i) for i in range(len(row)))
-    others = {each.name: each for each in found if each.name != column.name}
+def _note(axes: Axes, others: Sequence[Column], held: NDArray[Any]) -> str:
+    """At which values the other inputs are held."""
     if len(others) > NAMED:
-        return f"{len(others)} other inputs at typical values"
-    texts = []
-    for name, each in others.items():
-        at = each.of(row[None])[0]
-        text = f"{axes.values(name, at):.3g}" if each.levels is None else each.levels[at]
-        texts.append(f"{axes.label(name)} = {text}")
-    return f"at {', '.join(texts)}" if texts else ""
+        levels = any(column.levels for column in others)
+        at = "medians and most common levels" if levels else "medians"
+        return f"{len(others)} other inputs at their {at}"
+    each = []
+    for column in others:
+        [at] = column.of(held[None])
+        value = axes.values(column.name, at if column.levels is None else column.levels[at])
+        shown = value if column.levels else f"{value:.3g}"
+        each.append(f"{axes.label(column.name)} = {shown}")
+    return f"at {', '.join(each)}" if others else ""
 
 
 def _data(
@@ -311,30 +309,20 @@ def _targets(
     return np.moveaxis(data, rows, 0).reshape((data.shape[rows], -1))
 
 
-def _over(
-    column: Column,
-    model: pm.Model,
-    container: TensorSharedVariable,
-    sampled: dict[Variable, NDArray[Any]],
-) -> tuple[NDArray[Any], dict[Any, NDArray[Any]]]:
-    """Values or numbers of levels of a column, and typical rows of all data with these."""
-    values, held = column.spread(sampled[container], GRID)
-    points = values if column.levels is None else np.arange(len(values))
-    groups = categories_of(model, container).values()
-    typical = {
-        each: _typical(x, groups if each is container else ()) for each, x in sampled.items()
-    }
-    grid = {each: np.repeat(x[None], len(points), axis=0) for each, x in typical.items()}
-    grid[container][:, column.places] = held
-    return points, grid
+def _typical(
+    model: pm.Model, container: TensorSharedVariable, sampled: Mapping[Variable, NDArray[Any]]
+) -> dict[Any, NDArray[Any]]:
+    """Medians of each column of all data of the rows, and the most common levels of the inputs."""
+    typical = {each: _medians(X) for each, X in sampled.items()}
+    for places in categories_of(model, container).values():
+        levels, counts = np.unique(sampled[container][:, places], axis=0, return_counts=True)
+        typical[container][places] = levels[counts.argmax()]
+    return typical
 
 
-def _typical(X: NDArray[Any], groups: Iterable[list[int]]) -> NDArray[Any]:
-    """Median of each column, the lower one of integers; of groups of columns the most common."""
+def _medians(X: NDArray[Any]) -> NDArray[Any]:
+    """Median of each column; the lower one of integers, so that it is a value of the column."""
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
     typical: NDArray[Any] = np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)
-    for places in groups:
-        rows, counts = np.unique(X[:, places], axis=0, return_counts=True)
-        typical[places] = rows[counts.argmax()]
     return typical

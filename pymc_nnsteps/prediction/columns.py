@@ -78,11 +78,21 @@ def find_column(
     else:
         known = before_encoding(labels)
         raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
-    alone: tuple[object, list[int]] = (labels[place], [place])
-    label, places = next((each for each in groups.items() if place in each[1]), alone)
-    levels = [str(level_of(labels[i], label)) for i in places] if label in groups else None
-    name = label if isinstance(label, str) and label not in TAKEN else f"{container.name}[{label}]"
-    return Column(places, name, levels)
+    return next(each for each in columns_in(model, container) if place in each.places)
+
+
+def columns_in(model: pm.Model, container: TensorSharedVariable) -> list[Column]:
+    """The columns of a table of inputs, one for all indicators of a category."""
+    labels = _labels(model, container)
+    groups = categories_of(model, container)
+    heads = {place: head for head, places in groups.items() for place in places}
+    columns = []
+    for label in dict.fromkeys(heads.get(place, label) for place, label in enumerate(labels)):
+        places = groups[label] if label in groups else [labels.index(label)]
+        levels = [str(level_of(labels[i], label)) for i in places] if label in groups else None
+        own = isinstance(label, str) and label not in TAKEN
+        columns.append(Column(places, str(label) if own else f"{container.name}[{label}]", levels))
+    return columns
 
 
 def categories_of(model: pm.Model, container: TensorSharedVariable) -> dict[str, list[int]]:

@@ -61,8 +61,8 @@ def columns_that_fit(
     """Columns for statistics of a step, given title and format, the first ones before the others.
 
     PyMC divides the width of the terminal by fixed shares, and cuts what does not fit into one, its
-    own times among it: on 80 characters there is room for one short column more, which may be
-    that of another step, whose title is ``beside``.
+    own times among it: on 80 characters there is room for one short column more. Another step may
+    show a column with the title ``beside``, which comes first.
     """
     room = Console().width - OTHERS - (0 if beside is None else len(beside) + BETWEEN)
     columns = []

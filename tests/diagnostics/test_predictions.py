@@ -166,3 +166,33 @@ def test_line_of_counts_is_their_mean():
     np.testing.assert_allclose(line.get_ydata(), rate, atol=0.15)
     plot = nns.plot_predictions(draws, kind="function", model=model, backend="none")
     assert "data" not in plot.viz.children
+
+
+def test_levels_of_categories():
+    """They are ticks, in their order, without smoothing; others are held at the commonest."""
+    names = [f"place[{i}]" for i in range(101)] + ["kind[a]", "kind[b]", 1]
+    place, kind = np.arange(303) % 101, np.where(np.arange(303) < 200, 1, 0)
+    x = np.column_stack([np.eye(101)[place], np.eye(2)[kind], np.full(303, 7.0)])
+    w = np.random.default_rng(0).normal(size=104) / 7
+    y = np.exp(x @ w)
+    with pm.Model(coords={"obs": range(303), "feature": names}) as model:
+        inputs = pm.Data("inputs", x, dims=("obs", "feature"))
+        mean = pm.Deterministic("f", pm.math.exp(inputs @ pm.Normal("w", shape=104)))
+        pm.Gamma("y", mu=mean, sigma=1e-6, observed=y, dims="obs")
+    draws = xr.Dataset({"w": (("chain", "draw", "w_dim_0"), np.tile(w, (2, 4, 1)))})
+    plot = nns.plot_predictions(draws, feature="place", model=model, random_seed=1)
+    line = plot.viz["line"]["place"].item()
+    assert [tick.get_text() for tick in line.axes.get_xticklabels()] == list(map(str, range(101)))
+    assert line.axes.get_title() == "at kind = b, inputs[1] = 7"
+    np.testing.assert_allclose(line.get_ydata(), np.exp(w[:101] + w[102] + 7 * w[103]), atol=1e-5)
+    points = plot.viz["data"]["place"].item().get_offsets()
+    np.testing.assert_allclose(points, np.column_stack([place, y]))
+    dependence = nns.partial_dependence(draws, "kind", output="f", model=model)
+    line = nns.plot_partial_dependence(dependence).viz["lines"]["kind"].item()
+    assert [tick.get_text() for tick in line.axes.get_xticklabels()] == ["a", "b"]
+    for plotted in (
+        lambda units: nns.plot_predictions(draws, feature="kind", model=model, units=units),
+        lambda units: nns.plot_partial_dependence(dependence, units=units),
+    ):
+        with pytest.raises(ValueError, match="units are for numbers, but kind has levels"):
+            plotted({"kind": (0.0, 1.0)})
