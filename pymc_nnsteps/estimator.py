@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_array,
@@ -141,6 +141,8 @@ class NetworkEstimator(BaseEstimator):
 
     def _validated(self, X: Any, *y: Any, reset: bool = True, **options: Any) -> Any:
         """Numbers of a table, of text and categories indicators of the levels seen by ``fit``."""
+        if self._imputes:
+            options["ensure_all_finite"] = "allow-nan"
         if reset:
             has_text = bool(columns_of_no_numbers(X))
             self._labels = encoded("X", X, ("obs", "feature")).columns if has_text else None
@@ -150,6 +152,17 @@ class NetworkEstimator(BaseEstimator):
         rows = encoded("X", X, ("obs", "feature"), self._labels).values
         check = check_X_y if y else check_array
         return check(rows, *y, dtype="float64", estimator=self, **options)
+
+    @property
+    def _imputes(self) -> bool:
+        """Whether missing inputs are variables of the network."""
+        return isinstance(self.options, Mapping) and self.options.get("missing") == "impute"
+
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn is to know of the estimator."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._imputes
+        return tags
 
     def _require_arguments(self) -> None:
         """Check the arguments of the sampler."""

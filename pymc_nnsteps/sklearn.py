@@ -59,8 +59,9 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         Of the builder, such as ``"student_t"``. Targets are standardised for this one and for
         ``"normal"``, the default, and left as they are for counts and durations.
     options : mapping of str, optional
-        Further arguments of the builder, such as ``{"activation": "relu"}``. Scales among them
-        are those of standardised data.
+        Further arguments of the builder, such as ``{"activation": "relu"}``, or
+        ``{"missing": "impute"}`` for inputs with NaN. Scales among them are those of standardised
+        data.
     draws, tune, chains : int
         As of ``pm.sample``. The defaults are for the hierarchical network; Gibbs sweeps of the
         others are cheaper, and more of them are needed.
