@@ -4,7 +4,6 @@ scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -160,9 +159,6 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         require_choice("network", self.network, tuple(BUILDERS))
         if self.likelihood in OF_CLASSES:
             raise ValueError(f'likelihood="{self.likelihood}" is for classes: NetworkClassifier.')
-        builder = BUILDERS[self.network]
-        if self.likelihood is not None and "likelihood" not in signature(builder).parameters:
-            raise ValueError(f"{builder.__name__} has no likelihood to choose; leave it out.")
         rows, targets = self._validated(
             X, y, multi_output=True, y_numeric=True, ensure_min_samples=2
         )

@@ -234,7 +234,6 @@ def test_probabilities_are_in_the_order_of_the_labels(network, labels):
         (NetworkClassifier(tune=2.5), "tune must be a positive integer; got 2.5"),
         (NetworkRegressor(n_jobs="all"), "n_jobs must be an integer, or None; got 'all'"),
         (NetworkRegressor(likelihood="probit"), 'probit" is for classes: NetworkClassifier'),
-        (NetworkRegressor("bow_tie", likelihood="poisson"), "bow_tie has no likelihood to choose"),
         (NetworkRegressor(verbose=2), "verbose must be True or False; got 2"),
         (NetworkRegressor(options=3), "options must be a mapping from arguments to values; got 3"),
         (

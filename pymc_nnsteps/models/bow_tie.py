@@ -283,7 +283,7 @@ def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
     """The same of the targets as they are now, without gaps."""
     if response.real is not None:
         return response.real
-    with pm.Model():
+    with pm.Model(model=None):
         values: NDArray[np.floating] = _rough(response, response.add()).eval(mode=ONCE)
     return values
 

@@ -307,6 +307,12 @@ def test_message_of_a_network(builder, given, message):
         builder(X, COUNTS, hidden=(3,), likelihood="poisson", **given)
 
 
+def test_a_model_around_gets_each_variable_once():
+    with pm.Model() as around:
+        nns.bow_tie(X, COUNTS, hidden=(3,), likelihood="poisson", exposure=EXPOSURE)
+    assert [data.name for data in around.data_vars] == ["inputs", "targets", "exposure"]
+
+
 def test_missing_exposure_of_new_rows():
     model = network("poisson")
     message = re.escape('whose exposure goes with them; pass X_new={"inputs": ..., "exposure": ')
