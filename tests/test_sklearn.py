@@ -69,6 +69,20 @@ def test_predictions_are_in_the_units_of_the_targets():
         np.testing.assert_allclose(other, plain, rtol=1e-6, atol=1e-6)
 
 
+def test_missing_inputs_are_drawn_on_request():
+    """A second column that tells the first; would catch gaps filled by their mean."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 2)) * [0.1, 1]
+    X = np.column_stack([50 + 10 * (X[:, 1] + X[:, 0]), X[:, 1]])
+    y = X[:, 0].copy()
+    X[rng.random(200) < 0.3, 0] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        NetworkRegressor("intermediate_noise", **LINEAR).fit(X, y)
+    options = LINEAR | {"draws": 100, "options": {"missing": "impute"}}
+    network = NetworkRegressor("intermediate_noise", **options).fit(X, y)
+    np.testing.assert_allclose(network.predict(X), y, atol=4)
+
+
 def test_intervals_through_a_pipeline():
     """The recipe of the page: what comes before the network, and its own method."""
     rng = np.random.default_rng(1)
