@@ -25,7 +25,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
@@ -90,6 +90,8 @@ class Imputation:
         model's variables, and of the noise.
     columns : tuple of Column
         In the order in which they are completed.
+    observed : tuple of TensorVariable
+        The other entries of each column.
     noise : TensorVariable, shape (n_obs, n_columns)
         Standard normal.
     missing : ndarray of bool, shape (n_obs, n_features)
@@ -99,6 +101,7 @@ class Imputation:
     model: pm.Model
     made: dict[Variable, TensorVariable]
     columns: tuple[Column, ...]
+    observed: tuple[TensorVariable, ...]
     noise: TensorVariable
     missing: NDArray[np.bool_]
 
@@ -126,10 +129,9 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(columns)))
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
         completed = _completed(model, columns, missing.shape[1], noise)
-    means = {column.mean for column in columns}
-    laws = [rv for rv in model.observed_RVs if means.intersection(_picked(rv))]
+        observed = [_observed(model, column, len(missing)) for column in columns]
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, laws), made, columns, noise, missing)
+    return Imputation(without(model, observed), made, columns, tuple(observed), noise, missing)
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
@@ -164,13 +166,21 @@ def _has_columns_of(table: Variable, container: TensorSharedVariable) -> bool:
     return True
 
 
-def _picked(rv: TensorVariable) -> list[Variable]:
-    """What entries are picked of for the parameters of a random variable."""
-    return [
-        p.owner.inputs[0]
-        for p in parameters(rv)
-        if p.owner is not None and isinstance(p.owner.op, AdvancedSubtensor)
-    ]
+def _observed(model: pm.Model, column: Column, n_obs: int) -> TensorVariable:
+    """The variable of a column's other entries, which has the same law."""
+    others = np.setdiff1d(np.arange(n_obs), column.rows)
+    sigma = parameters(column.entries)[1]
+    for rv in model.observed_RVs:
+        if not has_law(model, rv, NormalRV):
+            continue
+        mean, other = parameters(rv)
+        is_picked = mean.owner is not None and isinstance(mean.owner.op, AdvancedSubtensor)
+        if is_picked and mean.owner.inputs[0] is column.mean:
+            [rows] = indices_from_subtensor(mean.owner.inputs[1:], mean.owner.op.idx_list)
+            same = equal_computations([other], [sigma])
+            if same and np.array_equal(constant_or_none(rows), others):
+                return rv
+    raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
 
 
 def _completed(

@@ -38,6 +38,7 @@ from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
 from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
@@ -115,13 +116,17 @@ def _read(model: pm.Model, imputation: Imputation) -> RowMove:
 def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     """The layers and other variables behind rows that are known."""
     changed: set[Variable] = {imputation.columns[-1].after}
+    entries = [column.entries for column in imputation.columns]
+    laws, barriers = {*entries, *imputation.observed}, {*changed, *model.basic_RVs}
     known: Known = {rv: (rv, None) for rv in model.free_RVs} | rows
     layers, judges = [], []
     for rv in [*model.basic_RVs, *model.potentials]:
         if rv in model.potentials:
-            if depends_on(rv, changed, model.basic_RVs):
+            if depends_on(rv, {*changed, *entries}, model.basic_RVs):
                 raise NotConjugate(f"{describe(rv)} is a potential that depends on the inputs")
             continue
+        if rv not in laws and any(depends_on(p, entries, barriers) for p in parameters(rv)):
+            raise NotConjugate(f"{describe(rv)} depends on entries apart from the inputs")
         stated = [p for p in parameters(rv) if depends_on(p, changed, model.basic_RVs)]
         if not stated:
             continue
@@ -164,6 +169,7 @@ class ImputedRows:
         self._read = [str(value.name) for value in values]
         self._moves = []
         for move in imputed_rows(model, moved):
+            _require_same_data(model, move.imputation)
             noise = move.imputation.noise.type()
             step, level = pt.scalar(dtype="float64"), pt.vector(dtype="float64")
             outputs = model.replace_rvs_by_values(_new_values(model, move, noise, step, level))
@@ -185,6 +191,19 @@ class ImputedRows:
                 new = function(noise, np.array(step), level, *(state[name] for name in self._read))
                 found.update(zip(names, new, strict=True))
         return found
+
+
+def _require_same_data(model: pm.Model, imputation: Imputation) -> None:
+    """Check that the data container has the values that the laws of its columns observe."""
+    x = imputation.inputs.eval(mode=ONCE)
+    for column, rv in zip(imputation.columns, imputation.observed, strict=True):
+        seen = np.delete(x[:, column.number], column.rows)
+        values: Any = model.rvs_to_values[rv]
+        if not np.array_equal(seen, values.eval(mode=ONCE)):
+            raise ValueError(
+                f"the data differ from {describe(rv)}; pm.set_data cannot change columns "
+                "with missing entries: build the model anew."
+            )
 
 
 def _new_values(

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows
+from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)
 
@@ -39,6 +41,38 @@ def test_rows_that_depend_on_each_other_stay():
         x = nns.blocks.table(holed(), missing="impute")
         pm.Normal("y", x.cumsum(axis=0).sum(axis=1), 1, observed=RNG.normal(size=30))
     assert imputed_rows(model, model.free_RVs) == []
+
+
+def test_entries_that_enter_something_else_stay():
+    X = holed()
+    with pm.Model() as model:
+        x = nns.blocks.table(X, missing="impute")
+        pm.Normal("y", x.sum(axis=1), 1, observed=X[:, 1])
+        assert len(imputed_rows(model, model.free_RVs)) == 1
+        pm.Normal("more", model["inputs::0_missing"].sum(), 1, observed=0.0)
+    assert imputed_rows(model, model.free_RVs) == []
+
+
+def test_observed_entries_of_another_law_are_told():
+    X = holed()
+    with pm.Model() as model:
+        inputs = pm.Data("inputs", np.nan_to_num(X[:, :2]))
+        mean = inputs[:, [1]] @ pm.Normal("slope", shape=1)
+        pm.Normal("observed", mean[np.arange(5, 30)], 2, observed=X[5:, 0])
+        missing = pm.Normal("missing", mean[np.arange(5)], 1)
+        x = pt.set_subtensor(inputs[np.arange(5), 0], missing)
+        pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=X[:, 1])
+    assert imputed_rows(model, model.free_RVs) == []
+    with pytest.raises(nns.NotConjugate, match="no observed variable has the law of missing"):
+        nns.predict(made_up(model), X[:, :2], model=model)
+
+
+def test_data_that_have_changed_since():
+    X = holed()
+    model = nns.hierarchical_mlp(X, X[:, 1], hidden=(3,), missing="impute")
+    pm.set_data({"inputs": np.nan_to_num(X) + 1}, model=model)
+    with pytest.raises(ValueError, match="the data differ from inputs::2_observed"):
+        ImputedRows(model, model.free_RVs, {})
 
 
 def test_the_joint_law_of_inputs_layers_and_targets_stays():
