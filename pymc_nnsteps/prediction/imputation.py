@@ -177,9 +177,10 @@ def _observed(model: pm.Model, column: Column, n_obs: int) -> TensorVariable:
         is_picked = mean.owner is not None and isinstance(mean.owner.op, AdvancedSubtensor)
         if is_picked and mean.owner.inputs[0] is column.mean:
             [rows] = indices_from_subtensor(mean.owner.inputs[1:], mean.owner.op.idx_list)
-            same = equal_computations([other], [sigma])
-            if same and np.array_equal(constant_or_none(rows), others):
-                return rv
+            numbers = constant_or_none(rows)
+            if numbers is not None and np.array_equal(numbers, others):
+                if equal_computations([other], [sigma]):
+                    return rv
     raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
 
 
