@@ -178,9 +178,9 @@ def _observed(model: pm.Model, column: Column, n_obs: int) -> TensorVariable:
         if is_picked and mean.owner.inputs[0] is column.mean:
             [rows] = indices_from_subtensor(mean.owner.inputs[1:], mean.owner.op.idx_list)
             numbers = constant_or_none(rows)
-            if numbers is not None and np.array_equal(numbers, others):
-                if equal_computations([other], [sigma]):
-                    return rv
+            is_rest = numbers is not None and np.array_equal(numbers, others)
+            if is_rest and equal_computations([other], [sigma]):
+                return rv
     raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
 
 
