@@ -94,6 +94,8 @@ class Imputation:
         Standard normal.
     missing : ndarray of bool, shape (n_obs, n_features)
         Of the model's own rows.
+    seen : tuple of (int, ndarray of int, ndarray)
+        Known entries of columns with gaps in these rows: number of the column, rows, values.
     """
 
     model: pm.Model
@@ -101,11 +103,23 @@ class Imputation:
     columns: tuple[Column, ...]
     noise: TensorVariable
     missing: NDArray[np.bool_]
+    seen: tuple[tuple[int, NDArray[np.intp], NDArray[Any]], ...]
 
     @property
     def inputs(self) -> TensorVariable:
         """What is completed, of shape (n_obs, n_features): the data, perhaps standardised."""
         return self.columns[0].before
+
+    def gaps(self) -> NDArray[np.bool_]:
+        """Where entries are missing of the rows that the container holds at present.
+
+        Of other rows than the model's own, as ``pm.set_data`` gives, these are NaN.
+        """
+        inputs = self.inputs.eval(mode="FAST_COMPILE")
+        are_own = len(inputs) == len(self.missing) and all(
+            np.allclose(inputs[rows, number], values) for number, rows, values in self.seen
+        )
+        return self.missing if are_own else np.isnan(inputs)
 
 
 @once_per_model
@@ -126,10 +140,16 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(columns)))
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
         completed = _completed(model, columns, missing.shape[1], noise)
-    means = {column.mean for column in columns}
-    laws = [rv for rv in model.observed_RVs if means.intersection(_picked(rv))]
+    numbers = {column.mean: column.number for column in columns}
+    laws, seen = [], []
+    for rv in model.observed_RVs:
+        for mean, rows in _picked(rv):
+            if mean in numbers:
+                laws.append(rv)
+                values = model.rvs_to_values[rv].eval(mode="FAST_COMPILE")
+                seen.append((numbers[mean], rows, values))
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, laws), made, columns, noise, missing)
+    return Imputation(without(model, laws), made, columns, noise, missing, tuple(seen))
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
@@ -164,13 +184,14 @@ def _has_columns_of(table: Variable, container: TensorSharedVariable) -> bool:
     return True
 
 
-def _picked(rv: TensorVariable) -> list[Variable]:
-    """What entries are picked of for the parameters of a random variable."""
-    return [
-        p.owner.inputs[0]
-        for p in parameters(rv)
-        if p.owner is not None and isinstance(p.owner.op, AdvancedSubtensor)
-    ]
+def _picked(rv: TensorVariable) -> Iterator[tuple[Variable, Any]]:
+    """What entries are picked of for the parameters of a random variable, and which."""
+    for p in parameters(rv):
+        if p.owner is not None and isinstance(p.owner.op, AdvancedSubtensor):
+            full, *given = p.owner.inputs
+            [first, *_] = indices_from_subtensor(given, p.owner.op.idx_list)
+            if (rows := constant_or_none(first)) is not None:
+                yield full, rows
 
 
 def _completed(
@@ -190,7 +211,8 @@ def _completed(
     one = pt.eye(len(columns))
     solved = pt.linalg.solve_triangular(one - lines[:, 1:][:, numbers], one, lower=True)
     root = solved * scales
-    x = (lines[:, 0] + inputs[:, others] @ lines[:, 1:][:, others].T) @ solved.T
+    without_gaps = pt.where(np.isin(np.arange(n_features), others), inputs, 0.0)
+    x = (lines[:, 0] + without_gaps @ lines[:, 1:].T) @ solved.T
     x, covariance = x + noise @ root.T, (root @ root.T)[None]
     for k, number in enumerate(numbers):
         known = inputs[:, number]
