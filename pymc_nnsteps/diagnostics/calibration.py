@@ -18,7 +18,7 @@ from pymc_nnsteps.diagnostics.plots import draw_large, require_numbers
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import response_of
-from pymc_nnsteps.prediction.gaps import with_gaps
+from pymc_nnsteps.prediction.forward import read_inputs
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
 from pymc_nnsteps.tables import numbers, require_same_rows
@@ -116,7 +116,7 @@ def plot_calibration(
     require_choice("kind", kind, get_args(Kind))
     model = model_to_read(model)
     container = input_container("X", model, inputs)
-    whole = with_gaps(model)
+    whole, *_ = read_inputs(model, container, gaps=False)
     observed = response_of(whole, container, named=output)
     require_numbers("plot_calibration", whole, observed)
     drawn = predict(

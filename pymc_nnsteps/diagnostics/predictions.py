@@ -28,7 +28,8 @@ from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.closed_forms import read_readout
 from pymc_nnsteps.prediction.columns import Column, categories_of, columns_in, find_column
-from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
+from pymc_nnsteps.prediction.forward import read_inputs
+from pymc_nnsteps.prediction.gaps import some_rows
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of
 from pymc_nnsteps.prediction.row_data import sampled_row_data
@@ -144,8 +145,8 @@ def plot_predictions(
     grid = {each: np.repeat(x[None], len(values), axis=0) for each, x in typical.items()}
     grid[container][:, column.places] = places
     named, number, outputs = _wanted(model, output)
-    whole, alone = with_gaps(model), named is not None and kind == "function"
-    response = named if kind == "response" else None
+    whole, *_ = read_inputs(model, container, gaps=False)
+    response, alone = (named, False) if kind == "response" else (None, named is not None)
     y = response_of(whole, container, any_response=alone, named=response)
     if not alone:
         require_numbers("plot_predictions", whole, y)

@@ -96,6 +96,8 @@ class Imputation:
         Standard normal.
     missing : ndarray of bool, shape (n_obs, n_features)
         Of the model's own rows.
+    seen : tuple of (int, ndarray of int, ndarray)
+        Known entries of columns with gaps in these rows: number of the column, rows, values.
     """
 
     model: pm.Model
@@ -104,11 +106,29 @@ class Imputation:
     observed: tuple[TensorVariable, ...]
     noise: TensorVariable
     missing: NDArray[np.bool_]
+    seen: tuple[tuple[int, NDArray[np.intp], NDArray[Any]], ...]
 
     @property
     def inputs(self) -> TensorVariable:
         """What is completed, of shape (n_obs, n_features): the data, perhaps standardised."""
         return self.columns[0].before
+
+    @property
+    def holds_own_rows(self) -> bool:
+        """Whether the container has the rows at present whose known entries the laws observe."""
+        inputs = self.inputs.eval(mode="FAST_COMPILE")
+        return len(inputs) == len(self.missing) and all(
+            np.allclose(inputs[rows, number], values) for number, rows, values in self.seen
+        )
+
+    def gaps(self) -> NDArray[np.bool_]:
+        """Where entries are missing of the rows that the container holds at present.
+
+        Of other rows than the model's own, as ``pm.set_data`` gives, these are NaN.
+        """
+        if self.holds_own_rows:
+            return self.missing
+        return np.isnan(self.inputs.eval(mode="FAST_COMPILE"))
 
 
 @once_per_model
@@ -130,8 +150,18 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
         completed = _completed(model, columns, missing.shape[1], noise)
         observed = [_observed(model, column, len(missing)) for column in columns]
+    seen = tuple(
+        (
+            column.number,
+            np.flatnonzero(~missing[:, column.number]),
+            model.rvs_to_values[rv].eval(mode="FAST_COMPILE"),
+        )
+        for column, rv in zip(columns, observed, strict=True)
+    )
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, observed), made, columns, tuple(observed), noise, missing)
+    return Imputation(
+        without(model, observed), made, columns, tuple(observed), noise, missing, seen
+    )
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
@@ -201,7 +231,8 @@ def _completed(
     one = pt.eye(len(columns))
     solved = pt.linalg.solve_triangular(one - lines[:, 1:][:, numbers], one, lower=True)
     root = solved * scales
-    x = (lines[:, 0] + inputs[:, others] @ lines[:, 1:][:, others].T) @ solved.T
+    without_gaps = pt.where(np.isin(np.arange(n_features), others), inputs, 0.0)
+    x = (lines[:, 0] + without_gaps @ lines[:, 1:].T) @ solved.T
     x, covariance = x + noise @ root.T, (root @ root.T)[None]
     for k, number in enumerate(numbers):
         known = inputs[:, number]

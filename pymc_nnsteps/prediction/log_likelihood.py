@@ -227,7 +227,7 @@ def _integrator(
         rows = [each[network.numbers] if len(each) == len(X) else each for each in held]
     if (imputation := imputation_of(model, container)) is not None:
         chosen = slice(None) if network.numbers is None else network.numbers
-        rows[0] = np.where(imputation.missing[chosen], np.nan, rows[0])
+        rows[0] = np.where(imputation.gaps()[chosen], np.nan, rows[0])
     require_entries(name, network.parameters, network.rows, rows)
     if len(rows[0]) != len(y):
         raise ValueError(

@@ -202,6 +202,13 @@ def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Datase
     return flat.assign_coords(sample=kept)
 
 
+def holds(own: NDArray[Any], X: NDArray[Any]) -> bool:
+    """Whether rows are those of a data container, which has numbers for missing entries too."""
+    return X.shape == own.shape and np.array_equal(
+        np.where(np.isnan(X), own, X), own, equal_nan=True
+    )
+
+
 def labelled(
     values: np.ndarray,
     name: str,
@@ -219,9 +226,7 @@ def labelled(
     }
     [of_rows, *_] = model.named_vars_to_dims.get(str(container.name)) or (None,)
     rows = table.rows
-    if rows is None and np.array_equal(
-        table.values, container.get_value(borrow=True), equal_nan=True
-    ):
+    if rows is None and holds(container.get_value(borrow=True), table.values):
         labels = model.coords.get(of_rows)
         rows = None if labels is None else pd.Index(labels)
     if rows is not None:

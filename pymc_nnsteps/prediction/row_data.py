@@ -25,7 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
-from pymc_nnsteps.prediction.posterior import sampled_rows
+from pymc_nnsteps.prediction.posterior import holds, sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
 
 RowData = dict[Variable, TensorVariable]
@@ -113,7 +113,7 @@ def rows_of(
     Other data are checked also where nothing depends on them; rows that the model holds at present
     need none.
     """
-    is_own = np.array_equal(np.nan_to_num(X), own_rows(container))
+    is_own = holds(own_rows(container), X)
     found = []
     for each in data:
         if each is container:

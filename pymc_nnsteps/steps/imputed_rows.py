@@ -38,7 +38,6 @@ from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
 from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
@@ -169,7 +168,11 @@ class ImputedRows:
         self._read = [str(value.name) for value in values]
         self._moves = []
         for move in imputed_rows(model, moved):
-            _require_same_data(model, move.imputation)
+            if not move.imputation.holds_own_rows:
+                raise ValueError(
+                    "pm.set_data has changed columns with missing entries, which belong to the "
+                    f"model's own rows ({describe(move.moved[0])}): build the model anew."
+                )
             noise = move.imputation.noise.type()
             step, level = pt.scalar(dtype="float64"), pt.vector(dtype="float64")
             outputs = model.replace_rvs_by_values(_new_values(model, move, noise, step, level))
@@ -191,19 +194,6 @@ class ImputedRows:
                 new = function(noise, np.array(step), level, *(state[name] for name in self._read))
                 found.update(zip(names, new, strict=True))
         return found
-
-
-def _require_same_data(model: pm.Model, imputation: Imputation) -> None:
-    """Check that the data container has the values that the laws of its columns observe."""
-    x = imputation.inputs.eval(mode=ONCE)
-    for column, rv in zip(imputation.columns, imputation.observed, strict=True):
-        seen = np.delete(x[:, column.number], column.rows)
-        values: Any = model.rvs_to_values[rv]
-        if not np.array_equal(seen, values.eval(mode=ONCE)):
-            raise ValueError(
-                f"the data differ from {describe(rv)}; pm.set_data cannot change columns "
-                "with missing entries: build the model anew."
-            )
 
 
 def _new_values(

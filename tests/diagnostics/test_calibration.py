@@ -101,10 +101,11 @@ def test_coverage_of_intervals(noise, sign):
     assert abs(half - (inside - 0.5)) < 4 * np.sqrt(0.25 / 400)
 
 
-def test_missing_targets_and_several_outputs():
-    model = nns.hierarchical_mlp(X, np.column_stack([Y, Y]), hidden=(3,))
+def test_missing_entries_and_several_outputs():
+    holed = np.where(X > 1, np.nan, X)
+    model = nns.hierarchical_mlp(holed, np.column_stack([Y, Y]), hidden=(3,), missing="impute")
     y = np.column_stack([Y, np.where(Y > 0.5, np.nan, Y)])
-    plot = nns.plot_calibration(prior(model, 2, 20), X, y, model=model, backend="none")
+    plot = nns.plot_calibration(prior(model, 2, 20), holed, y, model=model, backend="none")
     assert "ecdf_lines" in plot.viz.children
 
 

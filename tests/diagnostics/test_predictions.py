@@ -74,6 +74,7 @@ def test_predictive_bands_of_networks(name):
 
 
 GAPS = np.where(np.arange(12) % 3 == 1, np.nan, Y)
+HOLED = np.where(np.arange(24).reshape(12, 2) % 4 == 1, np.nan, X)
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
@@ -83,8 +84,9 @@ GAPS = np.where(np.arange(12) % 3 == 1, np.nan, Y)
         (partial(nns.hierarchical_mlp, X, GAPS, hidden=(2,)), GAPS),
         (partial(nns.hierarchical_mlp, X, np.column_stack([X[:, 0], GAPS]), hidden=(2,)), GAPS),
         (partial(nns.wide_mlp, X, np.column_stack([X[:, 0], Y]), hidden=(2,)), Y),
+        (partial(nns.hierarchical_mlp, HOLED, GAPS, hidden=(2,), missing="impute"), GAPS),
     ],
-    ids=["missing", "missing of two", "rows along the second axis"],
+    ids=["missing", "missing of two", "rows along the second axis", "missing inputs"],
 )
 def test_targets_beside_predictive_bands(build, shown):
     """Each beside its own input, whichever way the model holds them."""

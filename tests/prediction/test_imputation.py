@@ -144,6 +144,38 @@ def test_predictions_of_rows_with_gaps(linear_model, posterior):
             assert drawn.var() == pytest.approx(variance, rel=4 * np.sqrt(2 / 4000), abs=1e-12)
 
 
+@pytest.mark.parametrize("n", [12, 7])
+def test_held_out_rows_have_gaps_of_their_own(n):
+    """Would catch entries of other rows integrated out where the model's own rows have gaps."""
+    X, y = RNG.normal(size=(n, 5)), RNG.poisson(2, size=n)
+    own, exposure = holed(), RNG.uniform(1, 2, size=n)
+    model = nns.hierarchical_mlp(
+        own, np.arange(12) % 3, hidden=(2,), likelihood="poisson", exposure=np.ones(12),
+        missing="impute", standardize=True,
+    )  # fmt: skip
+    posterior = made_up(model, scale=0.3)
+    nns.predict(posterior, own, model=model, kind="response")  # rows of its own have an exposure
+    X[1, 2] = np.nan
+    rows = {"inputs": X, "exposure": exposure}
+    with model:
+        pm.set_data(nns.encode(rows) | {"targets": y})
+    found = nns.log_likelihood(posterior, model, progressbar=False)
+    f = nns.predict(posterior, rows, model=model, progressbar=False).values[..., 0]
+    is_whole = np.arange(n) != 1
+    wanted = stats.poisson.logpmf(y, exposure * np.exp(f))[..., is_whole]
+    np.testing.assert_allclose(found["log_likelihood"]["y"].values[..., is_whole], wanted)
+    errors = found["log_likelihood_error"]["y"].values
+    assert (errors[..., ~is_whole] > 0).all()
+    assert (errors[..., is_whole] == 0).all()
+
+
+def test_rows_where_every_column_has_gaps():
+    """Would catch an empty matrix of columns without any."""
+    X = holed(gaps=range(5))
+    model = nns.hierarchical_mlp(X, np.arange(12.0) % 2, hidden=(2,), missing="impute")
+    assert np.isfinite(nns.predict(made_up(model), X, model=model, progressbar=False)).all()
+
+
 def test_columns_without_a_law_take_no_gaps(linear_model, posterior):
     X = RNG.normal(size=(2, 5))
     X[1, 4] = np.nan

@@ -45,7 +45,7 @@ def completed(
     for position, j in enumerate(order):
         if not missing[:, j].any():
             continue
-        before, column = np.sort(order[:position]), columns[j]
+        before, column = np.sort(order[:position]), str(columns[j]).replace("/", "_")
         weights = pm.Normal(f"{column}_weights", 0, 1, shape=1 + position)
         mean = weights[0] + x[:, before] @ weights[1:]
         sigma = pm.HalfNormal(f"{column}_sigma", 1)

@@ -52,7 +52,7 @@ def test_columns_are_jointly_gaussian_given_those_without_gaps():
 
 
 def test_builders_and_blocks_have_the_same_inputs():
-    X, y = frame(), RNG.normal(size=9)
+    X, y = frame().rename(columns={"b": "km/h"}), RNG.normal(size=9)
     model = nns.wide_mlp(X, y, hidden=(3,), standardize=True, missing="impute")
     with pm.Model() as by_hand:
         x = nns.blocks.table(X, standardize=True, missing="impute")
