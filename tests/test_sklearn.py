@@ -152,6 +152,7 @@ def test_progress_is_for_somebody_who_sees_it(monkeypatch, caplog):
     """A line that says what was sampled, in a terminal and on request."""
     X = np.linspace(-1, 1, 9)[:, None]
     network = NetworkRegressor("intermediate_noise", **LINEAR)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     lines = []
     for verbose, terminal in ((None, False), (None, True), (True, False), (False, True)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)

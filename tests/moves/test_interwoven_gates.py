@@ -517,11 +517,14 @@ def test_only_short_rows_by_default():
         assert not moves(sweep_of(model, False))
 
 
-ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", "eta_sq2", "a1", "W2 b2"]
+ALONG = "W1 b1 gamma1 W2 b2 eta_sq1"
+"""Draws of a trajectory of all weights of a layer."""
+
+ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", ALONG, "eta_sq2", "a1", "W2 b2"]
 TWO = ["eta_sq1", "Polya-Gamma", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "eta_sq2", "gamma2",
-       "W2 b2", "W2 b2 gamma2", "eta_sq3", "a1 a2", "W3 b3"]  # fmt: skip
-COLLAPSED = ["eta_sq1", "W1 b1 gamma1", "eta_sq2", "a1", "W2 b2"]
-MOVED = ["eta_sq1", "W1 b1 gamma1", "a1", "W2 b2", "eta_sq2"]
+       "W2 b2", "W2 b2 gamma2", "W2 b2 gamma2 W3 b3 eta_sq2", "eta_sq3", "a1 a2", "W3 b3"]  # fmt: skip
+COLLAPSED = ["eta_sq1", "W1 b1 gamma1", ALONG, "eta_sq2", "a1", "W2 b2"]
+MOVED = ["eta_sq1", "W1 b1 gamma1", ALONG, "a1", "W2 b2", "eta_sq2"]
 
 
 @pytest.mark.parametrize(
