@@ -25,6 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
+from pymc_nnsteps.graphs.search import random_in, size_of
 from pymc_nnsteps.prediction.posterior import holds, sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
 
@@ -190,10 +191,11 @@ def _lack(
 
 def behind(operand: Variable, axis: int, candidates: Collection[Variable]) -> RowData:
     """The candidates whose number of rows is the length of an axis, and what stands for each."""
+    sizes = {size_of(rv) for rv in random_in([operand]) if isinstance(rv, TensorVariable)}
     leaves: RowData = {
         leaf: _stand_in(leaf)
         for leaf in ancestors([operand])
-        if leaf in candidates and leaf.type.ndim > 0
+        if leaf in candidates and leaf.type.ndim > 0 and leaf not in sizes
     }
     new: dict[Variable, Variable] = dict(leaves)
     for node in io_toposort(list(leaves), [operand]):

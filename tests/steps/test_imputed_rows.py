@@ -36,6 +36,16 @@ def test_layers_move_along_and_the_rest_judges(build, options, layers, judges):
     assert imputed_rows(model, move.moved[1:]) == []
 
 
+def test_rows_have_effects_of_groups_beside_the_network():
+    """Would catch the number of a variable's entries taken for data of the rows."""
+    with pm.Model() as model:
+        effects = pm.Normal("effects", shape=4)[pm.Data("group", np.arange(30) % 4)]
+        f = nns.blocks.hierarchical(nns.blocks.table(holed(), missing="impute"), hidden=(2,))
+        pm.Poisson("y", pm.math.exp(f + effects), observed=np.arange(30))
+    [move] = imputed_rows(model, model.free_RVs)
+    assert move.judges == (model["y"],)
+
+
 def test_rows_that_depend_on_each_other_stay():
     with pm.Model() as model:
         x = nns.blocks.table(holed(), missing="impute")
