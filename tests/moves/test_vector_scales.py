@@ -334,7 +334,7 @@ def joint_groups():
 def test_joint_distribution(function):
     """Points that are not those of the lattice, one place for all, activations out of date."""
     model = built(function)
-    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=4000)
+    assert_joint(nns.Gibbs(model=model), model, "targets", transitions=20000)
 
 
 @pytest.mark.slow
