@@ -72,9 +72,7 @@ class Column:
     @property
     def mean(self) -> Any:
         """Mean of all entries of the column, of which the missing ones are picked."""
-        [mean, _] = parameters(self.entries)
-        is_picked = mean.owner is not None and isinstance(mean.owner.op, AdvancedSubtensor)
-        return mean.owner.inputs[0] if is_picked else mean
+        return _picked(parameters(self.entries)[0])[0]
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,6 @@ class Imputation:
         Standard normal.
     missing : ndarray of bool, shape (n_obs, n_features)
         Of the model's own rows.
-    seen : tuple of (int, ndarray of int, ndarray)
-        Known entries of columns with gaps in these rows: number of the column, rows, values.
     """
 
     model: pm.Model
@@ -106,7 +102,6 @@ class Imputation:
     observed: tuple[TensorVariable, ...]
     noise: TensorVariable
     missing: NDArray[np.bool_]
-    seen: tuple[tuple[int, NDArray[np.intp], NDArray[Any]], ...]
 
     @property
     def inputs(self) -> TensorVariable:
@@ -116,9 +111,11 @@ class Imputation:
     @property
     def holds_own_rows(self) -> bool:
         """Whether the container has the rows at present whose known entries the laws observe."""
-        inputs = self.inputs.eval(mode="FAST_COMPILE")
+        inputs, values = self.inputs.eval(mode="FAST_COMPILE"), self.model.rvs_to_values
+        known = (np.delete(inputs[:, column.number], column.rows) for column in self.columns)
         return len(inputs) == len(self.missing) and all(
-            np.allclose(inputs[rows, number], values) for number, rows, values in self.seen
+            np.allclose(entries, values[rv].eval(mode="FAST_COMPILE"))
+            for entries, rv in zip(known, self.observed, strict=True)
         )
 
     def gaps(self) -> NDArray[np.bool_]:
@@ -150,18 +147,8 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
         completed = _completed(model, columns, missing.shape[1], noise)
         observed = [_observed(model, column, len(missing)) for column in columns]
-    seen = tuple(
-        (
-            column.number,
-            np.flatnonzero(~missing[:, column.number]),
-            model.rvs_to_values[rv].eval(mode="FAST_COMPILE"),
-        )
-        for column, rv in zip(columns, observed, strict=True)
-    )
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(
-        without(model, observed), made, columns, tuple(observed), noise, missing, seen
-    )
+    return Imputation(without(model, observed), made, columns, tuple(observed), noise, missing)
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
@@ -196,6 +183,15 @@ def _has_columns_of(table: Variable, container: TensorSharedVariable) -> bool:
     return True
 
 
+def _picked(parameter: Any) -> tuple[Any, NDArray[Any] | None]:
+    """What a parameter picks entries of by constants, and which; the parameter itself if none."""
+    if parameter.owner is None or not isinstance(parameter.owner.op, AdvancedSubtensor):
+        return parameter, None
+    full, *given = parameter.owner.inputs
+    [rows, *_] = indices_from_subtensor(given, parameter.owner.op.idx_list)
+    return full, constant_or_none(rows)
+
+
 def _observed(model: pm.Model, column: Column, n_obs: int) -> TensorVariable:
     """The variable of a column's other entries, which has the same law."""
     others = np.setdiff1d(np.arange(n_obs), column.rows)
@@ -204,13 +200,10 @@ def _observed(model: pm.Model, column: Column, n_obs: int) -> TensorVariable:
         if not has_law(model, rv, NormalRV):
             continue
         mean, other = parameters(rv)
-        is_picked = mean.owner is not None and isinstance(mean.owner.op, AdvancedSubtensor)
-        if is_picked and mean.owner.inputs[0] is column.mean:
-            [rows] = indices_from_subtensor(mean.owner.inputs[1:], mean.owner.op.idx_list)
-            numbers = constant_or_none(rows)
-            is_rest = numbers is not None and np.array_equal(numbers, others)
-            if is_rest and equal_computations([other], [sigma]):
-                return rv
+        full, rows = _picked(mean)
+        is_rest = full is column.mean and rows is not None and np.array_equal(rows, others)
+        if is_rest and equal_computations([other], [sigma]):
+            return rv
     raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
 
 
