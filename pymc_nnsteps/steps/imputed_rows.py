@@ -119,11 +119,7 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     laws, barriers = {*entries, *imputation.observed}, {*changed, *model.basic_RVs}
     known: Known = {rv: (rv, None) for rv in model.free_RVs} | rows
     layers, judges = [], []
-    for rv in [*model.basic_RVs, *model.potentials]:
-        if rv in model.potentials:
-            if depends_on(rv, {*changed, *entries}, model.basic_RVs):
-                raise NotConjugate(f"{describe(rv)} is a potential that depends on the inputs")
-            continue
+    for rv in model.basic_RVs:
         if rv not in laws and any(depends_on(p, entries, barriers) for p in parameters(rv)):
             raise NotConjugate(f"{describe(rv)} depends on entries apart from the inputs")
         stated = [p for p in parameters(rv) if depends_on(p, changed, model.basic_RVs)]
@@ -144,6 +140,9 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
         if place != Rows(0) or new.ndim != n_axes:
             raise MixesRows(f"{describe(rv)} has no row for each of the inputs")
         known |= {rv: (rv, Rows(0))}
+    for potential in model.potentials:
+        if depends_on(potential, {*changed, *entries}, model.basic_RVs):
+            raise NotConjugate(f"{describe(potential)} is a potential that depends on the inputs")
     return RowMove(imputation, tuple(layers), tuple(judges))
 
 

@@ -63,6 +63,17 @@ def test_entries_that_enter_something_else_stay():
     assert imputed_rows(model, model.free_RVs) == []
 
 
+def test_layers_of_a_potential_stay():
+    X = holed()
+    with nns.intermediate_noise_mlp(X, X[:, 1], hidden=(3,), noise=0.1, missing="impute") as model:
+        pm.Potential("more", -(model["Z2"] ** 2).sum())
+    [move] = imputed_rows(model, model.free_RVs)
+    assert (move.layers, move.judges) == ((), (model["Z2"],))
+    with model:
+        pm.Potential("of_entries", -(model["inputs::0_missing"] ** 2).sum())
+    assert imputed_rows(model, model.free_RVs) == []
+
+
 def test_observed_entries_of_another_law_are_told():
     X = holed()
     with pm.Model() as model:
