@@ -43,7 +43,7 @@ def test_rows_have_effects_of_groups_beside_the_network():
         f = nns.blocks.hierarchical(nns.blocks.table(holed(), missing="impute"), hidden=(2,))
         pm.Poisson("y", pm.math.exp(f + effects), observed=np.arange(30))
     [move] = imputed_rows(model, model.free_RVs)
-    assert move.judges == (model["y"],)
+    assert [*move.judges] == [model["y"]]
 
 
 def test_rows_that_depend_on_each_other_stay():
@@ -68,7 +68,7 @@ def test_layers_of_a_potential_stay():
     with nns.intermediate_noise_mlp(X, X[:, 1], hidden=(3,), noise=0.1, missing="impute") as model:
         pm.Potential("more", -(model["Z2"] ** 2).sum())
     [move] = imputed_rows(model, model.free_RVs)
-    assert (move.layers, move.judges) == ((), (model["Z2"],))
+    assert (move.layers, [*move.judges]) == ((), [model["Z2"]])
     with model:
         pm.Potential("of_entries", -(model["inputs::0_missing"] ** 2).sum())
     assert imputed_rows(model, model.free_RVs) == []
