@@ -24,16 +24,10 @@ FEWEST_DRAWS = 4
 
 @dataclass(frozen=True)
 class OfDraws:
-    """Expressions in terms of what a trace stores.
-
-    Attributes
-    ----------
-    outputs : list of TensorVariable
-    stored : dict of TensorVariable to TensorVariable
-        What stands for each free variable of the model that they depend on.
-    """
+    """Expressions in terms of what a trace stores."""
 
     outputs: list[TensorVariable]
+    # What stands for each free variable of the model that they depend on.
     stored: dict[TensorVariable, TensorVariable]
 
     def evaluate(self, model: pm.Model, posterior: xr.Dataset) -> list[np.ndarray]:

@@ -107,13 +107,6 @@ def _minuend(expression: TensorVariable) -> TensorVariable | None:
 class Deviations:
     """Means of variables, of which the deviations are kept while the means move.
 
-    Attributes
-    ----------
-    means : mapping from random variable to TensorVariable
-        A variable whose mean depends on another one comes after it.
-    kept : mapping from random variable to TensorVariable
-        The deviations.
-
     Examples
     --------
     >>> import pymc as pm
@@ -125,8 +118,9 @@ class Deviations:
     True
     """
 
+    # A variable whose mean depends on another one comes after it.
     means: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
-    kept: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
+    kept: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)  # the deviations
 
     def of(self, rv: TensorVariable, mean: TensorVariable) -> "Deviations":
         """These, and that of one more variable."""

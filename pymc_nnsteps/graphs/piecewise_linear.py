@@ -68,20 +68,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class PiecewiseForm:
-    """``function(argument(z)) + offset``, entry by entry; the offset does not depend on ``z``.
-
-    Attributes
-    ----------
-    argument : Argument, optional
-        None: ``z`` itself.
-    places : TensorVariable of int, optional
-        Entry of the flattened ``z`` on which each entry of the expression depends. None: the
-        same entry, in the same order.
-    """
+    """``function(argument(z)) + offset``, entry by entry; the offset does not depend on ``z``."""
 
     function: Pieces
     offset: TensorVariable | None = None
-    argument: Argument | None = None
+    argument: Argument | None = None  # None: ``z`` itself
+    # Entry of the flattened ``z`` on which each entry of the expression depends. None: the same
+    # entry, in the same order.
     places: TensorVariable | None = None
 
     @property

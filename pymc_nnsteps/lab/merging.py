@@ -23,25 +23,15 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Merging:
-    """Whether and when a test function of two chains has merged.
+    """Whether and when a test function of two chains has merged."""
 
-    Attributes
-    ----------
-    state : {"merged", "moving", "stuck"}
-        A chain that is apart is stuck if its own mean did not change between the last two windows
-        (by at most 4 errors), and moving if it did, or if it agrees in the last window only.
-    merged : float
-        Sweep after which the chains agree; NaN if they do not.
-    apart : float
-        Last sweep up to which they are known to differ in some window; 0 if there is none.
-    difference, error : float
-        Of the means over all sweeps after merging, or over the last window, and its standard
-        error.
-    """
-
+    # A chain that is apart is stuck if its own mean did not change between the last two windows (by
+    # at most 4 errors), and moving if it did, or if it agrees in the last window only.
     state: str
-    merged: float
+    merged: float  # sweep after which the chains agree; NaN if they do not
+    # Last sweep up to which they are known to differ in some window; 0 if there is none.
     apart: float
+    # Of the means over all sweeps after merging, or over the last window, and its standard error.
     difference: float
     error: float
 

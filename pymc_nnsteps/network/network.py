@@ -15,25 +15,14 @@ from pymc_nnsteps.network.layers import Layer, layer_of
 
 @dataclass(frozen=True)
 class Network:
-    """A network in a model.
-
-    Attributes
-    ----------
-    inputs : TensorSharedVariable
-        The data container of the inputs.
-    response : TensorVariable
-        The observed variable that depends on the inputs.
-    latents : tuple of TensorVariable
-        Latent layers: the free variables that depend on the inputs, in the model's order.
-    weights : tuple of TensorVariable
-        The other free variables.
-    """
+    """A network in a model."""
 
     model: pm.Model
-    inputs: TensorSharedVariable
-    response: TensorVariable
+    inputs: TensorSharedVariable  # the data container of the inputs
+    response: TensorVariable  # the observed variable that depends on the inputs
+    # Latent layers: the free variables that depend on the inputs, in the model's order.
     latents: tuple[TensorVariable, ...]
-    weights: tuple[TensorVariable, ...]
+    weights: tuple[TensorVariable, ...]  # the other free variables
 
     def layer(self, rv: TensorVariable) -> Layer:
         """Read a layer, or a normal response, given the layers below it."""

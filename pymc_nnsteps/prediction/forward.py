@@ -52,23 +52,14 @@ NO_LENGTHS: Lengths = {}
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """What a network computes of its inputs and of what the chain has stored.
+    """What a network computes of its inputs and of what the chain has stored."""
 
-    Attributes
-    ----------
-    parameters : tuple of TensorVariable
-        The output alone, of shape (n_obs,) or (n_obs, n_outputs).
-    rows : dict of Variable to TensorVariable
-        What stands for the container of the inputs, and for data that go with its rows.
-    weights : dict of TensorVariable to TensorVariable
-        What stands for each stored variable of the model that the parameters depend on.
-    normal : tuple of TensorVariable, shape (n_obs, ...)
-        Standard normal noise, here of missing inputs.
-    """
-
+    # The output alone, of shape (n_obs,) or (n_obs, n_outputs).
     parameters: tuple[TensorVariable, ...]
-    rows: RowData
+    rows: RowData  # what stands for the container of the inputs, and for data that go with its rows
+    # What stands for each stored variable of the model that the parameters depend on.
     weights: dict[TensorVariable, TensorVariable]
+    # shape (n_obs, ...): standard normal noise, here of missing inputs.
     normal: tuple[TensorVariable, ...]
 
 

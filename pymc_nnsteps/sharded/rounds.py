@@ -47,17 +47,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Rounds:
-    """A sweep over rows in shards.
-
-    Attributes
-    ----------
-    rounds : tuple of Round
-    of_rows : frozenset of TensorVariable
-        Variables that depend on rows, observed ones included.
-    """
+    """A sweep over rows in shards."""
 
     rounds: tuple[Round, ...]
-    of_rows: frozenset[TensorVariable]
+    of_rows: frozenset[TensorVariable]  # variables that depend on rows, observed ones included
 
     def told(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
         """Children of a shared draw that are of rows."""

@@ -34,30 +34,17 @@ NOT_KEPT = "with store= a run can go on."
 
 @dataclass
 class Run:
-    """State of a run.
+    """State of a run."""
 
-    Attributes
-    ----------
-    entropy : int
-        The seed, or what takes its place.
-    chain, sweep : int
-        Chains that are complete, and sweeps of the next one; -1: it has not begun.
-    kept : list of list of dict
-        Natural values of the shared variables, for each chain and draw.
-    number : int
-        Number of the next message to the shards.
-    point : dict from name to array
-        The shared variables.
-    changed : dict from name to array
-        Shared variables whose new values have not been sent to the shards.
-    """
-
-    entropy: Any
+    entropy: Any  # the seed, or what takes its place
+    # Chains that are complete, and sweeps of the next one; -1: it has not begun.
     chain: int = 0
     sweep: int = -1
+    # Natural values of the shared variables, for each chain and draw.
     kept: list[list[Point]] = field(default_factory=list)
-    number: int = 0
-    point: Point = field(default_factory=dict)
+    number: int = 0  # number of the next message to the shards
+    point: Point = field(default_factory=dict)  # the shared variables
+    # Shared variables whose new values have not been sent to the shards.
     changed: Point = field(default_factory=dict)
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 

@@ -59,21 +59,11 @@ class OutOfStepError(RuntimeError):
 
 @dataclass(frozen=True)
 class Instructions:
-    """Model and plan of a sweep that a shard needs beside its rows.
+    """Model and plan of a sweep that a shard needs beside its rows."""
 
-    Attributes
-    ----------
-    network : bytes
-        A model of some rows and the rounds of its sweep, pickled.
-    rows : tuple of str
-        Names of the data containers that rows are exchanged in.
-    float_x : str
-        PyTensor's ``floatX``.
-    """
-
-    network: bytes
-    rows: tuple[str, ...]
-    float_x: str
+    network: bytes  # a model of some rows and the rounds of its sweep, pickled
+    rows: tuple[str, ...]  # names of the data containers that rows are exchanged in
+    float_x: str  # PyTensor's ``floatX``
 
     @classmethod
     def of(cls, model: pm.Model, planned: Rounds, rows: Sequence[str]) -> "Instructions":

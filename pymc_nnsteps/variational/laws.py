@@ -25,18 +25,11 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class GIG:
-    """A generalised inverse Gaussian law, or an array of them.
+    """A generalised inverse Gaussian law, or an array of them."""
 
-    Attributes
-    ----------
-    nu : float
-        The order, one for all.
-    delta2, lambda2 : ndarray
-        Coefficients of ``-1/(2 x)`` and of ``-x/2`` in the log density. One of the two may be 0,
-        for all entries.
-    """
-
-    nu: float
+    nu: float  # the order, one for all
+    # Coefficients of ``-1/(2 x)`` and of ``-x/2`` in the log density. One of the two may be 0, for
+    # all entries.
     delta2: Numbers
     lambda2: Numbers
 
