@@ -153,13 +153,7 @@ def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any
 
 
 def listed(labels: Sequence[object]) -> str:
-    """The first labels of some, for messages.
-
-    Examples
-    --------
-    >>> listed(["north", "south"])
-    "'north', 'south'"
-    """
+    """The first labels of some, for messages."""
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 

@@ -64,12 +64,7 @@ def monomial(
 ) -> Monomial:
     """Read ``expression`` as a power of ``rv`` times a coefficient, entry by entry.
 
-    Parameters
-    ----------
-    rv : TensorVariable
-        A positive variable: its absolute value is read as itself and its sign as one.
-    barriers : collection of TensorVariable
-        Random variables behind which the graph is not searched.
+    The variable is positive: its absolute value is read as itself and its sign as one.
 
     Examples
     --------

@@ -213,14 +213,7 @@ def piecewise_linear(
 ) -> PiecewiseForm:
     """Read ``expression`` as a piecewise-linear function of each entry of ``rv``, plus an offset.
 
-    Parameters
-    ----------
-    expression : TensorVariable
-        Each of its entries is a function of one entry of ``rv``.
-    barriers : collection of TensorVariable
-        Random variables behind which the graph is not searched.
-    shape : sequence of (int or None), optional
-        Lengths of the axes of ``rv`` that are known beyond its type.
+    ``shape`` has the lengths of the axes of ``rv`` that are known beyond its type.
 
     Examples
     --------

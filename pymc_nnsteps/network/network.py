@@ -65,23 +65,8 @@ def network_of(
 ) -> Network:
     """Find the network in a model.
 
-    Parameters
-    ----------
-    inputs : TensorSharedVariable
-        The data container of the inputs.
-    any_response : bool
-        Whether one of several observed variables that depend on the inputs will do.
-    named : str, optional
-        Name of the one that is meant.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc_nnsteps as nns
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
-    >>> network = network_of(model, model["inputs"])
-    >>> network.latents, network.weights, network.response
-    ((Z2, X2), (W1, b1, W2, b2), y)
+    With ``any_response`` one of several observed variables that depend on the inputs will do;
+    ``named`` is the name of the one that is meant.
     """
     response = response_of(model, inputs, any_response=any_response, named=named)
     latents = tuple(rv for rv in model.free_RVs if depends_on(rv, {inputs}))

@@ -87,13 +87,8 @@ def begin(
     """Assign steps, and place each chain before its first draw.
 
     The model, with the data that it has now, and what is stated in its variables are copied, so
-    that nothing that is done to them later is seen by the run.
-
-    Returns
-    -------
-    run : Run
-    starts : list of Checkpoint
-        One for each chain.
+    that nothing that is done to them later is seen by the run. The result is the run, and a
+    checkpoint for each chain.
     """
     known = [rv.name for rv in model.unobserved_RVs]
     strange = sorted(set(var_names or ()).difference(known))

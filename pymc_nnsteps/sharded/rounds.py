@@ -64,12 +64,8 @@ class Rounds:
 def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequential") -> Rounds:
     """Plan a sweep over rows in shards.
 
-    Parameters
-    ----------
-    model : pm.Model
-        With some rows, two or more.
-    exchanged : collection of str
-        Names of the data containers that hold rows, along their first axis.
+    The model has two rows or more. ``exchanged`` are the data containers that hold rows, along
+    their first axis.
     """
     n_rows = _number_of_rows(model, exchanged)
     of_rows = _variables_of_rows(model, {model[name] for name in exchanged}, n_rows)

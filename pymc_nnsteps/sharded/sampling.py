@@ -197,10 +197,7 @@ def _sweeps(
 ) -> Iterator[int]:
     """Bring a run of (tune, draws, chains) to its end from where it stands.
 
-    Yields
-    ------
-    int
-        Sweeps that are done.
+    Yields the number of sweeps that are done.
     """
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
@@ -235,15 +232,8 @@ def _require_shards(shards: Sequence[Load]) -> None:
 def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
     """Draw every variable once.
 
-    Parameters
-    ----------
-    changed : dict from name to array
-        Shared variables that have been drawn since the shards were last told.
-
-    Returns
-    -------
-    dict from name to array
-        The same after the sweep.
+    ``changed`` are shared variables that have been drawn since the shards last received any; the
+    result is the same after the sweep.
     """
     for which in range(shared.n_rounds):
         changed = shared.draw(which, pool.draw(which, changed))

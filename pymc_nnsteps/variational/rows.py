@@ -119,20 +119,7 @@ class Statistics:
 
 
 def mean_polya_gamma(tilt: Numbers) -> Numbers:
-    """Mean of PG(1, A), ``tanh(A/2) / (2 A)``.
-
-    Parameters
-    ----------
-    tilt : ndarray
-        ``A``, not negative.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_nnsteps.variational.rows import mean_polya_gamma
-    >>> mean_polya_gamma(np.array([0.0, 2.0])).round(4)
-    array([0.25  , 0.1904])
-    """
+    """Mean of PG(1, A), ``tanh(A/2) / (2 A)``."""
     return _polya_gamma(tilt)[0]
 
 
@@ -173,22 +160,11 @@ def activations(
 
     With :math:`R_n = \text{diag}(\bar e\rho_n) E[W]` of the layer above, whose conditional
     covariance is :math:`S_{l+1}`, the precision of a layer given the one before is
-    :math:`\text{diag}(\bar e_l) + \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, with
-    :math:`c = \bar e\rho + \bar w/T^2`; it is at least :math:`\text{diag}(\bar e_l)`.
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
-        Hidden layers and the output layer.
-    x : ndarray, shape (n_obs, n_features)
-    y : ndarray, shape (n_obs, n_outputs), or None
-        None: targets are unknown, and activations have no news from above.
-    gates : sequence of Gates, one for each hidden layer
-
-    Returns
-    -------
-    list of Activations
-        Of the inputs and the hidden layers.
+    :math:`\text{diag}(\bar e_l) + \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, with :math:`c = \bar
+    e\rho + \bar w/T^2`; it is at least :math:`\text{diag}(\bar e_l)`. ``layers`` are the hidden
+    layers and the output layer, x has shape (n_obs, n_features), y (n_obs, n_outputs), or is None
+    if targets are unknown; there are gates of each hidden layer. The result has the inputs and the
+    hidden layers.
     """
     T, n_obs = network.temperature, len(x)
     depth = network.depth

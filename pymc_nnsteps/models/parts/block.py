@@ -53,10 +53,7 @@ class Block:
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
 
-        Parameters
-        ----------
-        usual : tuple of float
-            As for :func:`.warn_of_scales`, of inputs that depend on no random variable.
+        ``usual`` is as for :func:`.warn_of_scales`, of inputs that depend on no random variable.
         """
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}

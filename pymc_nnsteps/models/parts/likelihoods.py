@@ -109,12 +109,8 @@ class Likelihood:
 def likelihood_of(name: str, own: Sequence[str], given: dict[str, object]) -> Likelihood:
     """The likelihood of a name, if a network has it, and has a meaning for what is given.
 
-    Parameters
-    ----------
-    own : sequence of str
-        Likelihoods of the network beside those for any.
-    given : dict
-        Arguments by name; None are those that are not given.
+    ``own`` are likelihoods of the network beside those for any; arguments that are not ``given``
+    are None.
     """
     general = [each for each, law in LIKELIHOODS.items() if law.any_network and each not in own]
     require_choice(
@@ -375,15 +371,9 @@ def observe_noisy(
 ) -> TensorVariable:
     """Observe the last pre-activations of a network with noise, ``Z{layer}`` where they are latent.
 
-    Parameters
-    ----------
-    mean : TensorVariable, shape (n_obs, n_outputs)
-    variance : float or Prior
-        Prior: a variable of the model, ``noise_y`` with real targets.
-    start : {"support_point", "prior"}
-        Where latent variables and a variance that is not known begin.
-    vary : callable, optional
-        From the standard deviation and the dimensions of the targets to that of each row.
+    The mean has shape (n_obs, n_outputs). A variance that is a prior becomes a variable of the
+    model, ``noise_y`` with real targets, and begins at ``start``, as latent variables do. ``vary``
+    leads from the standard deviation and the dimensions of the targets to that of each row.
     """
     law, latent = LIKELIHOODS[likelihood], f"Z{layer}"
     if likelihood == "normal":

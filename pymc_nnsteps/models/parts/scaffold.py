@@ -80,10 +80,7 @@ def response(
 ) -> Response:
     """Read the targets of inputs with so many rows.
 
-    Parameters
-    ----------
-    own : sequence of str
-        Likelihoods of the network beside those for any.
+    ``own`` are likelihoods of the network beside those for any.
     """
     law = likelihood_of(likelihood, own, {"exposure": exposure, "censored": censored})
     of_classes = (
