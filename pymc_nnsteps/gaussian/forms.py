@@ -29,12 +29,7 @@ from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last
 from pymc_nnsteps.graphs.search import draws_at_random
 from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.barrier import plus
-from pymc_nnsteps.kernels.ops import (
-    draw_banded,
-    draw_few_rows,
-    draw_labels,
-    draw_windows,
-)
+from pymc_nnsteps.kernels.ops import draw_banded, draw_few_rows, draw_labels, draw_windows
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 LEAST = 256
