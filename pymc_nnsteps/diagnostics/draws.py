@@ -24,16 +24,10 @@ FEWEST_DRAWS = 4
 
 @dataclass(frozen=True)
 class OfDraws:
-    """Expressions in terms of what a trace stores.
-
-    Attributes
-    ----------
-    outputs : list of TensorVariable
-    stored : dict of TensorVariable to TensorVariable
-        What stands for each free variable of the model that they depend on.
-    """
+    """Expressions in terms of what a trace stores."""
 
     outputs: list[TensorVariable]
+    # What stands for each free variable of the model that they depend on.
     stored: dict[TensorVariable, TensorVariable]
 
     def evaluate(self, model: pm.Model, posterior: xr.Dataset) -> list[np.ndarray]:
@@ -52,11 +46,8 @@ class OfDraws:
 def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
     """Expressions of the model's value variables, in terms of what a trace stores.
 
-    Parameters
-    ----------
-    expressions : sequence of TensorVariable
-        In terms of value variables, which are transformed where a variable has a transform. A
-        trace stores variables on their own scale.
+    Value variables are transformed where a variable has a transform; a trace stores variables on
+    their own scale.
     """
     natural = {rv: stand_in_for(model, rv) for rv in model.free_RVs}
     values: dict[Variable, Variable] = {}

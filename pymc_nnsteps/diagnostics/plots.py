@@ -181,18 +181,11 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
 
 @dataclass(frozen=True)
 class Axes:
-    """Names and units in which inputs and outputs are shown; those of others are ignored.
+    """Names and units in which inputs and outputs are shown; those of others are ignored."""
 
-    Attributes
-    ----------
-    units : mapping of str to (float, float)
-        Mean and standard deviation by which each was standardised.
-    labels : mapping of str to str
-        What to write for each.
-    """
-
+    # Mean and standard deviation by which each was standardised.
     units: Mapping[str, tuple[float, float]]
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  # what to write for each
 
     def label(self, name: str) -> str:
         """What to write for a name."""

@@ -134,13 +134,7 @@ def score_statistic(
 
 
 def score_means(model: pm.Model, vars: Vars, scale: float) -> dict[str, TensorVariable]:
-    """Score of each variable, its mean over entries times ``scale``, in terms of value variables.
-
-    Parameters
-    ----------
-    model, vars, scale
-        As for :func:`score_statistic`.
-    """
+    """Score of each variable, its mean over entries times ``scale``, given value variables."""
     scale = positive_number("scale", scale)
     discrete = model.discrete_value_vars
     if vars is None:

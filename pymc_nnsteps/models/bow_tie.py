@@ -362,21 +362,11 @@ def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What the regression of the targets on the inputs says of the scales of a network.
+    """What the regression of the targets on the inputs says of the scales of a network."""
 
-    Attributes
-    ----------
-    weight_scale : float
-        ``delta**2``, variance of the weights of a single layer.
-    bias_var : float
-        Variance of the biases.
-    noise : float
-        Scale of the prior of the output noise.
-    """
-
-    weight_scale: float
-    bias_var: float
-    noise: float
+    weight_scale: float  # ``delta**2``, variance of the weights of a single layer
+    bias_var: float  # variance of the biases
+    noise: float  # scale of the prior of the output noise
 
 
 def _least_squares(X: NDArray, y: NDArray) -> _Defaults:

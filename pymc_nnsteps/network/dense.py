@@ -23,31 +23,16 @@ from pymc_nnsteps.network.layers import Normal, layer_of
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """A layer ``a ~ N(gamma * z, sd^2)`` with ``z = x @ W.T + b``; without gates, the last one.
+    """A layer ``a ~ N(gamma * z, sd^2)`` with ``z = x @ W.T + b``; without gates, the last one."""
 
-    Attributes
-    ----------
-    inputs : TensorVariable, shape (n_obs, fan_in)
-        ``x``: activations of the layer below, or data.
-    weights : TensorVariable, shape (units, fan_in)
-    bias : TensorVariable, shape (units,)
-    gates : TensorVariable or None, shape (n_obs, units)
-        ``gamma``.
-    temperature : TensorVariable or None
-        ``T``, where gates have probability ``sigmoid(z / T)``; None: ``sigmoid(z)``.
-    post_activation : TensorVariable, shape (n_obs, units)
-        ``a``, or the observed variable.
-    sd : TensorVariable
-        Standard deviation of the noise.
-    """
-
-    inputs: TensorVariable
-    weights: TensorVariable
-    bias: TensorVariable
-    gates: TensorVariable | None
+    inputs: TensorVariable  # shape (n_obs, fan_in): ``x``: activations of the layer below, or data
+    weights: TensorVariable  # shape (units, fan_in)
+    bias: TensorVariable  # shape (units,)
+    gates: TensorVariable | None  # shape (n_obs, units): ``gamma``
+    # ``T``, where gates have probability ``sigmoid(z / T)``; None: ``sigmoid(z)``.
     temperature: TensorVariable | None
-    post_activation: TensorVariable
-    sd: TensorVariable
+    post_activation: TensorVariable  # shape (n_obs, units): ``a``, or the observed variable
+    sd: TensorVariable  # standard deviation of the noise
 
 
 def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:

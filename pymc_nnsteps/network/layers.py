@@ -80,24 +80,7 @@ Layer = Normal | Gates | Mixture
 
 
 def layer_of(model: pm.Model, rv: TensorVariable) -> Layer:
-    """Read a random variable as a layer.
-
-    Returns
-    -------
-    Layer
-        With the parameters that the model states.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     z = pm.Normal("z", 2.0, 3.0)
-    ...     gate = pm.Bernoulli("gate", pm.math.sigmoid(z))
-    >>> float(layer_of(model, z).sd.eval())
-    3.0
-    >>> type(layer_of(model, gate)).__name__
-    'Gates'
-    """
+    """Read a random variable as a layer."""
     if has_law(model, rv, NormalRV):
         return Normal(*parameters(rv))
     if has_law(model, rv, BernoulliRV):

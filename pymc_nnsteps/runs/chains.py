@@ -38,12 +38,7 @@ def advance(location: str, chain: int, until: int) -> int:
     """Bring a chain to ``until`` draws, with a checkpoint at the end of each chunk.
 
     Done twice it does nothing; broken off it goes on from the last checkpoint; done by two at the
-    same time it writes the same twice.
-
-    Returns
-    -------
-    int
-        The number of draws it made.
+    same time it writes the same twice. The result is the number of draws that were made.
     """
     store = Store(location)
     now = first = store.checkpoint(chain)

@@ -56,22 +56,13 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identity of a run.
-
-    Attributes
-    ----------
-    model : mapping from str to str
-        Variables, data, constants and labels, in words and digests.
-    graphs : mapping from str to str
-        Digests of the graphs of log densities, of deterministic variables and of test functions.
-    settings : mapping from str to str
-        Steps and arguments.
-    """
+    """Identity of a run."""
 
     versions: Mapping[str, str]
-    model: Mapping[str, str]
+    model: Mapping[str, str]  # variables, data, constants and labels, in words and digests
+    # Digests of the graphs of log densities, of deterministic variables and of test functions.
     graphs: Mapping[str, str]
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)  # steps and arguments
 
     @classmethod
     def of(

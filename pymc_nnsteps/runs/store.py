@@ -38,22 +38,7 @@ UNREADABLE = AttributeError, KeyError, MemoryError, RuntimeError, TypeError, Val
 
 
 class Store:
-    """A run on disk.
-
-    Parameters
-    ----------
-    location : str
-        A folder or a URL.
-
-    Attributes
-    ----------
-    identity : str
-        Of the run.
-    fingerprint : Fingerprint
-        Of the run.
-    draws : int
-        Final number of draws of each chain, tuning included.
-    """
+    """A run on disk, in a folder or at a URL; ``draws`` of a chain include those of tuning."""
 
     def __init__(self, location: str) -> None:
         self.location = location

@@ -26,12 +26,7 @@ def group_size(n_shards: int) -> int:
 
 
 class Relay:
-    """An actor that lets shards draw, and adds what they say.
-
-    Parameters
-    ----------
-    shards : sequence of distributed.Actor
-    """
+    """An actor that lets shards draw, and adds what they say."""
 
     def __init__(self, shards: Sequence[Any]) -> None:
         self._shards = shards
@@ -44,19 +39,8 @@ class Relay:
 class ShardPool:
     """Shards that are sent the same messages.
 
-    Parameters
-    ----------
-    shards : sequence of mapping or callable
-    client : distributed.Client, optional
-        None: in this process.
-
-    Attributes
-    ----------
-    members : list of Shard or distributed.Actor
-    workers : list of str
-        Addresses of the shards' workers: neighbours are on different ones.
-    number : int
-        Number of the next message.
+    Without a client they are in this process. Neighbours are on different ``workers``, and
+    ``number`` is that of the next message.
     """
 
     def __init__(self, instructions: Instructions, shards: Sequence[Load], client: Any) -> None:

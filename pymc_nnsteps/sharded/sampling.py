@@ -34,30 +34,17 @@ NOT_KEPT = "with store= a run can go on."
 
 @dataclass
 class Run:
-    """State of a run.
+    """State of a run."""
 
-    Attributes
-    ----------
-    entropy : int
-        The seed, or what takes its place.
-    chain, sweep : int
-        Chains that are complete, and sweeps of the next one; -1: it has not begun.
-    kept : list of list of dict
-        Natural values of the shared variables, for each chain and draw.
-    number : int
-        Number of the next message to the shards.
-    point : dict from name to array
-        The shared variables.
-    changed : dict from name to array
-        Shared variables whose new values have not been sent to the shards.
-    """
-
-    entropy: Any
+    entropy: Any  # the seed, or what takes its place
+    # Chains that are complete, and sweeps of the next one; -1: it has not begun.
     chain: int = 0
     sweep: int = -1
+    # Natural values of the shared variables, for each chain and draw.
     kept: list[list[Point]] = field(default_factory=list)
-    number: int = 0
-    point: Point = field(default_factory=dict)
+    number: int = 0  # number of the next message to the shards
+    point: Point = field(default_factory=dict)  # the shared variables
+    # Shared variables whose new values have not been sent to the shards.
     changed: Point = field(default_factory=dict)
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
@@ -210,10 +197,7 @@ def _sweeps(
 ) -> Iterator[int]:
     """Bring a run of (tune, draws, chains) to its end from where it stands.
 
-    Yields
-    ------
-    int
-        Sweeps that are done.
+    Yields the number of sweeps that are done.
     """
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
@@ -248,15 +232,8 @@ def _require_shards(shards: Sequence[Load]) -> None:
 def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
     """Draw every variable once.
 
-    Parameters
-    ----------
-    changed : dict from name to array
-        Shared variables that have been drawn since the shards were last told.
-
-    Returns
-    -------
-    dict from name to array
-        The same after the sweep.
+    ``changed`` are shared variables that have been drawn since the shards last received any; the
+    result is the same after the sweep.
     """
     for which in range(shared.n_rounds):
         changed = shared.draw(which, pool.draw(which, changed))

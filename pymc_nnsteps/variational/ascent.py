@@ -48,51 +48,25 @@ LOCAL_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Schedule:
-    """Number of sweeps and step sizes of a fit.
+    """Number of sweeps and step sizes of a fit."""
 
-    Attributes
-    ----------
-    sweeps : int
-        Maximal number of sweeps, or batches.
-    tolerance : float
-        Relative change of the evidence that counts as none.
-    em : bool
-        Whether a hyperparameter of the global scales is fitted.
-    forgetting : float
-        ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, between 1/2 and 1.
-    delay : float
-        Batches before steps are much shorter than 1.
-    local_sweeps : int
-        Most updates of the rows of a batch before those of weights and noise.
-    """
-
-    sweeps: int = 500
-    tolerance: float = 1e-5
-    em: bool = False
+    sweeps: int = 500  # maximal number of sweeps, or batches
+    tolerance: float = 1e-5  # relative change of the evidence that counts as none
+    em: bool = False  # whether a hyperparameter of the global scales is fitted
+    # ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, between 1/2 and 1.
     forgetting: float = 0.75
-    delay: float = 100.0
-    local_sweeps: int = 40
+    delay: float = 100.0  # batches before steps are much shorter than 1
+    local_sweeps: int = 40  # most updates of the rows of a batch before those of weights and noise
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Result of a fit.
+    """Result of a fit."""
 
-    Attributes
-    ----------
-    network : NetworkPrior
-        The prior, changed by EM steps if there were any.
-    layers : tuple of LayerFactors
-    history : ndarray
-        The evidence after each sweep.
-    evidence : float
-        The last value; of noisy ones the average of the last tenth.
-    """
-
-    network: NetworkPrior
+    network: NetworkPrior  # the prior, changed by EM steps if there were any
     layers: tuple[LayerFactors, ...]
-    history: Numbers
-    evidence: float
+    history: Numbers  # the evidence after each sweep
+    evidence: float  # the last value; of noisy ones the average of the last tenth
 
 
 def ascend(

@@ -29,21 +29,14 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LayerDraws:
-    """Independent draws of what belongs to a layer, the first axis being that of the draws.
+    """Independent draws of what belongs to a layer, the first axis being that of the draws."""
 
-    Attributes
-    ----------
-    W : ndarray, shape (draws, units, fan_in)
-    b, eta_sq : ndarray, shape (draws, units)
-    tau : ndarray, shape (draws,), or None
-    psi : ndarray, shape (draws, units, fan_in), or None
-    """
-
-    W: Numbers
+    W: Numbers  # shape (draws, units, fan_in)
+    # shape (draws, units).
     b: Numbers
     eta_sq: Numbers
-    tau: Numbers | None
-    psi: Numbers | None
+    tau: Numbers | None  # shape (draws,), or None
+    psi: Numbers | None  # shape (draws, units, fan_in), or None
 
 
 def draw_layer(layer: LayerFactors, draws: int, rng: np.random.Generator) -> LayerDraws:

@@ -40,24 +40,17 @@ SMALL = 8
 
 @dataclass(frozen=True)
 class LayerPrior:
-    """Prior of one layer of ``units`` units on ``fan_in`` inputs.
+    """Prior of one layer of ``units`` units on ``fan_in`` inputs."""
 
-    Attributes
-    ----------
-    bias_var : ndarray, shape (units,)
-    alpha, beta : ndarray, shape (units,)
-        Of the noise variances.
-    weight_var : ndarray, shape (units, fan_in)
-        Variances of the weights without the scales' factors: of ones, where scales are unknown.
-    tau, psi : GIG or None
-        Laws of the global scale and, of shape (units, fan_in), of the local ones; None where the
-        variance is known.
-    """
-
-    bias_var: Numbers
+    bias_var: Numbers  # shape (units,)
+    # shape (units,): of the noise variances.
     alpha: Numbers
     beta: Numbers
+    # shape (units, fan_in): variances of the weights without the scales' factors: of ones, where
+    # scales are unknown.
     weight_var: Numbers
+    # Laws of the global scale and, of shape (units, fan_in), of the local ones; None where the
+    # variance is known.
     tau: GIG | None
     psi: GIG | None
 
@@ -70,18 +63,10 @@ class LayerPrior:
 
 @dataclass(frozen=True)
 class NetworkPrior:
-    """The prior of a network.
+    """The prior of a network."""
 
-    Attributes
-    ----------
-    temperature : float
-        ``T``.
-    layers : tuple of LayerPrior
-        Hidden layers and the output layer.
-    """
-
-    temperature: float
-    layers: tuple[LayerPrior, ...]
+    temperature: float  # ``T``
+    layers: tuple[LayerPrior, ...]  # hidden layers and the output layer
 
     @property
     def depth(self) -> int:
@@ -91,27 +76,17 @@ class NetworkPrior:
 
 @dataclass(frozen=True)
 class LayerFactors:
-    """The approximation of one layer.
+    """The approximation of one layer."""
 
-    Attributes
-    ----------
-    precision : ndarray, shape (units, 1 + fan_in, 1 + fan_in)
-        Inverse covariances of the rows of weights, their biases first.
-    shift : ndarray, shape (units, 1 + fan_in)
-        Precision times mean. These two are what natural gradients average.
-    mean : ndarray, shape (units, 1 + fan_in)
-    cov : ndarray, shape (units, 1 + fan_in, 1 + fan_in)
-    log_det : ndarray, shape (units,)
-        Log determinants of the covariances.
-    alpha, beta : ndarray, shape (units,)
-        Of the noise variances.
-    """
-
+    # shape (units, 1 + fan_in, 1 + fan_in): inverse covariances of the rows of weights, their
+    # biases first.
     precision: Numbers
+    # shape (units, 1 + fan_in): precision times mean. These two are what natural gradients average.
     shift: Numbers
-    mean: Numbers
-    cov: Numbers
-    log_det: Numbers
+    mean: Numbers  # shape (units, 1 + fan_in)
+    cov: Numbers  # shape (units, 1 + fan_in, 1 + fan_in)
+    log_det: Numbers  # shape (units,): log determinants of the covariances
+    # shape (units,): of the noise variances.
     alpha: Numbers
     beta: Numbers
     tau: GIG | None

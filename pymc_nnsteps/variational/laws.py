@@ -25,18 +25,11 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class GIG:
-    """A generalised inverse Gaussian law, or an array of them.
+    """A generalised inverse Gaussian law, or an array of them."""
 
-    Attributes
-    ----------
-    nu : float
-        The order, one for all.
-    delta2, lambda2 : ndarray
-        Coefficients of ``-1/(2 x)`` and of ``-x/2`` in the log density. One of the two may be 0,
-        for all entries.
-    """
-
-    nu: float
+    nu: float  # the order, one for all
+    # Coefficients of ``-1/(2 x)`` and of ``-x/2`` in the log density. One of the two may be 0, for
+    # all entries.
     delta2: Numbers
     lambda2: Numbers
 
@@ -105,20 +98,7 @@ def relative_entropy(q: GIG, p: GIG) -> float:
 
 
 def log_bessel(order: float, x: Numbers) -> Numbers:
-    r"""Compute :math:`\log K_\nu(x)`, of orders and arguments of any size.
-
-    Parameters
-    ----------
-    x : ndarray
-        Positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_nnsteps.variational.laws import log_bessel
-    >>> log_bessel(-1276.5, np.array([1.0])).round(6)
-    array([8734.323391])
-    """
+    r"""Compute :math:`\log K_\nu(x)`, of orders and arguments of any size."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         value = np.log(scipy.special.kve(order, x)) - x
     beyond = ~np.isfinite(value)

@@ -53,29 +53,16 @@ class LayerNames:
 
 @dataclass(frozen=True)
 class Reading:
-    """A network and its data.
-
-    Attributes
-    ----------
-    names : tuple of LayerNames
-    inputs : ndarray, shape (n_obs, n_features)
-    targets : ndarray, shape (n_obs, n_outputs)
-    has_one_output : bool
-        Whether the observed variable has one axis only.
-    dims : mapping from name of a variable to names of its dimensions
-    coords : mapping from name of a dimension to labels
-    input_dims : tuple of str
-        Names of the dimensions of the inputs.
-    """
+    """A network and its data."""
 
     network: NetworkPrior
     names: tuple[LayerNames, ...]
-    inputs: Numbers
-    targets: Numbers
-    has_one_output: bool
+    inputs: Numbers  # shape (n_obs, n_features)
+    targets: Numbers  # shape (n_obs, n_outputs)
+    has_one_output: bool  # whether the observed variable has one axis only
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, tuple[Any, ...]]
-    input_dims: tuple[str, ...]
+    input_dims: tuple[str, ...]  # names of the dimensions of the inputs
 
 
 def read_model(model: pm.Model) -> Reading:

@@ -40,36 +40,20 @@ Network = Callable[[TensorVariable], TensorVariable]
 
 @dataclass(frozen=True)
 class Block:
-    """A network within a model.
-
-    Attributes
-    ----------
-    inputs : TensorVariable, shape (n_obs, n_features)
-    dims : dict of str to Dim
-        Dimensions of the layers that the model may not have yet.
-    output_dims : tuple of str or None
-        Dimensions of the output.
-    is_vector : bool
-        Whether the one output is of shape (n_obs,).
-    table : Inputs or None
-        Inputs that are to be a data container of the block.
-    """
+    """A network within a model."""
 
     name: str
-    inputs: TensorVariable
+    inputs: TensorVariable  # shape (n_obs, n_features)
     stack: Stack
-    dims: dict[str, Dim]
-    output_dims: tuple[str, ...] | None
-    is_vector: bool
-    table: Inputs | None
+    dims: dict[str, Dim]  # dimensions of the layers that the model may not have yet
+    output_dims: tuple[str, ...] | None  # dimensions of the output
+    is_vector: bool  # whether the one output is of shape (n_obs,)
+    table: Inputs | None  # inputs that are to be a data container of the block
 
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
 
-        Parameters
-        ----------
-        usual : tuple of float
-            As for :func:`.warn_of_scales`, of inputs that depend on no random variable.
+        ``usual`` is as for :func:`.warn_of_scales`, of inputs that depend on no random variable.
         """
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}

@@ -15,14 +15,10 @@ ABSENT = -1
 
 @dataclass(frozen=True, eq=False)
 class Connections:
-    """Weights that are shared by connections, or absent, and biases and offsets alike.
+    """Weights that are shared by connections, or absent, and biases and offsets alike."""
 
-    Attributes
-    ----------
-    index : array of int, shape (fan_out, fan_in), of biases and offsets (units,)
-        The weight of each connection; -1 where there is none.
-    """
-
+    # shape (fan_out, fan_in), of biases and offsets (units,): the weight of each connection; -1
+    # where there is none.
     index: NDArray[np.integer]
 
     @property

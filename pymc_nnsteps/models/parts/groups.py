@@ -61,11 +61,6 @@ class Groups:
     """The groups of one network, by the positions of their layers.
 
     Inputs are layer 0, outputs L + 1, the logarithms of their noise L + 2.
-
-    Attributes
-    ----------
-    connections : dict from full key to Connections
-        Of the groups whose connections are given.
     """
 
     weights: dict[tuple[int, int], Prior]
@@ -73,7 +68,7 @@ class Groups:
     offsets: dict[int, Prior]
     adjustments: dict[int, float]
     noise: Prior | None
-    connections: dict[str, Connections]
+    connections: dict[str, Connections]  # of the groups whose connections are given
 
     def n_sources(self, key: str, n_units: int) -> int:
         """Number of units, of ``n_units``, among which a variance may be divided."""
@@ -134,12 +129,7 @@ def groups(
 
 @dataclass(frozen=True)
 class _Keys:
-    """Full keys of a network's groups with the layers they stand between or at, and short ones.
-
-    Attributes
-    ----------
-    shorthand : dict from key without numbers to list of full keys
-    """
+    """Full keys of a network's groups with the layers they stand between or at, and short ones."""
 
     n_hidden: int
     weights: dict[str, tuple[int, int]]

@@ -89,12 +89,6 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
     """Expand one number to all layers, or check that there is one per layer.
 
     ``kind`` is what is counted, for messages, such as ``"hidden layer"``; None if there is but one.
-
-    Examples
-    --------
-    >>> from pymc_nnsteps.models.parts.layers import per_layer
-    >>> per_layer("noise", 0.1, 2, "hidden layer")
-    (0.1, 0.1)
     """
     given = np.asarray(value, dtype=object)
     if not all(map(is_finite_number, given.ravel().tolist())):

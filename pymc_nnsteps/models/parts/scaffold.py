@@ -29,17 +29,11 @@ Build = Callable[[TensorVariable, Seen], object]
 
 @dataclass(frozen=True)
 class Response:
-    """Targets of a network with their law, and what goes with their rows.
-
-    Attributes
-    ----------
-    row_data : dict of str to ndarray
-        ``"exposure"`` or ``"censored"``, of shape (n_obs,).
-    """
+    """Targets of a network with their law, and what goes with their rows."""
 
     law: Likelihood
     targets: data.Targets
-    row_data: dict[str, NDArray[Any]]
+    row_data: dict[str, NDArray[Any]]  # ``"exposure"`` or ``"censored"``, of shape (n_obs,)
 
     @property
     def real(self) -> NDArray[np.floating] | None:
@@ -86,10 +80,7 @@ def response(
 ) -> Response:
     """Read the targets of inputs with so many rows.
 
-    Parameters
-    ----------
-    own : sequence of str
-        Likelihoods of the network beside those for any.
+    ``own`` are likelihoods of the network beside those for any.
     """
     law = likelihood_of(likelihood, own, {"exposure": exposure, "censored": censored})
     of_classes = (
@@ -130,20 +121,12 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Data of a network, and the dimensions of its layers.
-
-    Attributes
-    ----------
-    units : tuple of int
-        Widths of the layers, from the inputs to the outputs.
-    dims : dict of str to Dim
-        ``"feature"``, ``"hidden1"``, ..., ``"output"``.
-    """
+    """Data of a network, and the dimensions of its layers."""
 
     inputs: data.Inputs
     response: Response
-    units: tuple[int, ...]
-    dims: dict[str, Dim]
+    units: tuple[int, ...]  # widths of the layers, from the inputs to the outputs
+    dims: dict[str, Dim]  # ``"feature"``, ``"hidden1"``, ..., ``"output"``
 
     @property
     def n_obs(self) -> int:

@@ -27,14 +27,9 @@ def warn_of_scales(
 
     The warning points at the caller of the package. Constant columns of inputs, as of an intercept,
     are no reason for a warning unless all are; nor are small ones in which half of the rows or more
-    share a value, as of rare indicators.
-
-    Parameters
-    ----------
-    targets : ndarray, shape (n_obs,) or (n_obs, n_outputs), or None
-        Real targets; None for those that are classes.
-    usual, usual_targets : tuple of float
-        Least standard deviation and largest root mean square of a column.
+    share a value, as of rare indicators. Targets are real, of shape (n_obs,) or (n_obs, n_outputs);
+    None for classes. ``usual`` are the least standard deviation and the largest root mean square of
+    a column.
     """
     found = [_problem(name, inputs.values, usual, inputs.features, all_constant=True)]
     if targets is not None:

@@ -7,21 +7,11 @@ __all__ = ["Stack"]
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers of a network, from the inputs (0) to the outputs.
+    """Layers of a network, from the inputs (0) to the outputs."""
 
-    Attributes
-    ----------
-    units : tuple of int
-        Their widths.
-    unit_dims : tuple of str
-        Their dimensions.
-    row_dim : str or None
-        The dimension of the rows; None if it has no name.
-    """
-
-    units: tuple[int, ...]
-    unit_dims: tuple[str, ...]
-    row_dim: str | None
+    units: tuple[int, ...]  # their widths
+    unit_dims: tuple[str, ...]  # their dimensions
+    row_dim: str | None  # the dimension of the rows; None if it has no name
 
     @property
     def n_layers(self) -> int:
