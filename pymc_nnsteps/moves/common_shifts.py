@@ -70,16 +70,12 @@ class CommonShift(Conditional):
         How each child sees the numbers, with all else in its offset, and how it sees the effects.
     """
 
+    name = "Gaussian"
     draws: tuple[TensorVariable, ...]
     effects: Correlated
     numbers: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
     observations: tuple[tuple[Child, Term], ...]
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:

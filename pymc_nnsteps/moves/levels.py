@@ -72,15 +72,11 @@ class LevelExchange(Conditional):
         Mean and precision.
     """
 
+    name = "Gaussian"
     draws: tuple[TensorVariable, ...]
     designs: Mapping[TensorVariable, TensorVariable]
     priors: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -179,10 +175,7 @@ def _number(term: Term) -> float:
 
 
 def _bias_of(
-    context: Context,
-    child: TensorVariable,
-    effects: TensorVariable,
-    drawn: list[TensorVariable],
+    context: Context, child: TensorVariable, effects: TensorVariable, drawn: list[TensorVariable]
 ) -> TensorVariable | None:
     """A number that all entries of a child see, and nothing else does."""
     for rv in drawn:
