@@ -18,17 +18,6 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.tensor import TensorLike, TensorVariable
 
-__all__ = [
-    "ACTIVATIONS",
-    "LAYER_ACTIVATIONS",
-    "SMOOTH_ACTIVATIONS",
-    "Activation",
-    "AnyActivation",
-    "Normalize",
-    "PiecewiseLinear",
-    "activation_function",
-]
-
 
 @dataclass(frozen=True, init=False)
 class PiecewiseLinear:

@@ -36,25 +36,21 @@ from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     InverseGammaPrior,
+    data_start,
     inverse_gamma,
     noise_scale,
+    variational_start,
 )
-from pymc_nnsteps.models.blocks.noise import NoiseNetwork
+from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import Response, scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
-from pymc_nnsteps.models.parts.stack import Stack
-from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
-
-__all__ = ["bow_tie"]
 
 BowTieStart = Literal["data", "prior", "variational"]
 

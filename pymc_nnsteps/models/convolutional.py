@@ -27,7 +27,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.intermediate_noise import OWN
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_rehearsed
+from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, recorded
 from pymc_nnsteps.models.parts.convolutions import (
     Conv2D,
     Convolution,
@@ -42,11 +42,7 @@ from pymc_nnsteps.models.parts.likelihoods import (
     observe_noisy,
 )
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import response
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["intermediate_noise_cnn"]
+from pymc_nnsteps.models.parts.scaffold import response, warn_of_scales
 
 
 @recorded

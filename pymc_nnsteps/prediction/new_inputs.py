@@ -35,7 +35,6 @@ from pymc_nnsteps.prediction.forward import (
     forward_pass,
     noisy_pass,
 )
-from pymc_nnsteps.prediction.groups import extend
 from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
@@ -46,6 +45,7 @@ from pymc_nnsteps.prediction.new_groups import (
     require_entries,
 )
 from pymc_nnsteps.prediction.posterior import (
+    add_predictions,
     labelled,
     posterior_of,
     stacked,
@@ -193,7 +193,7 @@ def predict(
             random_seed,
         )
         if extend_inferencedata:
-            extend(idata, predicted, _by_data(X_new, model, container), model)
+            add_predictions(idata, predicted, _by_data(X_new, model, container), model)
         return stacked(predicted, samples, posterior)
     noise_draws = positive_integer("noise_draws", noise_draws)
     read = partial(noisy_pass, model, container, named=output)
@@ -212,7 +212,7 @@ def predict(
     name = "p" if kind == "probability" else str(network.y.name)
     predicted = labelled(values, name, model, table, posterior, container)
     if extend_inferencedata:
-        extend(idata, predicted, _by_data(X_new, model, container), model)
+        add_predictions(idata, predicted, _by_data(X_new, model, container), model)
     return stacked(predicted, samples, posterior)
 
 

@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.runs.fingerprint import Fingerprint
+from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, digest, sealed, unsealed
 from pymc_nnsteps.runs.run import Checkpoint, Run
 from pymc_nnsteps.runs.tasks import needed
-from pymc_nnsteps.runs.writing import damaged, digest, sealed, unsealed
 
 CHECKPOINTS, RUN = "checkpoints", "run"
 

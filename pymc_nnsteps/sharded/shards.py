@@ -30,8 +30,8 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
+from pymc_nnsteps.runs.fingerprint import digest, read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
-from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.sharded.rounds import Rounds
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow

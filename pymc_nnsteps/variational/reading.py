@@ -30,9 +30,8 @@ from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.scale_priors import PRIORS
-from pymc_nnsteps.network.dense import DenseLayer, dense_layers, normal_of
-from pymc_nnsteps.variational.factors import LayerPrior, NetworkPrior
-from pymc_nnsteps.variational.laws import GIG
+from pymc_nnsteps.network.layers import DenseLayer, dense_layers, normal_of
+from pymc_nnsteps.variational.factors import GIG, LayerPrior, NetworkPrior
 
 Numbers = NDArray[np.float64]
 Variables = dict[str, TensorVariable]

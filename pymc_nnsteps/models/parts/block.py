@@ -21,13 +21,17 @@ from pymc_nnsteps.arguments import positive_integer, require_finite
 from pymc_nnsteps.graphs.search import columns_of, model_or_context
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
+from pymc_nnsteps.models.parts.context import (
+    Dim,
+    Stack,
+    add_dims,
+    check_dims,
+    check_names,
+    rehearsed,
+)
 from pymc_nnsteps.models.parts.data import Inputs
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.models.parts.stack import Stack
+from pymc_nnsteps.models.parts.scaffold import warn_of_scales
 from pymc_nnsteps.tables import is_table
-
-__all__ = ["BEGIN", "Block", "Network", "block", "require_name"]
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 

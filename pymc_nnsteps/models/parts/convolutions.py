@@ -17,8 +17,6 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
-__all__ = ["Conv2D", "Convolution", "average_pool", "convolution", "sized"]
-
 Pair = tuple[int, int]
 
 

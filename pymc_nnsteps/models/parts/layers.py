@@ -17,21 +17,6 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 
-__all__ = [
-    "bias_precisions",
-    "dense",
-    "floating",
-    "is_finite_number",
-    "layer_sizes",
-    "one_per_layer",
-    "per_layer",
-    "positive_per_layer",
-    "precisions",
-    "require_resolved",
-    "require_size",
-    "standard_deviation",
-]
-
 MOST_NUMBERS = 10**9
 """Entries of the largest array: eight gigabytes."""
 

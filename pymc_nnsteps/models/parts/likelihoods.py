@@ -29,17 +29,6 @@ from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
 from pymc_nnsteps.models.priors import Prior
 
-__all__ = [
-    "LIKELIHOODS",
-    "AnyNetwork",
-    "Likelihood",
-    "OfNoisyLayers",
-    "Seen",
-    "Start",
-    "likelihood_of",
-    "observe_noisy",
-]
-
 Start = Literal["support_point", "prior"]
 AnyNetwork = Literal[
     "bernoulli", "categorical", "poisson", "negative_binomial", "gamma", "ordered", "weibull"

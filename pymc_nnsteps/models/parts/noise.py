@@ -18,20 +18,6 @@ from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.priors import Prior
 
-__all__ = [
-    "DEFAULT_NOISE",
-    "LEARNT_HIDDEN",
-    "LEARNT_OUTPUT",
-    "Noise",
-    "Variance",
-    "Variances",
-    "default_noise",
-    "noise_scale",
-    "noisy",
-    "variances",
-    "without_network",
-]
-
 OneNoise = float | Literal["learnt", "network"] | Prior
 Noise = OneNoise | Mapping[str, OneNoise | Sequence[OneNoise]]
 Variance = float | Prior

@@ -43,8 +43,6 @@ from pytensor.tensor.type import TensorType
 from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
-__all__ = ["by_columns", "by_rows", "keep_given_targets"]
-
 MARGINAL = "marginal_of_readout"
 """Name of operations that draw targets with the readout integrated over its prior."""
 

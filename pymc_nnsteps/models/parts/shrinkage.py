@@ -36,8 +36,6 @@ from pymc_nnsteps.models.parts.layers import (
     standard_deviation,
 )
 
-__all__ = ["AnyShrinkage", "PerLayer", "Shrinkage", "WeightPrior", "weight_prior"]
-
 PerLayer = float | Sequence[float]
 ShrinkageFamily = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
 Initvals = Callable[[str], InitialValue]
