@@ -18,6 +18,7 @@ Doucet, *A Note on Efficient Conditional Simulation of Gaussian Distributions* (
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
 from pymc_nnsteps.prediction.row_data import Known
 
-__all__ = ["Column", "Imputation", "imputation_of"]
+__all__ = ["Column", "Imputation", "imputation_of", "imputations_of"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,16 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
         missing[column.rows, column.number] = True
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
     return Imputation(without(model, observed), made, columns, observed, noise, missing)
+
+
+def imputations_of(model: pm.Model) -> list[Imputation]:
+    """Laws of missing inputs of all tables, as far as they can be read."""
+    found = []
+    for data in model.data_vars:
+        if isinstance(data, TensorSharedVariable) and data.ndim == 2:
+            with suppress(NotConjugate):
+                found.append(imputation_of(model, data))
+    return [each for each in found if each is not None]
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:

@@ -29,7 +29,6 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
-from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -39,7 +38,7 @@ from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
+from pymc_nnsteps.prediction.imputation import Imputation, imputations_of
 from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
 from pymc_nnsteps.steps.compiled import Compiled
@@ -98,11 +97,9 @@ def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[Row
 def _moves_of(model: pm.Model) -> list[RowMove]:
     """Moves of all tables."""
     found = []
-    for data in model.data_vars:
-        if isinstance(data, TensorSharedVariable) and data.ndim == 2:
-            with suppress(NotConjugate, MixesRows):
-                imputation = imputation_of(model, data)
-                found += [] if imputation is None else [_read(model, imputation)]
+    for imputation in imputations_of(model):
+        with suppress(NotConjugate, MixesRows):
+            found.append(_read(model, imputation))
     return found
 
 
