@@ -3,9 +3,8 @@
 =======================  ===============================================================
 module                   its subject
 =======================  ===============================================================
-``contract``             what a joint move is, and the table of moves by priority
+``contract``             what a joint move is and proposes, and the table of moves
 ``options``              how a sweep is put together
-``replacement``          how joint draws take the place of others
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``collapse``             gates and weights of a layer, without its activations
@@ -23,7 +22,6 @@ module                   its subject
 ``joined_effects``       effects of groups with all else that is linear
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale
-``scale_rays``           which scales are, read off a model's graph
 ``product_rays``         factors of products moved against each other
 ``scan``                 the order of a sweep, and when an order is valid
 ``plan``                 what a sweep draws, and explain

@@ -86,7 +86,7 @@ from pymc_nnsteps.kernels.ops import move_gated_layer
 from pymc_nnsteps.kernels.outgoing_weights import Prior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.moves.outgoing_weights import (
@@ -95,7 +95,6 @@ from pymc_nnsteps.moves.outgoing_weights import (
     outgoing_of,
     outputs_by_child,
 )
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.residual_scales import scales_of_response
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform

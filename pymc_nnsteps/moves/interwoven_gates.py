@@ -70,10 +70,9 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interweaving import why_too_long
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 

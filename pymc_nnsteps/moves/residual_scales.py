@@ -46,6 +46,7 @@ from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.kernels.ops import sum_over_covariances, sum_over_variances
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.orbits import of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.random.lattice import POINTS, lattice_step
@@ -127,7 +128,7 @@ class ResidualScale(Conditional):
         total: TensorVariable = prior.sum(tuple(range(1, prior.ndim))) + shifts
         total += self._said_by_response(shifts)
         for seen in self.elsewhere:
-            total += said_by(seen, seen.form.exponent * shifts)
+            total += of_scaled(seen, seen.form.exponent)(shifts)
         return total
 
     def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
@@ -178,23 +179,6 @@ def along_eigenvectors(
     found, vectors = eigh(pt.dot(whitened, whitened.T))
     squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
     return n_obs, squares, pt.maximum(found, 0)
-
-
-def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
-    """Log density of a child at shifts of its scale's logarithm, up to a constant."""
-    order, rate = order_and_rate(seen)
-    said: TensorVariable = -order * shifts - rate * pt.exp(-seen.role.power * shifts)
-    return said
-
-
-def order_and_rate(seen: Scaled) -> tuple[TensorVariable, TensorVariable]:
-    """Sums of the order k, and of the statistic at the present scale, over a child's entries."""
-    role = seen.role
-    given = parameters(seen.child)
-    zero = pt.zeros_like(seen.value)
-    order = (role.order(seen.value, *given) + zero).sum()
-    rate = (role.statistic(seen.value, *given) * given[role.scale] ** -role.power + zero).sum()
-    return order, rate
 
 
 def find_residual_scales(

@@ -39,10 +39,9 @@ from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.residual_scales import cover, find_residual_scales
 from pymc_nnsteps.moves.vector_scales import find_vector_scales
 

@@ -39,8 +39,7 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
-from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
-from pymc_nnsteps.moves.replacement import Proposals
+from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
 
 
 @dataclass(frozen=True)

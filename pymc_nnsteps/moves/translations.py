@@ -53,16 +53,15 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
+from pymc_nnsteps.laws.any_scales import multiplied_by
 from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.effects import Effects
-from pymc_nnsteps.laws.factors import multiplied_by
 from pymc_nnsteps.laws.gaussian import Gaussian, observe
 from pymc_nnsteps.laws.multivariate import GaussianVectors
 from pymc_nnsteps.laws.series import GaussianSeries
-from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
 from pymc_nnsteps.moves.product_rays import Product, products
-from pymc_nnsteps.moves.replacement import Proposals
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 Correlated = GaussianVectors | GaussianSeries

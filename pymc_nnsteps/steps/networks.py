@@ -24,8 +24,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, once_per_model, stated_in
+from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
-from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
