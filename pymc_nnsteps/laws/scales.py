@@ -116,28 +116,17 @@ from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
 
 @dataclass(frozen=True)
 class Role:
-    """How a child's density ``s^-k exp(-t s^-m)`` depends on its scale ``s``.
+    """How a child's density ``s^-k exp(-t s^-m)`` depends on its scale ``s``."""
 
-    Attributes
-    ----------
-    scale : int
-        Position of ``s`` among the parameters.
-    power : int
-        ``m``.
-    order, statistic : callable
-        ``k`` and ``t`` as functions of the child's value and its parameters.
-    mixing : callable, optional
-        Exponents of the full conditional of the child's own precision, which multiplies ``t``,
-        as a function of the child's value and its parameters.
-    shape : int, optional
-        Position of a parameter that replaces ``m``; it has to be a known constant.
-    """
-
-    scale: int
-    power: float
+    scale: int  # position of ``s`` among the parameters
+    power: float  # ``m``
+    # ``k`` and ``t`` as functions of the child's value and its parameters.
     order: Callable[..., TensorVariable]
     statistic: Callable[..., TensorVariable]
+    # Exponents of the full conditional of the child's own precision, which multiplies ``t``, as a
+    # function of the child's value and its parameters.
     mixing: Callable[..., Exponents] | None = None
+    # Position of a parameter that replaces ``m``; it has to be a known constant.
     shape: int | None = None
 
 
@@ -225,30 +214,17 @@ class ScaleLaw(Additive):
 
 @dataclass(frozen=True)
 class Scale(ScaleLaw):
-    """Full conditional of a scale that is generalised inverse Gaussian.
-
-    Attributes
-    ----------
-    root : int
-        Power of the variable that is generalised inverse Gaussian.
-    prior : Exponents
-        Exponents of the prior of that power; for a mixture, those beside the mixture.
-    scaled : tuple of Scaled
-    mixture : Mixture, optional
-        Mixture that is the prior.
-    bounds : tuple of two TensorVariable, optional
-        Bounds of the variable.
-    keeps : bool
-        Whether the variable keeps its value where its law is improper, as where all children are
-        zero. The children or their means have to be drawn as well.
-    """
+    """Full conditional of a scale that is generalised inverse Gaussian."""
 
     draws: tuple[TensorVariable, ...]
-    root: int
+    root: int  # power of the variable that is generalised inverse Gaussian
+    # Exponents of the prior of that power; for a mixture, those beside the mixture.
     prior: Exponents
     scaled: tuple[Scaled, ...]
     mixture: Mixture | None = None
     bounds: tuple[TensorVariable, TensorVariable] | None = None
+    # Whether the variable keeps its value where its law is improper, as where all children are
+    # zero. The children or their means have to be drawn as well.
     keeps: bool = False
 
     @property

@@ -79,18 +79,12 @@ from pymc_nnsteps.random.uniform import uniform
 
 @dataclass(frozen=True)
 class InterwovenGates(Conditional):
-    """Rows of a layer's weights with its gates, its activations integrated out.
-
-    Attributes
-    ----------
-    passes : int or integer scalar
-        How often each row is moved.
-    """
+    """Rows of a layer's weights with its gates, its activations integrated out."""
 
     name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    passes: int | TensorVariable
+    passes: int | TensorVariable  # how often each row is moved
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
 

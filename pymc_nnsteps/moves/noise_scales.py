@@ -58,23 +58,13 @@ WIDEST = 0.5
 
 @dataclass(frozen=True)
 class NoiseScale(Conditional):
-    """A scale of pre-activations' noise, and these.
-
-    Attributes
-    ----------
-    likelihood : MarginalLikelihood
-        Of the activations.
-    noise : Scaled
-        How the pre-activations depend on the scale.
-    elsewhere : tuple of Scaled
-        Further children of the scale.
-    """
+    """A scale of pre-activations' noise, and these."""
 
     name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
-    noise: Scaled
-    elsewhere: tuple[Scaled, ...]
+    noise: Scaled  # how the pre-activations depend on the scale
+    elsewhere: tuple[Scaled, ...]  # further children of the scale
     integrates_out: tuple[TensorVariable, ...]
     supplements: bool = True
 

@@ -46,18 +46,11 @@ from pymc_nnsteps.moves.rays import Degrees, Ray, find_ray, scales_of
 
 @dataclass(frozen=True)
 class Product:
-    """A factor and what it multiplies.
-
-    Attributes
-    ----------
-    down : tuple of TensorVariable
-        All that children see by products with it.
-    columns : mapping from random variable to int
-        Axes of both of which children see products entry by entry; none: no such are known.
-    """
+    """A factor and what it multiplies."""
 
     up: TensorVariable
-    down: tuple[TensorVariable, ...]
+    down: tuple[TensorVariable, ...]  # all that children see by products with it
+    # Axes of both of which children see products entry by entry; none: no such are known.
     columns: Mapping[TensorVariable, int]
 
 

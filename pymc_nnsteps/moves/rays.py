@@ -65,57 +65,36 @@ from pymc_nnsteps.random.lattice import lattice_step
 WIDEST = 0.3
 """Largest spacing of the lattice, in units of the logarithm of a scale."""
 
-
 Degrees = Mapping[TensorVariable, float]
 
 
 @dataclass(frozen=True)
 class Apart:
-    """Prior of a Gaussian variable that moves by another degree than its scale, or about zero.
-
-    Attributes
-    ----------
-    degree : float
-        That of its scale.
-    """
+    """Prior of a Gaussian variable that moves by another degree than its scale, or about zero."""
 
     mean: TensorVariable
     precision: TensorVariable
-    degree: float
+    degree: float  # that of its scale
 
 
 @dataclass(frozen=True)
 class Ray(Conditional):
-    """Scales with what they scale, multiplied by the same number to the power of their degrees.
-
-    Attributes
-    ----------
-    degrees : mapping from random variable to float
-        Degrees of all that is moved.
-    scales : tuple of TensorVariable
-        Those that no other takes along.
-    about : mapping from random variable to TensorVariable
-        Means of the Gaussian ones.
-    stay : tuple of (Scaled, float)
-        Children that are not moved, and the degree by which their scale is.
-    linear : tuple of (Child, float)
-        Gaussian children of Gaussian variables, and the degree of these.
-    against : tuple of TensorVariable
-        Those by whose products with the others children see both.
-    columns : mapping from random variable to int
-        The axis of each variable along which each entry has a number of its own; none: there is
-        one number.
-    """
+    """Scales with what they scale, multiplied by the same number to the power of their degrees."""
 
     name = "step along a ray"
     draws: tuple[TensorVariable, ...]
-    degrees: Mapping[TensorVariable, float]
-    scales: tuple[TensorVariable, ...]
-    about: Mapping[TensorVariable, TensorVariable]
+    degrees: Degrees  # of all that is moved
+    scales: tuple[TensorVariable, ...]  # those that no other takes along
+    about: Mapping[TensorVariable, TensorVariable]  # means of the Gaussian ones
+    # Children that are not moved, and the degree by which their scale is.
     stay: tuple[tuple[Scaled, float], ...]
+    # Gaussian children of Gaussian variables, and the degree of these.
     linear: tuple[tuple[Child, float], ...]
     apart: Mapping[TensorVariable, Apart] = field(default_factory=dict)
+    # Those by whose products with the others children see both.
     against: tuple[TensorVariable, ...] = ()
+    # The axis of each variable along which each entry has a number of its own; none: there is one
+    # number.
     columns: Mapping[TensorVariable, int] = field(default_factory=dict)
     supplements: bool = True
 

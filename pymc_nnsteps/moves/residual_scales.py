@@ -64,33 +64,22 @@ no more than a quarter of the numbers that the scale of the response is known fr
 
 @dataclass(frozen=True)
 class ResidualScale(Conditional):
-    """A scale of the response to activations, or of these, which are integrated out.
-
-    Attributes
-    ----------
-    of_response, of_activations : float
-        The exponents p and q.
-    elsewhere : tuple of Scaled
-        Further children of the scale.
-    is_of_all : bool
-        Whether it is the scale of all outputs of the response, or of the activations.
-    outputs : TensorVariable, shape (m,), optional
-        One for each output of which it is the scale, else zero; None where all are scaled alike and
-        their noise is the same in all samples.
-    entry : tuple of int
-        Which entry of the variable it is.
-    """
+    """A scale of the response to activations, or of these, which are integrated out."""
 
     name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
+    # The exponents p and q.
     of_response: float
     of_activations: float
-    elsewhere: tuple[Scaled, ...]
+    elsewhere: tuple[Scaled, ...]  # further children of the scale
     integrates_out: tuple[TensorVariable, ...]
+    # Whether it is the scale of all outputs of the response, or of the activations.
     is_of_all: bool = True
+    # One for each output of which it is the scale, else zero, shape (m,); None where all are
+    # scaled alike and their noise is the same in all samples.
     outputs: TensorVariable | None = None
-    entry: tuple[int, ...] = ()
+    entry: tuple[int, ...] = ()  # which entry of the variable it is
 
     @override
     def how(self, rv: TensorVariable) -> list[str]:

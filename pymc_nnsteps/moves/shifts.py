@@ -44,19 +44,11 @@ from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
 
 @dataclass(frozen=True)
 class Shift(Conditional):
-    """Means of effects drawn with other coefficients, the effects' deviations kept.
-
-    Attributes
-    ----------
-    block : Gaussian
-        The means and the coefficients.
-    deviations : Deviations
-        Those of the effects.
-    """
+    """Means of effects drawn with other coefficients, the effects' deviations kept."""
 
     draws: tuple[TensorVariable, ...]
-    block: Gaussian
-    deviations: Deviations
+    block: Gaussian  # the means and the coefficients
+    deviations: Deviations  # those of the effects
     supplements: bool = True
 
     @property

@@ -70,24 +70,17 @@ Designs = Mapping[TensorVariable, TensorVariable]
 
 @dataclass(frozen=True)
 class Translation(Conditional):
-    """Numbers by which variables are shifted together.
-
-    Attributes
-    ----------
-    designs : mapping from random variable to TensorVariable
-        How each goes with the numbers, with its axes and that of the numbers; of length one are
-        axes along which all entries go alike.
-    priors : mapping from random variable to (TensorVariable, TensorVariable)
-        Precision, a matrix or its diagonal, and linear part of a shift of the entries that do not
-        go alike.
-    seen : tuple of (Child, TensorVariable)
-        Children that see a change, and what of each number, in rows.
-    """
+    """Numbers by which variables are shifted together."""
 
     name = "Gaussian"
     draws: tuple[TensorVariable, ...]
+    # How each goes with the numbers, with its axes and that of the numbers; of length one are axes
+    # along which all entries go alike.
     designs: Designs
+    # Precision, a matrix or its diagonal, and linear part of a shift of the entries that do not go
+    # alike.
     priors: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
+    # Children that see a change, and what of each number, in rows.
     seen: tuple[tuple[Child, TensorVariable], ...] = ()
     supplements: bool = True
 

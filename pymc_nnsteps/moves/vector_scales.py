@@ -63,20 +63,13 @@ FEW = 32
 
 @dataclass(frozen=True)
 class VectorScale(Conditional):
-    """Scales of outputs or of groups of rows, with the activations below integrated out.
-
-    Attributes
-    ----------
-    exponent : float
-        The exponent p.
-    groups : TensorVariable, optional
-        The group of each row; None: each output has a scale.
-    """
+    """Scales of outputs or of groups of rows, with the activations below integrated out."""
 
     name = "steps on lattices"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
-    exponent: float
+    exponent: float  # the exponent p
+    # The group of each row; None: each output has a scale.
     groups: TensorVariable | None
     integrates_out: tuple[TensorVariable, ...]
 
