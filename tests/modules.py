@@ -49,7 +49,7 @@ TESTED_IN = {
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],
     "laws/test_pairs": [
-        *("laws/densities", "laws/entries", "laws/scale_priors"),
+        *("laws/densities", "laws/entries"),
     ],
     "laws/test_correlated_effects": ["laws/multivariate"],
     "laws/test_gate": ["laws/table"],
@@ -69,7 +69,6 @@ TESTED_IN = {
     "moves/test_plan": ["moves/joined_effects", "moves/options"],
     "moves/test_residual_scales": ["random/lattice"],
     "moves/test_collapse": ["moves/marginal_likelihood"],
-    "moves/test_levels": ["moves/translations"],
     "moves/test_rays": ["laws/orbits"],
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],

@@ -17,7 +17,6 @@ module            its subject
 ``piecewise``     Gaussian pre-activation under a piecewise-linear activation
 ``probit``        utilities behind a threshold or an argmax
 ``scales``        precisions, variances and what controls them
-``scale_priors``  their priors under which their law is known
 ``any_scales``    scales under any other prior, and numbers that multiply what is seen
 ``orbits``        log densities where variables are multiplied by powers of a number
 ``pairs``         Beta, Dirichlet and Wishart priors of what children see as it is

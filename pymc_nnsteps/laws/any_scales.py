@@ -61,8 +61,16 @@ from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, require_free, require_support
 from pymc_nnsteps.laws.gaussian import OBSERVED, decides_nothing, observe
 from pymc_nnsteps.laws.orbits import Powers, log_prior, of_linear
-from pymc_nnsteps.laws.scale_priors import PRIORS, STANDARD_DEVIATIONS
-from pymc_nnsteps.laws.scales import CHILDREN, Scaled, ScaleLaw, is_scale, may_change, scaled_child
+from pymc_nnsteps.laws.scales import (
+    CHILDREN,
+    PRIORS,
+    STANDARD_DEVIATIONS,
+    Scaled,
+    ScaleLaw,
+    is_scale,
+    may_change,
+    scaled_child,
+)
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.lattice import lattice_step
 

@@ -16,9 +16,8 @@ module                   its subject
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
 ``responses``            effects without the activations beside them, and when
-``translations``         levels exchanged, and levels of correlated effects and of series
 ``residual_scales``      scales without the activations between them
-``vector_scales``        scales of outputs and of groups of rows, likewise
+``shifts``               levels and means of effects shifted with what is beside them
 ``joined_effects``       effects of groups with all else that is linear
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale

@@ -31,7 +31,7 @@ from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import match
-from pymc_nnsteps.laws.scale_priors import PRIORS, SQUARES
+from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of
 from pymc_nnsteps.network.functional import functional_networks, wide_network
 
