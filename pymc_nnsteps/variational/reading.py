@@ -29,7 +29,7 @@ from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.scale_priors import PRIORS
+from pymc_nnsteps.laws.scales import PRIORS
 from pymc_nnsteps.network.layers import DenseLayer, dense_layers, normal_of
 from pymc_nnsteps.variational.factors import GIG, LayerPrior, NetworkPrior
 
