@@ -111,7 +111,7 @@ def intermediate_noise_cnn(
         data containers ``inputs`` and ``targets``; and dimensions ``"obs"``, ``"height"``,
         ``"width"`` (and ``"channel"``) of the images, ``"channel1"``, ``"height1"``, ``"width1"``,
         ``"pooled_height1"``, ``"kernel_height1"``, ... of the first layer, and so on, then
-        ``"pixel"`` (what the first dense layer sees), ``"hidden2"``, ..., ``"output"``.
+        ``"pixel"`` (inputs of the first dense layer), ``"hidden2"``, ..., ``"output"``.
 
     Raises
     ------

@@ -30,7 +30,7 @@ class Inputs:
 
     table: NDArray[np.floating]  # the inputs as they are given, which the data container holds
     features: tuple[object, ...] | None
-    # shape (n_features,), or None: what the network sees is ``(table - offset) / scale``.
+    # shape (n_features,), or None: the inputs of the network are ``(table - offset) / scale``.
     offset: NDArray[np.floating] | None = None
     scale: NDArray[np.floating] | None = None
 

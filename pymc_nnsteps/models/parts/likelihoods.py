@@ -84,10 +84,10 @@ class Likelihood:
     # From the user's targets, the number of rows, and the names of the likelihoods for two and for
     # more classes, to checked targets.
     read: Callable[[Any, int, str, str], data.Targets]
-    # From ``f``, and what is seen: adds ``y`` to the model. More arguments, if it is not for any
+    # From ``f`` and the data: adds ``y`` to the model. More arguments, if it is not for any
     # network: the standard deviation of real targets, or the noise of utilities.
     observe: Callable[..., TensorVariable]
-    # From what is seen to a rough value of ``f`` in each row, at which a chain may begin.
+    # From the data to a rough value of ``f`` in each row, at which a chain may begin.
     rough: Callable[[Seen], TensorVariable] | None = None
     # Arguments of builders that mean something to it, of ``"sigma"``, ``"exposure"`` and
     # ``"censored"``.
