@@ -69,6 +69,7 @@ TESTED_IN = {
     "moves/test_plan": ["moves/joined_effects", "moves/options", "moves/replacement"],
     "moves/test_residual_scales": ["random/lattice"],
     "moves/test_collapse": ["moves/marginal_likelihood"],
+    "moves/test_levels": ["moves/translations"],
     "moves/test_rays": ["moves/scale_rays"],
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
