@@ -3,7 +3,7 @@
 Whoever draws parameters ``w*``, latent layers ``Z*`` and targets ``y*`` jointly from a model has
 with ``(w*, Z*)`` a draw from the posterior given ``y*``. A chain that starts there is in
 equilibrium from its first sweep on; one that starts elsewhere has arrived, at the earliest, when
-it cannot be told from the first (:mod:`.thermalization`).
+it agrees with the first (:mod:`.thermalization`).
 """
 
 from collections.abc import Callable, Mapping

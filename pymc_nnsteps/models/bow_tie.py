@@ -353,7 +353,7 @@ def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What the regression of the targets on the inputs says of the scales of a network."""
+    """Scales of a network, from the regression of the targets on the inputs."""
 
     weight_scale: float  # ``delta**2``, variance of the weights of a single layer
     bias_var: float  # variance of the biases

@@ -290,7 +290,7 @@ def _kernel_dims(layer: int) -> tuple[str, str, str, str]:
 
 
 def _unit_dims(n_convolutions: int, n_layers: int) -> tuple[str, ...]:
-    """Dimensions of what each dense layer sees, and of the outputs."""
+    """Dimensions of the inputs of each dense layer, and of the outputs."""
     hidden = (f"hidden{layer}" for layer in range(n_convolutions + 1, n_layers))
     return ("pixel", *hidden, "output")
 

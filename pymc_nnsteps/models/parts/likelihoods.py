@@ -1,6 +1,6 @@
 """Laws of the targets given the outputs ``f`` of a network: one entry of a table for each.
 
-An entry says which targets there may be, and adds the observed ``y`` to the model of the context,
+An entry checks the targets, and adds the observed ``y`` to the model of the context,
 with the parameters that the law has beside ``f``. The probit likelihoods are of networks with
 noise. They first add the latent ``Z{L+1}`` as a free variable; ``y`` is then a deterministic
 function of it, written as a distribution whose log density is 0 where they agree and -inf where
