@@ -240,7 +240,8 @@ def require_numbers(plot: str, model: pm.Model, y: TensorVariable) -> None:
     if has_law(model, y, BernoulliRV, CategoricalRV):
         raise ValueError(
             f"{plot} shows numbers; {y.name} is {distribution(y)}, of classes: see their "
-            'probabilities, predict(..., kind="probability"), or arviz_plots.plot_ppc_pava.'
+            'probabilities, predict(..., kind="probability"), or arviz_plots.plot_ppc_pava; of '
+            "classes in an order plot_calibration takes y as an ordered pandas.Categorical."
         )
 
 

@@ -144,7 +144,7 @@ def hierarchical_mlp(
         these positive numbers. New rows need theirs:
         ``nns.predict(idata, {"inputs": X_new, "exposure": exposure_new})``.
     censored : array_like of bool, shape (n_obs,), optional
-        Where a duration is known to be longer than ``y``.
+        Where a duration is known to be longer than ``y``. New rows need none.
     sigma : float or "network", optional
         Standard deviation of real targets about the outputs, if it is known: short for the prior
         ``"noise"``. ``"network"``: it varies with the inputs. Then the prior ``"noise"`` is that of

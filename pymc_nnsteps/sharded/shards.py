@@ -30,6 +30,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
+from pymc_nnsteps.prediction.new_groups import group_numbers
 from pymc_nnsteps.runs.fingerprint import digest, read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.sharded.rounds import Rounds
@@ -340,6 +341,8 @@ def _exchange(model: pm.Model, data: Data) -> None:
     for name, values in data.items():
         container: Any = model[name]
         require_same_rows(data[first], values, names=(f"{first} of a shard", f"{name} of a shard"))
+        if container.ndim == 1:
+            values = group_numbers(f"{name} of a shard", values, model, container, False)
         given = read_rows(f"{name} of a shard", model, container, values).values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])

@@ -81,6 +81,11 @@ def table(
     model = model_or_context(None, BEGIN)
     if not isinstance(dims, tuple | list) or len(dims) != 2:
         raise ValueError(f"dims must be two names, of the rows and of the columns; got {dims!r}.")
+    if embed is not None and not isinstance(embed, Mapping):
+        raise ValueError(
+            f'embed must be a dict from columns to lengths of rows, such as {{"depot": 2}}; got '
+            f"{embed!r}."
+        )
     inputs = data.inputs(X, standardize, missing)
     n_obs, n_features = inputs.table.shape
     labels = list(inputs.features or ())

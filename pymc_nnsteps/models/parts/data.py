@@ -122,7 +122,9 @@ def inputs(
             "columns that were divided by their standard deviation."
         )
     known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
-    advice = 'remove or impute them, or pass missing="impute" to have them drawn'
+    ways = {"X": 'missing="impute"', "x": 'nns.blocks.table(x, missing="impute")'}
+    advice = f"remove or impute them, or pass {ways[name]} to have them drawn"
+    advice = "make those NaN that are to be drawn" if missing else advice
     require_finite(name, known, advice, table.columns)
     if not standardize:
         return Inputs(values, table.columns)
