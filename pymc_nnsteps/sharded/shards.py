@@ -266,7 +266,7 @@ class _Compiled:
 
 
 def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
-    """Draws of a round's rows, and the sums that its shared draws are told."""
+    """Draws of a round's rows, and the sums that its shared draws depend on."""
     stage = planned.rounds[number]
     first = pt.random.rng("rng")
     chained = follow(natural_values(model), stage.rows, first, shapes, model.free_RVs)
@@ -309,7 +309,7 @@ def _told(
 
 @dataclass(frozen=True)
 class _FromSums(Conditional):
-    """A draw that is told sums of rows, and by other children what these say."""
+    """A draw given sums over the rows, to which sums over its other children are added."""
 
     draws: tuple[TensorVariable, ...]
     law: Additive
