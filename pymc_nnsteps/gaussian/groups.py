@@ -256,10 +256,7 @@ class Eliminated:
         """``S`` and its linear part, as differences."""
         flat = flatten(self._coupling(rest), 0, 2)
         precision, score = unconditional(self._said, rest, prior)
-        return (
-            precision - pt.dot(flat.T, flat),
-            score - pt.dot(flat.T, self._half.flatten()),
-        )
+        return (precision - pt.dot(flat.T, flat), score - pt.dot(flat.T, self._half.flatten()))
 
     def complement_by_rows(
         self, dense: Sequence[int], prior: BlockPrior

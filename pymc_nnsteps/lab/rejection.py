@@ -171,25 +171,18 @@ def rejection_sample(
 
 @dataclass
 class _Run:
-    """Tries so far, and the draws that were accepted.
+    """Tries so far, and the draws that were accepted."""
 
-    Attributes
-    ----------
-    draws, max_tries, log_bound, rng
-        As of :func:`rejection_sample`.
-    kept : list of list of array
-        Values of the draws, block by block.
-    start : float
-        Time at which the first block was done, which may have waited for a compiler.
-    """
-
+    # As of :func:`rejection_sample`.
     draws: int
     max_tries: int
     log_bound: float | None
     rng: np.random.Generator
+    # Values of the draws, block by block.
     kept: list[list[NDArray[Any]]] = field(default_factory=list)
     accepted: int = 0
     tries: int = 0
+    # Time at which the first block was done, which may have waited for a compiler.
     start: float = field(default_factory=perf_counter)
     is_told: bool = False
 

@@ -23,7 +23,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.diagnostics.draws import Tabulated
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -36,8 +36,8 @@ from pymc_nnsteps.runs.fingerprint import (
     constants_of,
     in_words,
     steps_in_words,
+    writing,
 )
-from pymc_nnsteps.runs.writing import writing
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.variables import as_tensor
 

@@ -44,14 +44,7 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.laws.conditional import Draw, Shapes, require_free, require_support
 from pymc_nnsteps.laws.scale_priors import PRIORS, STANDARD_DEVIATIONS
-from pymc_nnsteps.laws.scales import (
-    CHILDREN,
-    Scaled,
-    ScaleLaw,
-    is_scale,
-    may_change,
-    scaled_child,
-)
+from pymc_nnsteps.laws.scales import CHILDREN, Scaled, ScaleLaw, is_scale, may_change, scaled_child
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.lattice import lattice_step
 
@@ -77,14 +70,10 @@ class AnyScale(ScaleLaw):
     If it ``keeps``, it keeps its value where all children are zero, as more draws change them.
     """
 
+    name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     scaled: tuple[Scaled, ...]
     keeps: bool
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step on a lattice"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

@@ -57,12 +57,7 @@ def generalized_inverse_gaussian(
 
 
 def truncated_generalized_inverse_gaussian(
-    shape: tuple[int, ...],
-    nu: Array,
-    delta2: Array,
-    lambda2: Array,
-    lower: Array,
-    upper: Array,
+    shape: tuple[int, ...], nu: Array, delta2: Array, lambda2: Array, lower: Array, upper: Array
 ) -> Density:
     """Generalised inverse Gaussian between finite bounds."""
 

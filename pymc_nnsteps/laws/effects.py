@@ -390,11 +390,7 @@ def _member(
 
 
 @recognises(
-    650,
-    "Gaussian, given that sums are zero",
-    {ZeroSumNormalRV},
-    OBSERVED,
-    when=decides_nothing,
+    650, "Gaussian, given that sums are zero", {ZeroSumNormalRV}, OBSERVED, when=decides_nothing
 )
 def match_zero_sum(model: pm.Model, rv: TensorVariable) -> Effects:
     """Recognise the full conditional of effects that sum to zero along one or several axes."""

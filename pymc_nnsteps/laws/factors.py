@@ -48,13 +48,9 @@ from pymc_nnsteps.random.lattice import lattice_step
 class Factor(Conditional):
     """Step of a positive number that multiplies a part of what its children see."""
 
+    name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     observations: tuple[Child, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step on a lattice"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pymc.distributions.continuous import HalfCauchyRV, HalfStudentTRV
-from pytensor.tensor.random.basic import (
-    ExponentialRV,
-    GammaRV,
-    HalfNormalRV,
-    InvGammaRV,
-    UniformRV,
-)
+from pytensor.tensor.random.basic import ExponentialRV, GammaRV, HalfNormalRV, InvGammaRV, UniformRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
@@ -47,7 +41,7 @@ PRIORS: dict[type, Callable[..., Exponents]] = {
 """Exponents of the recognised priors, as functions of the parameters of their Ops."""
 
 SQUARES: dict[type, Callable[..., Exponents]] = {
-    HalfNormalRV: lambda loc, sigma: exponents(0.5, lambda2=pt.reciprocal(pt.sqr(sigma))),
+    HalfNormalRV: lambda loc, sigma: exponents(0.5, lambda2=pt.reciprocal(pt.sqr(sigma)))
 }
 """Exponents of the squares of variables, where only the square is generalised inverse Gaussian."""
 

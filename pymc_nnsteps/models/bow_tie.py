@@ -36,25 +36,21 @@ from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     InverseGammaPrior,
+    data_start,
     inverse_gamma,
     noise_scale,
+    variational_start,
 )
-from pymc_nnsteps.models.blocks.noise import NoiseNetwork
+from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import Response, scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
-from pymc_nnsteps.models.parts.stack import Stack
-from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
-
-__all__ = ["bow_tie"]
 
 BowTieStart = Literal["data", "prior", "variational"]
 
@@ -362,21 +358,11 @@ def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What the regression of the targets on the inputs says of the scales of a network.
+    """What the regression of the targets on the inputs says of the scales of a network."""
 
-    Attributes
-    ----------
-    weight_scale : float
-        ``delta**2``, variance of the weights of a single layer.
-    bias_var : float
-        Variance of the biases.
-    noise : float
-        Scale of the prior of the output noise.
-    """
-
-    weight_scale: float
-    bias_var: float
-    noise: float
+    weight_scale: float  # ``delta**2``, variance of the weights of a single layer
+    bias_var: float  # variance of the biases
+    noise: float  # scale of the prior of the output noise
 
 
 def _least_squares(X: NDArray, y: NDArray) -> _Defaults:

@@ -27,7 +27,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.intermediate_noise import OWN
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_rehearsed
+from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, recorded
 from pymc_nnsteps.models.parts.convolutions import (
     Conv2D,
     Convolution,
@@ -42,11 +42,7 @@ from pymc_nnsteps.models.parts.likelihoods import (
     observe_noisy,
 )
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import response
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["intermediate_noise_cnn"]
+from pymc_nnsteps.models.parts.scaffold import response, warn_of_scales
 
 
 @recorded
@@ -188,30 +184,14 @@ def intermediate_noise_cnn(
 
 @dataclass(frozen=True)
 class ConvolutionalLayers:
-    """A network up to its last linear map.
+    """A network up to its last linear map."""
 
-    Attributes
-    ----------
-    function : callable
-        The activation.
-    maps : sequence of Convolution
-        Convolutions, the first layers.
-    units : tuple of int
-        Widths of what the dense layers see and of the outputs.
-    dims : dict of str to Dim
-        All dimensions but that of the rows.
-    noise : dict
-        From each kind of noise to the variances of its layers.
-    weight_precisions, bias_precisions : tuple
-        One per layer; no biases where it is None.
-    start : {"support_point", "prior"}
-    """
-
-    function: Callable[[TensorVariable], TensorVariable]
-    maps: Sequence[Convolution]
-    units: tuple[int, ...]
-    dims: dict[str, Dim]
-    noise: Variances
+    function: Callable[[TensorVariable], TensorVariable]  # the activation
+    maps: Sequence[Convolution]  # convolutions, the first layers
+    units: tuple[int, ...]  # widths of what the dense layers see and of the outputs
+    dims: dict[str, Dim]  # all dimensions but that of the rows
+    noise: Variances  # from each kind of noise to the variances of its layers
+    # One per layer; no biases where it is None.
     weight_precisions: tuple[float, ...]
     bias_precisions: tuple[float | None, ...]
     start: Start

@@ -38,15 +38,12 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     common_precision,
     precision_of_units,
 )
+from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 from pymc_nnsteps.models.priors import Prior
-
-__all__ = ["hierarchical_mlp"]
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
 

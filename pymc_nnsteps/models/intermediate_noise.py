@@ -22,17 +22,14 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation
+from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
-from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import likelihoods
+from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.likelihoods import OfNoisyLayers, Seen, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["intermediate_noise_mlp"]
+from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""

@@ -33,14 +33,10 @@ from pymc_nnsteps.arguments import is_word
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
-from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["wide_mlp"]
+from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 
 SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""

@@ -16,9 +16,8 @@ module                   its subject
 ``unit_rays``            units along rays with their outgoing weights
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
-``levels``               levels exchanged between effects and biases of several children
 ``responses``            effects without the activations beside them, and when
-``common_shifts``        levels of correlated effects and of series, with biases beside them
+``translations``         levels exchanged, and levels of correlated effects and of series
 ``residual_scales``      scales without the activations between them
 ``vector_scales``        scales of outputs and of groups of rows, likewise
 ``joined_effects``       effects of groups with all else that is linear

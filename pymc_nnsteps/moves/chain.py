@@ -45,13 +45,9 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 class GaussianChain(Conditional):
     """Joint full conditional of layers, from the first to the last."""
 
+    name = "Gaussian chain"
     draws: tuple[TensorVariable, ...]
     layers: tuple[Gaussian, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian chain"
 
     @override
     def group(self, model: pm.Model) -> Group:

@@ -67,15 +67,11 @@ from pymc_nnsteps.random.uniform import uniform
 class CollapsedGates(Conditional):
     """Gates in turn, with the activations behind them integrated out."""
 
+    name = "Bernoulli, collapsed"
     draws: tuple[TensorVariable, ...]
     gates: Gates
     likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Bernoulli, collapsed"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -98,16 +94,12 @@ class CollapsedGates(Conditional):
 class CollapsedWeights(Conditional):
     """The weights of all units of a layer jointly, with its activations integrated out."""
 
+    name = "Gaussian, collapsed"
     draws: tuple[TensorVariable, ...]
     weights: Gaussian
     seen: Observation
     likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian, collapsed"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

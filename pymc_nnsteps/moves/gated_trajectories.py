@@ -207,6 +207,7 @@ class GatedTrajectories(Conditional):
         One for each output of such a variance.
     """
 
+    name = "Hamiltonian trajectory"
     draws: tuple[TensorVariable, ...]
     rows: InterwovenGates
     incoming: tuple[Shrunk, ...]
@@ -223,11 +224,6 @@ class GatedTrajectories(Conditional):
     supplements: bool = True
     waits: bool = True
     target_accept: float = TARGET_ACCEPT
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Hamiltonian trajectory"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:

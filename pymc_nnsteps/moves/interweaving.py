@@ -93,6 +93,7 @@ class Interweaving(Conditional):
         How often each row is moved.
     """
 
+    name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
     pre_activations: TensorVariable
     members: tuple[Member, ...]
@@ -103,11 +104,6 @@ class Interweaving(Conditional):
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     waits: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Metropolis-Hastings, interwoven"
 
     @property
     def kernel(self) -> Any:
@@ -173,10 +169,7 @@ class Interweaving(Conditional):
         z = self.pre_activations
         order = (1, 0) if self.likelihood.units == 1 else (0, 1)
         block = rows if prior_of(self.members).label_lengths else rows[0]
-        return {
-            **split(block, self.members),
-            z: typed_like(z, pre_activations.dimshuffle(order)),
-        }
+        return {**split(block, self.members), z: typed_like(z, pre_activations.dimshuffle(order))}
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -196,13 +189,7 @@ class Interweaving(Conditional):
 
 
 def why_too_long(n_weights: int) -> str | None:
-    """Why rows are not interwoven where that is left open, if they are too long for it.
-
-    Parameters
-    ----------
-    n_weights : int
-        Number of a unit's weights and biases.
-    """
+    """Why rows are not interwoven where that is left open, if they are too long for it."""
     if n_weights <= LONGEST_ROW:
         return None
     return (

@@ -88,16 +88,12 @@ class InterwovenGates(Conditional):
         How often each row is moved.
     """
 
+    name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
     passes: int | TensorVariable
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Metropolis-Hastings, interwoven"
 
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
@@ -223,9 +219,7 @@ def propose_interwoven_gates(context: Context) -> Proposals:
 
 
 def match_interwoven_gates(
-    activations: Gaussian,
-    conditionals: Sequence[Conditional],
-    passes: int,
+    activations: Gaussian, conditionals: Sequence[Conditional], passes: int
 ) -> InterwovenGates:
     """Find the gates and the weights of activations, to be moved together."""
     layer = match_collapsed(activations, conditionals)
@@ -242,11 +236,7 @@ def match_interwoven_gates(
     if closed is not None and given_any([closed], weights):
         raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
     return InterwovenGates(
-        (*weights, gates),
-        layer,
-        passes,
-        (a,),
-        pt.dvector(f"rho of {describe(gates)}"),
+        (*weights, gates), layer, passes, (a,), pt.dvector(f"rho of {describe(gates)}")
     )
 
 

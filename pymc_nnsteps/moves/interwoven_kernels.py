@@ -49,12 +49,7 @@ from pymc_nnsteps.graphs.values import array_constant, typed_like
 from pymc_nnsteps.kernels.ops import move_kernels
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.interweaving import (
-    Interweaving,
-    design_of_all,
-    layer_above,
-    only_child,
-)
+from pymc_nnsteps.moves.interweaving import Interweaving, design_of_all, layer_above, only_child
 
 
 @dataclass(frozen=True)

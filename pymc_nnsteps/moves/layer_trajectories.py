@@ -101,6 +101,7 @@ class LayerTrajectories(Conditional):
         One for each output of a scale.
     """
 
+    name = "Hamiltonian trajectory"
     draws: tuple[TensorVariable, ...]
     outgoing: OutgoingWeights
     biases: ByOutput | None
@@ -114,11 +115,6 @@ class LayerTrajectories(Conditional):
     waits: bool = True
     target_accept: float = TARGET_ACCEPT
     every: int = 1
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Hamiltonian trajectory"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -183,24 +179,9 @@ class LayerTrajectories(Conditional):
 
 
 def find_trajectories(
-    model: pm.Model,
-    outgoing: OutgoingWeights,
-    conditionals: Sequence[Conditional],
-    shapes: Shapes,
+    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> LayerTrajectories | None:
-    """The trajectories of a layer's weights; None if activations have an offset, or rows are long.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the outgoing weights and of scales.
-    shapes : mapping from random variable to tuple of int
-
-    Raises
-    ------
-    NotConjugate
-        If outputs have too many weights.
-    """
+    """Trajectories of a layer's weights; none if activations have an offset, or rows are long."""
     rows, weights = outgoing.rows, outgoing.outgoing
     m, units = weights.places.shape
     if rows.activation.offset is not None or why_too_long(rows.row_length(shapes)):

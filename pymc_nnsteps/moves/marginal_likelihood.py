@@ -40,13 +40,9 @@ from pymc_nnsteps.laws.gaussian import Gaussian
 class Augmentation(Conditional):
     """Polya-Gamma variables of logistic children, held until they are drawn again."""
 
+    name = "Polya-Gamma"
     held: Mapping[TensorVariable, BinaryObservation]
     draws: tuple[TensorVariable, ...] = ()
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Polya-Gamma"
 
     @override
     def group(self, model: pm.Model) -> Group:
@@ -258,10 +254,7 @@ def _are_apart(picked: Sequence[TensorVariable | None]) -> bool:
 def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) -> MarginalLikelihood:
     """Collect what the children of a layer's activations say.
 
-    Parameters
-    ----------
-    of_positions : bool
-        Whether units may have several axes: channels, and positions of an image.
+    ``of_positions`` allows units with several axes: channels, and positions of an image.
     """
     [layer, *others] = activations.members
     a = layer.rv

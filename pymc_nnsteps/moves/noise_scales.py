@@ -69,17 +69,13 @@ class NoiseScale(Conditional):
         Further children of the scale.
     """
 
+    name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
     noise: Scaled
     elsewhere: tuple[Scaled, ...]
     integrates_out: tuple[TensorVariable, ...]
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step on a lattice"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -140,11 +136,6 @@ def find_noise_scale(
     """The move of a layer's pre-activations with the scale of their noise.
 
     None if this is fixed, has several entries, or is that of the activations as well.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of scales.
     """
     a = likelihood.activations
     if likelihood.has_outputs_of_samples and likelihood.rows.design.type.shape[0] is None:

@@ -126,15 +126,11 @@ class OutgoingWeights(Conditional):
         The weights.
     """
 
+    name = "Gaussian, unit by unit"
     draws: tuple[TensorVariable, ...]
     rows: Interweaving
     outgoing: ByOutput
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian, unit by unit"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -159,15 +155,7 @@ class OutgoingWeights(Conditional):
 def find_outgoing(
     model: pm.Model, rows: Interweaving, conditionals: Sequence[Conditional]
 ) -> OutgoingWeights | None:
-    """The draw of the weights through which outputs of a child see a layer; None if there is none.
-
-    Parameters
-    ----------
-    rows : Interweaving
-        The move of the layer's own weights.
-    conditionals : sequence of Conditional
-        Among them that of the outgoing weights.
-    """
+    """The draw of the weights through which outputs of a child see a layer, if there is one."""
     likelihood = rows.likelihood
     outgoing = outgoing_of(model, likelihood, conditionals)
     if outgoing is None:

@@ -117,14 +117,7 @@ def plan(
 
     The conditionals of the variables, which the joint moves of the table
     (:func:`.contract.proposes`) replace in the order of their priorities, in the order of a scan.
-
-    Parameters
-    ----------
-    rvs : collection of TensorVariable
-        Or their conditionals, by variable, where these have been found.
-    shapes : mapping from random variable to tuple of int
-    reasons : mapping from random variable to str, optional
-        Why others, to be named in the table, are not drawn.
+    ``rvs`` may be conditionals by variable. The table names ``reasons`` why others are not drawn.
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)

@@ -144,10 +144,7 @@ def _multiplied(
 
 
 def _product(
-    model: pm.Model,
-    up: TensorVariable,
-    seed: TensorVariable,
-    pool: Collection[TensorVariable],
+    model: pm.Model, up: TensorVariable, seed: TensorVariable, pool: Collection[TensorVariable]
 ) -> Product:
     """All that a factor multiplies, one variable among it."""
     seen_by = {child: observe(model, child, [up]) for child in children(model, up)}

@@ -103,6 +103,7 @@ class Ray(Conditional):
         one number.
     """
 
+    name = "step along a ray"
     draws: tuple[TensorVariable, ...]
     degrees: Mapping[TensorVariable, float]
     scales: tuple[TensorVariable, ...]
@@ -113,11 +114,6 @@ class Ray(Conditional):
     against: tuple[TensorVariable, ...] = ()
     columns: Mapping[TensorVariable, int] = field(default_factory=dict)
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step along a ray"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -149,13 +145,7 @@ class Ray(Conditional):
     def log_density(
         self, observations: Sequence[Observation], shifts: TensorVariable
     ) -> TensorVariable:
-        """Log density of u, given what the Gaussian children say, up to a constant.
-
-        Parameters
-        ----------
-        observations : sequence of Observation
-        shifts : TensorVariable, shape (points,) or (points, columns)
-        """
+        """Log density of u, given what the Gaussian children say, up to a constant."""
         total = pt.zeros_like(shifts)
         for rv in self.scales:
             total += self._prior(rv, shifts)

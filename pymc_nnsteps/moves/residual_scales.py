@@ -80,6 +80,7 @@ class ResidualScale(Conditional):
         Which entry of the variable it is.
     """
 
+    name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
     of_response: float
@@ -89,11 +90,6 @@ class ResidualScale(Conditional):
     is_of_all: bool = True
     outputs: TensorVariable | None = None
     entry: tuple[int, ...] = ()
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step on a lattice"
 
     @override
     def how(self, rv: TensorVariable) -> list[str]:
@@ -208,12 +204,6 @@ def find_residual_scales(
 
     Once one of them moves freely the other one does: a draw of both costs more than it gains.
     Children with scales of their own have a draw each.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the scales.
-    shapes : mapping from random variable to tuple of int
     """
     seen_by = [seen.child for seen in likelihood.fresh.observations]
     n_obs = shapes[likelihood.activations][likelihood.samples]
@@ -269,12 +259,7 @@ def residual_scale(
 ) -> ResidualScale | None:
     """A scale of activations or of their response, drawn without them; None if it is neither.
 
-    Parameters
-    ----------
-    entry : tuple of int
-        Which of its entries; empty if it is a number.
-    seen_by : sequence of Scaled, optional
-        The children that this entry scales; None: all.
+    With an ``entry`` it is that entry of a scale of several, which the children ``seen_by`` have.
     """
     [rv], a = scale.draws, likelihood.activations
     if not entry and not all(rv.type.broadcastable):
@@ -317,17 +302,9 @@ def scales_of_response(
 ) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
     """Scales without other children that outputs have, and of which outputs each is the scale.
 
-    Of one output, where it has the same scale for all samples. None of an output with several.
-
-    Parameters
-    ----------
-    outputs : mapping from random variable to array of int, optional
-        The output that each row by which a child sees the layer belongs to.
-
-    Returns
-    -------
-    scales : tuple of ResidualScale
-    scaled : array, shape (max(1, k), m)
+    Of one output, where it has the same scale for all samples. None of an output with several. The
+    ``outputs`` are those that rows by which each child sees the layer belong to; the flags have the
+    shape (max(1, k), m).
     """
     m = 1 if outputs is None else 1 + max(of_rows.max() for of_rows in outputs.values())
     found: list[tuple[ResidualScale, np.ndarray]] = []

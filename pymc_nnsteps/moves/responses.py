@@ -89,14 +89,7 @@ def find_effects(
     conditionals: Sequence[Conditional],
     shapes: Shapes,
 ) -> Effects | None:
-    """The draw of all that enters the outputs of a layer linearly, beside the layer.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the effects.
-    shapes : mapping from random variable to tuple of int
-    """
+    """The draw of all that enters the outputs of a layer linearly, beside the layer."""
     a = likelihood.activations
     beside = [
         rv

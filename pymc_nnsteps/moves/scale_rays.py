@@ -67,16 +67,10 @@ def find_ray(
     deep: bool = False,
     factors: Degrees = MappingProxyType({}),
 ) -> Ray:
-    """The ray of some scales and of what goes along with them.
+    """The ray of scales that no other takes along, by their degrees, and of what goes with them.
 
-    Parameters
-    ----------
-    scales : mapping from random variable to float
-        Degrees of scales that no other takes along.
-    deep : bool
-        Whether effects and weights go along; if not, only scales do.
-    factors : mapping from random variable to float
-        Degrees of Gaussian factors of products that stay as they are.
+    Effects and weights go along only if it is ``deep``; ``factors`` are those of products that stay
+    as they are.
     """
     laws = scales_of(context.blocks)
     means = {
@@ -133,10 +127,7 @@ def _apart(model: pm.Model, factors: Degrees, of_scales: Degrees) -> dict[Tensor
 
 
 def _require_moved_alike(
-    child: TensorVariable,
-    scales: Degrees,
-    degrees: Degrees,
-    seen_by: Iterable[Scaled],
+    child: TensorVariable, scales: Degrees, degrees: Degrees, seen_by: Iterable[Scaled]
 ) -> None:
     """Check that a child depends on what is moved by one power of it in all entries."""
     if child in scales:

@@ -167,15 +167,7 @@ def _is_stated(model: pm.Model, mu: TensorVariable) -> bool:
 def shift_of(
     model: pm.Model, rvs: Sequence[TensorVariable], effects: Collection[TensorVariable]
 ) -> Shift:
-    """The joint draw of variables that shifts the effects whose means they are.
-
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        Means of effects, and coefficients of the same responses.
-    effects : collection of TensorVariable
-        Variables that may be shifted.
-    """
+    """The joint draw of variables that shifts the effects whose means they are."""
     moved: list[TensorVariable] = []
     below: set[TensorVariable] = set()
     for rv in model.free_RVs:

@@ -73,16 +73,12 @@ class VectorScale(Conditional):
         The group of each row; None: each output has a scale.
     """
 
+    name = "steps on lattices"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
     exponent: float
     groups: TensorVariable | None
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "steps on lattices"
 
     @override
     def how(self, rv: TensorVariable) -> list[str]:
@@ -103,13 +99,7 @@ class VectorScale(Conditional):
         return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
 
     def lattices(self, points: TensorVariable, level: TensorVariable) -> Lattices[TensorVariable]:
-        """What the kernels are told of the scales before anything is seen.
-
-        Parameters
-        ----------
-        points : TensorVariable, shape (q, m)
-        level : TensorVariable, shape (q,)
-        """
+        """Lattices (q, m) of the scales' logarithms, and their prior there."""
         [rv] = self.draws
         q, m = points.shape
         there = rv * pt.exp(points.T.reshape((m, *rv.shape)))
@@ -140,14 +130,7 @@ class VectorScale(Conditional):
 def find_vector_scales(
     likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> list[VectorScale]:
-    """Scales of outputs, or of groups of rows, that are drawn without a layer's activations.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the scales.
-    shapes : mapping from random variable to tuple of int
-    """
+    """Scales of outputs, or of groups of rows, that are drawn without a layer's activations."""
     found = [vector_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
     return [
         scale

@@ -19,8 +19,6 @@ from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
-__all__ = ["PARTS", "Features", "partial_dependence"]
-
 Features = int | str | Sequence[int | str]
 
 PARTS = ("mean", "lower", "upper")

@@ -118,16 +118,9 @@ class _Local:
 class Integrator:
     """The likelihood of rows as a function of the weights.
 
-    Parameters
-    ----------
-    data : sequence of ndarray, shape (n_obs, ...)
-        The inputs, and data that go with their rows.
-    y : ndarray, shape (n_obs,) or (n_obs, n_outputs)
-        NaN where it is missing: the likelihood is that of the others.
-    draws : int
-        Of the noise.
-    apart : bool
-        Whether each column of a row counts by itself: one has the likelihood of each number.
+    ``data`` are the inputs and what goes with their rows, shape (n_obs, ...). ``y`` of shape
+    (n_obs,) or (n_obs, n_outputs) is NaN where it is missing: the likelihood is that of the others.
+    With ``apart`` each column of a row has a likelihood of its own.
     """
 
     def __init__(

@@ -43,8 +43,6 @@ from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
 from pymc_nnsteps.steps.compiled import Compiled
 
-__all__ = ["ImputedRows", "imputed_rows"]
-
 STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
 """Values of beta, one after another."""
 

@@ -30,6 +30,7 @@ from pymc_nnsteps.variational.approximation import (
 from pymc_nnsteps.variational.ascent import (
     Batch,
     Fitted,
+    LayerStart,
     Report,
     Schedule,
     ascend,
@@ -38,7 +39,6 @@ from pymc_nnsteps.variational.ascent import (
 )
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model, require_density
-from pymc_nnsteps.variational.start import LayerStart
 from pymc_nnsteps.variational.updates import shared_law
 
 Method = Literal["cavi", "svi"]

@@ -18,8 +18,6 @@ from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_n
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.tables import before_encoding, level_of
 
-__all__ = ["table"]
-
 
 def table(
     X: ArrayLike | pd.DataFrame,

@@ -17,8 +17,6 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
-__all__ = ["Conv2D", "Convolution", "average_pool", "convolution", "sized"]
-
 Pair = tuple[int, int]
 
 
@@ -67,18 +65,11 @@ class Conv2D:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of images of a known size.
-
-    Attributes
-    ----------
-    image : tuple of int
-        Channels, height and width of what it is applied to.
-    kernel, stride, padding, pool : tuple of int
-        As for :class:`Conv2D`.
-    """
+    """A convolution of images of a known size."""
 
     channels: int
-    image: tuple[int, int, int]
+    image: tuple[int, int, int]  # channels, height and width of what it is applied to
+    # As for :class:`Conv2D`.
     kernel: Pair
     stride: Pair
     padding: Pair

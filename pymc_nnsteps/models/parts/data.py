@@ -26,18 +26,11 @@ Observed = TensorVariable | np.ma.MaskedArray
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any.
+    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any."""
 
-    Attributes
-    ----------
-    table : ndarray
-        The inputs as they are given, which the data container holds.
-    offset, scale : ndarray, shape (n_features,), or None
-        What the network sees is ``(table - offset) / scale``.
-    """
-
-    table: NDArray[np.floating]
+    table: NDArray[np.floating]  # the inputs as they are given, which the data container holds
     features: tuple[object, ...] | None
+    # shape (n_features,), or None: what the network sees is ``(table - offset) / scale``.
     offset: NDArray[np.floating] | None = None
     scale: NDArray[np.floating] | None = None
 
