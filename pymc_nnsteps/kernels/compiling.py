@@ -66,7 +66,6 @@ SPECIAL_MATRICES = (
     "local_add_of_sparse_write",
     "local_adv_idx_to_diagonal",
     "local_lift_DiracDelta",
-    "local_usmm",
     "orthogonal_dot_transpose_to_eye",
     "orthogonal_solve_to_transpose_matmul",
     "selection_dot_to_indexing",
