@@ -34,21 +34,11 @@ ROOM = 20
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with the names of their columns and the labels of their rows, if they have any.
+    """Numbers with the names of their columns and the labels of their rows, if they have any."""
 
-    Attributes
-    ----------
-    values : ndarray of bool, int or float
-        Missing entries are NaN.
-    columns : tuple or None
-        Names along the second axis.
-    rows : pandas.Index or None
-        Labels along the first axis.
-    """
-
-    values: NDArray[Any]
-    columns: tuple[object, ...] | None = None
-    rows: pd.Index | None = None
+    values: NDArray[Any]  # missing entries are NaN
+    columns: tuple[object, ...] | None = None  # names along the second axis
+    rows: pd.Index | None = None  # labels along the first axis
 
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
         """Values with the columns of these names, in this order.
@@ -166,13 +156,7 @@ def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any
 
 
 def listed(labels: Sequence[object]) -> str:
-    """The first labels of some, for messages.
-
-    Examples
-    --------
-    >>> listed(["north", "south"])
-    "'north', 'south'"
-    """
+    """The first labels of some, for messages."""
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 

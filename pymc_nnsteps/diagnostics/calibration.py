@@ -102,10 +102,7 @@ def plot_calibration(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
     >>> with nns.intermediate_noise_mlp(X[:30], X[:30, 0], hidden=(3,)) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=50, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=50, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> plot = nns.plot_calibration(
     ...     idata, X[30:], X[30:, 0], model=model, random_seed=1, backend="none"
     ... )

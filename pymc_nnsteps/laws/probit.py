@@ -44,14 +44,10 @@ from pymc_nnsteps.random import argmax_utilities, truncated_normal
 class UtilityBehindThreshold(Conditional):
     """Full conditional of utilities whose side of a threshold is the Bernoulli child."""
 
+    name = "truncated normal (binary probit)"
     draws: tuple[TensorVariable, ...]
     above: TensorVariable
     decision: Threshold
-
-    @property
-    @override
-    def name(self) -> str:
-        return "truncated normal (binary probit)"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -68,13 +64,9 @@ class UtilityBehindThreshold(Conditional):
 class LargestUtility(Conditional):
     """Full conditional of utilities whose argmax is the Categorical child."""
 
+    name = "truncated normals (multinomial probit)"
     draws: tuple[TensorVariable, ...]
     labels: TensorVariable
-
-    @property
-    @override
-    def name(self) -> str:
-        return "truncated normals (multinomial probit)"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

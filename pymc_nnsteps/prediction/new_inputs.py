@@ -35,7 +35,6 @@ from pymc_nnsteps.prediction.forward import (
     forward_pass,
     noisy_pass,
 )
-from pymc_nnsteps.prediction.groups import extend
 from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
@@ -46,6 +45,7 @@ from pymc_nnsteps.prediction.new_groups import (
     require_entries,
 )
 from pymc_nnsteps.prediction.posterior import (
+    add_predictions,
     labelled,
     posterior_of,
     stacked,
@@ -193,7 +193,7 @@ def predict(
             random_seed,
         )
         if extend_inferencedata:
-            extend(idata, predicted, _by_data(X_new, model, container), model)
+            add_predictions(idata, predicted, _by_data(X_new, model, container), model)
         return stacked(predicted, samples, posterior)
     noise_draws = positive_integer("noise_draws", noise_draws)
     read = partial(noisy_pass, model, container, named=output)
@@ -212,7 +212,7 @@ def predict(
     name = "p" if kind == "probability" else str(network.y.name)
     predicted = labelled(values, name, model, table, posterior, container)
     if extend_inferencedata:
-        extend(idata, predicted, _by_data(X_new, model, container), model)
+        add_predictions(idata, predicted, _by_data(X_new, model, container), model)
     return stacked(predicted, samples, posterior)
 
 
@@ -230,12 +230,7 @@ def function_values(
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls ``X``, for messages.
-    idata, X, model, inputs, progressbar, output, sample_new_groups, random_seed
-        As for :func:`predict`.
+    ``argument`` is what the caller calls ``X``, for messages.
     """
     container = input_container(argument, model, inputs)
     read = partial(forward_pass, model, container, output)
@@ -263,14 +258,7 @@ def function_expression(
 ) -> TensorVariable:
     """What the network computes from given inputs, in terms of the model's variables.
 
-    Parameters
-    ----------
-    argument, X, model, inputs
-        As for :func:`function_values`.
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+    It has shape (n_obs,) or (n_obs, n_outputs).
     """
     container = input_container(argument, model, inputs)
     read = partial(forward_pass, model, container, None)
@@ -382,10 +370,7 @@ def _at[P: (ForwardPass, NoisyPass)](
 def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
     """The data container of this name, or the one that holds the network's inputs.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls the inputs, for messages.
+    ``argument`` is what the caller calls the inputs, for messages.
     """
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)

@@ -25,15 +25,12 @@ from pymc.exceptions import ShapeError
 
 from pymc_nnsteps.arguments import require_bool
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.models.model import Model
-from pymc_nnsteps.models.parts.recorded import BUILDERS, call_of
+from pymc_nnsteps.models.parts.context import BUILDERS, Model, call_of
 from pymc_nnsteps.prediction.posterior import posterior_of
 from pymc_nnsteps.runs.arguments import Arrays, NotWritableError, restored, written
-from pymc_nnsteps.runs.chains import run_of
-from pymc_nnsteps.runs.fingerprint import DECISIVE, Fingerprint
-from pymc_nnsteps.runs.sampling import resume
+from pymc_nnsteps.runs.fingerprint import DECISIVE, Fingerprint, location_of, sealed, unsealed
+from pymc_nnsteps.runs.sampling import resume, run_of
 from pymc_nnsteps.runs.store import Store
-from pymc_nnsteps.runs.writing import location_of, sealed, unsealed
 
 CONTENT, PICKLE = "content.json", "pickle"
 """Parts of a file: its text, and a model that is no builder's."""

@@ -29,10 +29,9 @@ from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.scale_priors import PRIORS
-from pymc_nnsteps.network.dense import DenseLayer, dense_layers, normal_of
-from pymc_nnsteps.variational.factors import LayerPrior, NetworkPrior
-from pymc_nnsteps.variational.laws import GIG
+from pymc_nnsteps.laws.scales import PRIORS
+from pymc_nnsteps.network.layers import DenseLayer, dense_layers, normal_of
+from pymc_nnsteps.variational.factors import GIG, LayerPrior, NetworkPrior
 
 Numbers = NDArray[np.float64]
 Variables = dict[str, TensorVariable]
@@ -53,29 +52,16 @@ class LayerNames:
 
 @dataclass(frozen=True)
 class Reading:
-    """A network and its data.
-
-    Attributes
-    ----------
-    names : tuple of LayerNames
-    inputs : ndarray, shape (n_obs, n_features)
-    targets : ndarray, shape (n_obs, n_outputs)
-    has_one_output : bool
-        Whether the observed variable has one axis only.
-    dims : mapping from name of a variable to names of its dimensions
-    coords : mapping from name of a dimension to labels
-    input_dims : tuple of str
-        Names of the dimensions of the inputs.
-    """
+    """A network and its data."""
 
     network: NetworkPrior
     names: tuple[LayerNames, ...]
-    inputs: Numbers
-    targets: Numbers
-    has_one_output: bool
+    inputs: Numbers  # shape (n_obs, n_features)
+    targets: Numbers  # shape (n_obs, n_outputs)
+    has_one_output: bool  # whether the observed variable has one axis only
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, tuple[Any, ...]]
-    input_dims: tuple[str, ...]
+    input_dims: tuple[str, ...]  # names of the dimensions of the inputs
 
 
 def read_model(model: pm.Model) -> Reading:

@@ -14,9 +14,8 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs import writing as stores
 from pymc_nnsteps.sharded import pool as pools
 from pymc_nnsteps.sharded import sampling
-from pymc_nnsteps.sharded.pool import ShardPool
 from pymc_nnsteps.sharded.rounds import rounds_of
-from pymc_nnsteps.sharded.sampling import sample_sharded
+from pymc_nnsteps.sharded.sampling import ShardPool, sample_sharded
 from pymc_nnsteps.sharded.shards import Instructions, Shard, Shared, _exchange
 from pymc_nnsteps.steps.sweep import Sweep
 from tests.cases import slow
