@@ -28,19 +28,13 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Density:
-    """Law of an array.
+    """Law of an array."""
 
-    Attributes
-    ----------
-    log_density : callable
-        Log density of an array, up to a constant that depends on the parameters alone. It is
-        normalised if draws of the Op may be auxiliary.
-    sample : callable
-        ``sample(rng, scale)``: a point, farther from the bulk for a larger scale. At a scale of
-        one it may lie outside the support.
-    """
-
+    # Log density of an array, up to a constant that depends on the parameters alone. It is
+    # normalised if draws of the Op may be auxiliary.
     log_density: Callable[[Array], float]
+    # ``sample(rng, scale)``: a point, farther from the bulk for a larger scale. At a scale of one
+    # it may lie outside the support.
     sample: Callable[[Random, float], Array]
 
 

@@ -70,28 +70,21 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interweaving import why_too_long
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)
 class InterwovenGates(Conditional):
-    """Rows of a layer's weights with its gates, its activations integrated out.
-
-    Attributes
-    ----------
-    passes : int or integer scalar
-        How often each row is moved.
-    """
+    """Rows of a layer's weights with its gates, its activations integrated out."""
 
     name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    passes: int | TensorVariable
+    passes: int | TensorVariable  # how often each row is moved
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
 
