@@ -71,7 +71,7 @@ SPECIAL_MATRICES = (
     "selection_dot_to_indexing",
     "useless_symmetric_transpose",
 )
-"""PyTensor's rewrites that look for diagonal, orthogonal and other special matrices at each operation.
+"""PyTensor's rewrites that look for diagonal, orthogonal and other special matrices.
 
 This package keeps such matrices as vectors and indices.
 """
