@@ -40,7 +40,9 @@ TESTED_IN = {
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
     "moves/test_unit_rays": ["kernels/unit_rays"],
     "moves/test_vector_scales": ["kernels/vector_scales"],
-    "moves/test_layer_trajectories": ["kernels/layer_density", "kernels/layer_trajectories"],
+    "moves/test_layer_trajectories": [
+        *("kernels/layer_density", "kernels/layer_trajectories", "kernels/leapfrog"),
+    ],
     "moves/test_gated_trajectories": [
         "kernels/gate_draws",
         "kernels/gated_density",
@@ -49,7 +51,7 @@ TESTED_IN = {
     "laws/test_verification": ["laws/claim"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],
     "laws/test_pairs": [
-        *("laws/densities", "laws/entries", "laws/scale_priors"),
+        *("laws/densities", "laws/entries"),
     ],
     "laws/test_correlated_effects": ["laws/multivariate"],
     "laws/test_gate": ["laws/table"],
@@ -66,11 +68,10 @@ TESTED_IN = {
     "models/test_wide": ["models/parts/readout"],
     "models/test_bow_tie": ["models/parts/shrinkage"],
     "test_contributing": ["moves/contract"],
-    "moves/test_plan": ["moves/joined_effects", "moves/options", "moves/replacement"],
+    "moves/test_plan": ["moves/joined_effects", "moves/options"],
     "moves/test_residual_scales": ["random/lattice"],
     "moves/test_collapse": ["moves/marginal_likelihood"],
-    "moves/test_levels": ["moves/translations"],
-    "moves/test_rays": ["moves/scale_rays"],
+    "moves/test_rays": ["laws/orbits"],
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],

@@ -15,7 +15,7 @@ def pymc_bart(data: Split, seed: int) -> Predicted:
     import pymc as pm
     import pymc_bart as pmb
 
-    with pm.Model() as model:
+    with pm.Model():
         X = pm.Data("X", data.X)
         f = pmb.BART("f", X, data.y)
         pm.Normal("y", f, pm.HalfNormal("sigma", 1.0), observed=data.y, shape=f.shape)
@@ -33,7 +33,7 @@ def pymc_bart(data: Split, seed: int) -> Predicted:
 
 
 def stochtree(data: Split, seed: int) -> Predicted:
-    """BART of stochtree: 200 trees, its default, and 1000 draws after 10 forests grown from roots."""
+    """BART of stochtree: 200 trees, its default, and 1000 draws after ten warm-start forests."""
     from stochtree import BARTModel
 
     model = BARTModel()

@@ -74,10 +74,7 @@ def plot_functions(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> plot = nns.plot_functions(idata, X[:2], model=model, backend="none")
     >>> sorted(plot.viz["trace"]["f"].sizes.items())
     [('chain', 2), ('obs', 2)]
@@ -125,10 +122,7 @@ def plot_rhat_over_time(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> over_time = nns.lab.rhat_over_time(idata, X, block=10, model=model)
     >>> "band" in nns.lab.plot_rhat_over_time(over_time, backend="none").viz.children
     True
@@ -246,7 +240,8 @@ def require_numbers(plot: str, model: pm.Model, y: TensorVariable) -> None:
     if has_law(model, y, BernoulliRV, CategoricalRV):
         raise ValueError(
             f"{plot} shows numbers; {y.name} is {distribution(y)}, of classes: see their "
-            'probabilities, predict(..., kind="probability"), or arviz_plots.plot_ppc_pava.'
+            'probabilities, predict(..., kind="probability"), or arviz_plots.plot_ppc_pava; of '
+            "classes in an order plot_calibration takes y as an ordered pandas.Categorical."
         )
 
 
@@ -297,10 +292,7 @@ def plot_partial_dependence(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> each = [nns.partial_dependence(idata, j, points=5, model=model) for j in range(2)]
     >>> plot = nns.plot_partial_dependence(*each, backend="none")
     >>> list(plot.viz["lines"].data_vars)

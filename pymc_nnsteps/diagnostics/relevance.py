@@ -180,7 +180,7 @@ def _factors(model: pm.Model, container: TensorSharedVariable) -> dict[str, Tens
 def _spread(
     expression: TensorVariable, container: TensorSharedVariable, X: NDArray[Any]
 ) -> NDArray[Any]:
-    """Standard deviations of the columns of the inputs as a network sees them, but for shifts."""
+    """Standard deviations of the columns of the inputs, scaled as they enter a network."""
     seen: Any = expression
     while any(isinstance(each.type, RandomType) for each in graph_inputs([seen])):
         seen = before_scaling(seen)

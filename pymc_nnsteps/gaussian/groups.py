@@ -59,17 +59,10 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 
 @dataclass(frozen=True)
 class Part:
-    """How the rows of a child see a variable: all its entries, or those of their group.
+    """How the rows of a child see a variable: all its entries, or those of their group."""
 
-    Attributes
-    ----------
-    design : TensorVariable, shape (n or 1, k)
-        Coefficients of the entries that a row sees.
-    index : TensorVariable, shape (n,), optional
-        Group of each row; None if each row sees all k entries.
-    """
-
-    design: TensorVariable
+    design: TensorVariable  # coefficients of the entries that a row sees, shape (n or 1, k)
+    # Group of each row, shape (n,); None if each row sees all k entries.
     index: TensorVariable | None
     groups: Length
 

@@ -23,7 +23,7 @@ class AboutMean(NamedTuple):
 
 
 def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> AboutMean | None:
-    """The expression ``rv - rv.mean(axes)``, if a child sees a variable by it alone."""
+    """The expression ``rv - rv.mean(axes)``, if a variable enters a child through it alone."""
     others = [other for other in model.basic_RVs if other is not rv]
     inputs = child.owner.inputs
     found = _found(inputs, rv, others)

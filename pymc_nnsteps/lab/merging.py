@@ -1,4 +1,4 @@
-"""When a chain cannot be told any more from one that was in equilibrium from its start."""
+"""When a chain agrees with one that was in equilibrium from its start."""
 
 from dataclasses import dataclass
 

@@ -3,7 +3,7 @@
 Whoever draws parameters ``w*``, latent layers ``Z*`` and targets ``y*`` jointly from a model has
 with ``(w*, Z*)`` a draw from the posterior given ``y*``. A chain that starts there is in
 equilibrium from its first sweep on; one that starts elsewhere has arrived, at the earliest, when
-it cannot be told from the first (:mod:`.thermalization`).
+it agrees with the first (:mod:`.thermalization`).
 """
 
 from collections.abc import Callable, Mapping
@@ -121,10 +121,7 @@ def score_statistic(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> score = nns.lab.score_statistic(idata, "W1", model=model, scale=0.1)
     >>> score.draws["W1"].sizes
     Frozen({'chain': 2, 'draw': 50})

@@ -180,7 +180,7 @@ def thermalize(
     window, since a chain that has arrived has the same law. Chains have merged after the first
     window such that in all later ones, two or more, and over all of these together, the difference
     is at most 4 standard errors. So at least the last three quarters of the run agree, and the time
-    is known to a factor of two. Errors are too small, and chains are told apart, where a window is
+    is known to a factor of two. Errors are too small, and chains seem to differ, where a window is
     shorter than some 10 autocorrelation times: a chain is called merged too late rather than too
     early. That two chains agree within their errors does not exclude a smaller difference, and the
     informed chain may itself have seen a part of the posterior only.

@@ -118,8 +118,8 @@ def bow_tie(
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
         :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
-        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is
-        learnt.
+        of hidden units alone. The precision of ``"ho"`` determines how much the noise varies, and
+        is learnt.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
@@ -135,13 +135,8 @@ def bow_tie(
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
         another one for each chain. ``"variational"``: a draw from one of four short variational
         fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
-    standardize : bool
-        Whether the network sees columns of ``X`` minus their means, divided by their standard
-        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
-        that are given later, as for predictions, have the units of ``X``.
-    missing : {None, "impute"}
-        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
+    standardize, missing
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Returns
     -------
@@ -188,9 +183,9 @@ def bow_tie(
     **Sampling.** The scale of a row of ``W{l}`` can be traded for that of a column of ``W{l+1}``.
     With a small temperature and little noise in the hidden layers gates, activations and weights
     are nearly functions of each other, so that chains may move slowly even with interwoven rows
-    (:class:`~pymc_nnsteps.Gibbs`): run several, and see what :func:`~pymc_nnsteps.diagnose` says
-    of function values. Gates and activations have a number for each observation and unit. Leave
-    them out of the trace::
+    (:class:`~pymc_nnsteps.Gibbs`): run several, and judge function values by
+    :func:`~pymc_nnsteps.diagnose`. Gates and activations have a number for each observation and
+    unit. Leave them out of the trace::
 
         with model:
             idata = pm.sample(var_names=nns.without_latents())
@@ -358,7 +353,7 @@ def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What the regression of the targets on the inputs says of the scales of a network."""
+    """Scales of a network, from the regression of the targets on the inputs."""
 
     weight_scale: float  # ``delta**2``, variance of the weights of a single layer
     bias_var: float  # variance of the biases

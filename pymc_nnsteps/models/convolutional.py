@@ -111,7 +111,7 @@ def intermediate_noise_cnn(
         data containers ``inputs`` and ``targets``; and dimensions ``"obs"``, ``"height"``,
         ``"width"`` (and ``"channel"``) of the images, ``"channel1"``, ``"height1"``, ``"width1"``,
         ``"pooled_height1"``, ``"kernel_height1"``, ... of the first layer, and so on, then
-        ``"pixel"`` (what the first dense layer sees), ``"hidden2"``, ..., ``"output"``.
+        ``"pixel"`` (inputs of the first dense layer), ``"hidden2"``, ..., ``"output"``.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def _kernel_dims(layer: int) -> tuple[str, str, str, str]:
 
 
 def _unit_dims(n_convolutions: int, n_layers: int) -> tuple[str, ...]:
-    """Dimensions of what each dense layer sees, and of the outputs."""
+    """Dimensions of the inputs of each dense layer, and of the outputs."""
     hidden = (f"hidden{layer}" for layer in range(n_convolutions + 1, n_layers))
     return ("pixel", *hidden, "output")
 

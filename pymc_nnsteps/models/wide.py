@@ -101,15 +101,10 @@ def wide_mlp(
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
-    standardize : bool
-        Whether the network sees columns of ``X`` minus their means, divided by their standard
-        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
-        that are given later, as for predictions, have the units of ``X``.
+    standardize, missing
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     noise : None
         Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
-    missing : {None, "impute"}
-        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
 
     Returns
     -------

@@ -78,29 +78,16 @@ LONGEST_ROW = 128
 
 @dataclass(frozen=True)
 class Interweaving(Conditional):
-    """Rows of a layer's weights with its pre-activations, its activations integrated out.
-
-    Attributes
-    ----------
-    pre_activations : TensorVariable
-        One of the draws.
-    members : tuple of Member
-        The weights, and biases: the others.
-    inputs : TensorVariable, shape (n_obs, d)
-    activation : PiecewiseForm
-        The mean of the activations as a function of the pre-activations.
-    passes : int
-        How often each row is moved.
-    """
+    """Rows of a layer's weights with its pre-activations, its activations integrated out."""
 
     name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
-    pre_activations: TensorVariable
-    members: tuple[Member, ...]
-    inputs: TensorVariable
-    activation: PiecewiseForm
+    pre_activations: TensorVariable  # one of the draws
+    members: tuple[Member, ...]  # the weights, and biases: the others
+    inputs: TensorVariable  # shape (n_obs, d)
+    activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
     likelihood: MarginalLikelihood
-    passes: int
+    passes: int  # how often each row is moved
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     waits: bool = True

@@ -87,26 +87,14 @@ MOST_ABOVE = 400
 
 @dataclass(frozen=True)
 class LayerTrajectories(Conditional):
-    """Weights of a layer, its pre-activations, its outgoing weights and the biases of the outputs.
-
-    Attributes
-    ----------
-    outgoing : OutgoingWeights
-        The draw of the outgoing weights, which knows the layer.
-    biases : ByOutput or None
-        The biases of the outputs, if they are moved as well.
-    scales : tuple of ResidualScale
-        The scales of the response that are moved as well.
-    scaled : array, shape (max(1, k), m)
-        One for each output of a scale.
-    """
+    """A layer's weights and pre-activations, its outgoing weights and the biases of the outputs."""
 
     name = "Hamiltonian trajectory"
     draws: tuple[TensorVariable, ...]
-    outgoing: OutgoingWeights
-    biases: ByOutput | None
-    scales: tuple[ResidualScale, ...]
-    scaled: np.ndarray
+    outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
+    biases: ByOutput | None  # the biases of the outputs, if they are moved as well
+    scales: tuple[ResidualScale, ...]  # the scales of the response that are moved as well
+    scaled: np.ndarray  # one for each output of a scale, shape (max(1, k), m)
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     averages: TensorVariable

@@ -58,22 +58,13 @@ class Augmentation(Conditional):
 
 @dataclass(frozen=True)
 class MarginalLikelihood:
-    """What the children of a layer's activations say of them.
+    """What the children of a layer's activations say of them."""
 
-    Attributes
-    ----------
-    layer : Member
-        The activations, one axis of samples and one of units.
-    before : tuple of Augmentation
-        What is to be drawn before anything that uses ``rows``, if anything is.
-    fresh : Gaussian
-        The draw of the activations given everything, that included.
-    """
-
-    layer: Member
+    layer: Member  # the activations, one axis of samples and one of units
     rows: Rows
+    # What is to be drawn before anything that uses ``rows``, if anything is.
     before: tuple[Augmentation, ...]
-    fresh: Gaussian
+    fresh: Gaussian  # the draw of the activations given everything, that included
 
     @property
     def activations(self) -> TensorVariable:

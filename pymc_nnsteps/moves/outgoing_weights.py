@@ -66,17 +66,11 @@ MOST_OUTPUTS = 4
 
 @dataclass(frozen=True)
 class ByOutput:
-    """Entries of variables, of which each output sees some and no two the same.
-
-    Attributes
-    ----------
-    members : tuple of Member
-    places : array of int, shape (m, n)
-        Which entries each output sees, counted along all axes of the first variable, then of the
-        second, and so on. All are seen.
-    """
+    """Entries of variables, of which each output sees some and no two the same."""
 
     members: tuple[Member, ...]
+    # Which entries each output sees, counted along all axes of the first variable, then of the
+    # second, and so on, shape (m, n). All are seen.
     places: np.ndarray
 
     @property
@@ -116,18 +110,11 @@ class ByOutput:
 
 @dataclass(frozen=True)
 class OutgoingWeights(Conditional):
-    """Weights through which outputs see a layer, its activations integrated out.
-
-    Attributes
-    ----------
-    rows : Interweaving
-        The move of the layer's own weights, which knows what is seen of the activations.
-    outgoing : ByOutput
-        The weights.
-    """
+    """Weights through which outputs see a layer, its activations integrated out."""
 
     name = "Gaussian, unit by unit"
     draws: tuple[TensorVariable, ...]
+    # The move of the layer's own weights, which knows what is seen of the activations.
     rows: Interweaving
     outgoing: ByOutput
     integrates_out: tuple[TensorVariable, ...]

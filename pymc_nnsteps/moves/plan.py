@@ -92,17 +92,9 @@ def _first(reasons: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep.
+    """A sweep."""
 
-    Attributes
-    ----------
-    sweep : tuple of Conditional
-        In the order in which they are drawn.
-    explanation : Explanation
-        The same as a table.
-    """
-
-    sweep: tuple[Conditional, ...]
+    sweep: tuple[Conditional, ...]  # in the order in which they are drawn
     explanation: Explanation
 
 

@@ -13,7 +13,7 @@ enter them linearly:
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
 and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
 have draws of their own (:mod:`.outgoing_weights`), and so have scales
-(:mod:`.residual_scales`, :mod:`.vector_scales`).
+(:mod:`.residual_scales`).
 All of them stand just before the draw of the activations. The bias alone is left to the draw that
 it has with v: to draw it without X as well gains nothing.
 """
@@ -39,12 +39,14 @@ from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
-from pymc_nnsteps.moves.residual_scales import cover, find_residual_scales
-from pymc_nnsteps.moves.vector_scales import find_vector_scales
+from pymc_nnsteps.moves.residual_scales import (
+    cover,
+    find_residual_scales,
+    find_vector_scales,
+)
 
 
 @proposes(priority=400)

@@ -62,20 +62,12 @@ from pymc_nnsteps.random.uniform import uniform
 
 @dataclass(frozen=True)
 class UnitRays(Conditional):
-    """Weights and pre-activations of a layer's units, and their outgoing weights.
-
-    Attributes
-    ----------
-    outgoing : OutgoingWeights
-        The draw of the outgoing weights, which knows the layer.
-    scale : ResidualScale or None
-        The scale of the response, if it is moved as well.
-    """
+    """Weights and pre-activations of a layer's units, and their outgoing weights."""
 
     name = "step along rays of units"
     draws: tuple[TensorVariable, ...]
-    outgoing: OutgoingWeights
-    scale: ResidualScale | None
+    outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
+    scale: ResidualScale | None  # the scale of the response, if it is moved as well
     integrates_out: tuple[TensorVariable, ...]
     supplements: bool = True
 

@@ -5,7 +5,7 @@ module           its subject
 ===============  ==================================================================
 ``network``      :class:`.Network`: inputs, latent layers, weights and response
 ``layers``       the law of a layer given those below, and dense ones read as a whole
-``activations``  what the next layer sees: an activation, a decision, or gates
+``activations``  inputs of the next layer: an activation, a decision, or gates
 ``functional``   networks whose hidden layers are functions of their inputs; wide ones
 ===============  ==================================================================
 """

@@ -64,7 +64,7 @@ CENTRES = 4
 """Values of the noise about which the mean is linearised: zero, and draws of its prior."""
 
 LARGEST_ERROR = 0.3
-"""Upper limit of the standard errors that are told: of a hundred draws, ten count."""
+"""Upper limit of the standard errors that are reported: of a hundred draws, ten count."""
 
 ALIKE = 1e-9
 """Standard error below which weights are the same: it is then that of what no draw has met."""

@@ -325,13 +325,22 @@ def _with_groups(
             if data.ndim == 1 and data is not container and numbers_groups(model, data)
         ]
         if not numbered:
-            raise ValueError("groups are of no use, as no pm.Data of the model number any groups.")
+            raise ValueError("groups must be left out, as no pm.Data of the model number any.")
         if len(numbered) > 1:
             raise ValueError(
                 f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
             )
         groups = {numbered[0]: groups}
-    return (X if isinstance(X, dict) else {container.name: X}) | groups
+    return _by_name(X, model, container) | groups
+
+
+def _by_name(X: object, model: pm.Model, container: TensorSharedVariable) -> dict[Any, object]:
+    """New inputs and other data, which columns of a frame may be, by their names."""
+    if isinstance(X, dict):
+        return X
+    apart = [str(data.name) for data in model.data_vars if data.ndim == 1]
+    inputs, beside = without_columns(X, apart)
+    return {container.name: inputs} | beside
 
 
 def _at[P: (ForwardPass, NoisyPass)](
@@ -412,10 +421,8 @@ def _read(
 ) -> tuple[Table, np.ndarray, dict[Variable, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
     others: dict[Variable, object] = {}
-    if not isinstance(given, dict):
-        apart = [str(data.name) for data in model.data_vars if data.ndim == 1]
-        given, beside = without_columns(given, apart)
-        given = {container.name: given} | beside if beside else given
+    by_name = _by_name(given, model, container)
+    given = by_name if isinstance(given, dict) or len(by_name) > 1 else given
     if isinstance(given, dict):
         others = given_rows(argument, given, model)
         if container not in others:

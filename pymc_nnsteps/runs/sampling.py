@@ -215,7 +215,7 @@ def resume(
     Parameters
     ----------
     store : str or Path
-        Where :func:`~pymc_nnsteps.sample_distributed` was told to keep it. It has pickles: open
+        The ``store`` of :func:`~pymc_nnsteps.sample_distributed`. It has pickles: open
         only your own.
     model : pm.Model, optional
         The model of the run, as a check: variables, log densities, data, constants and labels have

@@ -359,7 +359,7 @@ def _model(path: str, described: dict[str, Any], arrays: Arrays, trust: bool) ->
     if "floatX" in other:
         raise ValueError(f"{wrote}; set pytensor.config.floatX before you load it.")
     if recipe is None:
-        _require_trust(path, trust)
+        _require_trust(f"{path} is a file of nns.save", trust)
         if not other.keys().isdisjoint(DECISIVE):
             raise ValueError(f"{wrote}, and only these are sure to read its pickle; install them.")
         return unsealed(arrays[PICKLE].tobytes(), f"the model in {path}")

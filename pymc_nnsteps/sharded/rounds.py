@@ -9,7 +9,7 @@ rows split into shards :math:`s`,
     p(\theta, a, y) = p(\theta) \prod_s p(a_s, y_s \mid \theta),
 
 so that given the shared variables :math:`\theta` (weights, scales) each shard draws its latent
-variables :math:`a_s` by itself, and of these :math:`\theta` are told sums over rows only
+variables :math:`a_s` by itself, and :math:`\theta` depends on these through sums over rows only
 (:class:`~pymc_nnsteps.laws.conditional.Additive`), which add over shards.
 
 A *round* is: draws of rows in each shard, sums in each shard, one reduction, shared draws. A sweep

@@ -30,6 +30,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
+from pymc_nnsteps.prediction.new_groups import group_numbers
 from pymc_nnsteps.runs.fingerprint import digest, read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.sharded.rounds import Rounds
@@ -265,7 +266,7 @@ class _Compiled:
 
 
 def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
-    """Draws of a round's rows, and the sums that its shared draws are told."""
+    """Draws of a round's rows, and the sums that its shared draws depend on."""
     stage = planned.rounds[number]
     first = pt.random.rng("rng")
     chained = follow(natural_values(model), stage.rows, first, shapes, model.free_RVs)
@@ -308,7 +309,7 @@ def _told(
 
 @dataclass(frozen=True)
 class _FromSums(Conditional):
-    """A draw that is told sums of rows, and by other children what these say."""
+    """A draw given sums over the rows, to which sums over its other children are added."""
 
     draws: tuple[TensorVariable, ...]
     law: Additive
@@ -340,7 +341,10 @@ def _exchange(model: pm.Model, data: Data) -> None:
     for name, values in data.items():
         container: Any = model[name]
         require_same_rows(data[first], values, names=(f"{first} of a shard", f"{name} of a shard"))
-        given = read_rows(f"{name} of a shard", model, container, values).values
+        numbers: object = values
+        if container.ndim == 1:
+            numbers = group_numbers(f"{name} of a shard", values, model, container, False)
+        given = read_rows(f"{name} of a shard", model, container, numbers).values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape

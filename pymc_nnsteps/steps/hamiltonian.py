@@ -420,13 +420,13 @@ class HMC(Step):
         limit: int,
     ) -> tuple[float, float, int, bool]:
         """Overwrite a position by a draw from its trajectory; see :mod:`.trajectories`."""
-        move, evaluate = self._density.given_to(random_length if self.longest else no_u_turn)
-        place, numbers, layouts = located
-        given = evaluate, place, start, precision, size, limit
+        kernel = random_length if self.longest else no_u_turn
+        move, density = self._density.given_to(kernel, located)
+        found = move(density, located.place, start, precision, size, limit, rng)
         if self.longest is None:
-            log_density, acceptance, n_leapfrog, _, diverging = move(*given, numbers, layouts, rng)
+            log_density, acceptance, n_leapfrog, _, diverging = found
             return log_density, acceptance, n_leapfrog, diverging
-        return move(*given, numbers, layouts, rng)
+        return found
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:

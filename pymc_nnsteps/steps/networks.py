@@ -25,14 +25,14 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, once_per_model, parameters, stated_in
+from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
-from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import match
-from pymc_nnsteps.laws.scale_priors import PRIORS, SQUARES
+from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of
 from pymc_nnsteps.network.functional import functional_networks, wide_network
 from pymc_nnsteps.prediction.imputation import imputations_of

@@ -29,7 +29,7 @@ from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.scale_priors import PRIORS
+from pymc_nnsteps.laws.scales import PRIORS
 from pymc_nnsteps.network.layers import DenseLayer, dense_layers, normal_of
 from pymc_nnsteps.variational.factors import GIG, LayerPrior, NetworkPrior
 
@@ -66,17 +66,16 @@ class Reading:
 
 def read_model(model: pm.Model) -> Reading:
     """Read a bow-tie network."""
+    for name, _, what in (rv.name.rpartition("_") for rv in model.free_RVs):
+        if what in ("unobserved", "missing") and f"{name}_observed" in model.named_vars:
+            raise NotConjugate(
+                f"{name} has missing entries, which fit does not impute: leave out the rows with "
+                "NaN, or draw from the posterior by pm.sample"
+            )
     if len(model.observed_RVs) != 1 or model.potentials:
         raise NotConjugate(
             "fit needs a model with one observed variable and without potentials; it has "
             f"{len(model.observed_RVs)} and {len(model.potentials)}"
-        )
-    [y] = model.observed_RVs
-    name = y.name.removesuffix("_observed")
-    if name != y.name and model.named_vars.get(f"{name}_unobserved") in model.free_RVs:
-        raise NotConjugate(
-            f"{name} has missing entries, which fit does not impute: leave out the rows with NaN, "
-            "or draw from the posterior by pm.sample"
         )
     with declined_as("fit takes networks like those of nns.bow_tie(marginalize_gates=False)"):
         return _Reader(model).read()

@@ -8,8 +8,8 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws.series import GaussianSeries
-from pymc_nnsteps.moves import translations
-from pymc_nnsteps.moves.translations import Translation
+from pymc_nnsteps.moves import shifts
+from pymc_nnsteps.moves.shifts import Translation
 from tests.laws.graphs import sweep_of
 from tests.moves.densities import built, draw_beside_model
 from tests.planting import plant
@@ -77,14 +77,14 @@ def moved_alone(right, shift, *args):
 
 PLANTS = {
     "no prior of numbers": (
-        *(correlated, translations, "_prior_along"),
+        *(correlated, shifts, "_prior_along"),
         lambda right, *args: [0 * part for part in right(*args)],
     ),
     "no prior of effects": (
         *(walk, GaussianSeries, "about_shift"),
         lambda right, *args: [0 * part for part in right(*args)],
     ),
-    "half the weight": (correlated, translations, "augmented", half_the_weight),
+    "half the weight": (correlated, shifts, "augmented", half_the_weight),
     "moved alone": (regressions, Translation, "draw", moved_alone),
 }
 

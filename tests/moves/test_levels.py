@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.moves import translations
-from pymc_nnsteps.moves.translations import Translation
+from pymc_nnsteps.moves import shifts
+from pymc_nnsteps.moves.shifts import Translation
 from tests.laws.graphs import sweep_of
 from tests.moves.densities import built, draw_beside_model
 from tests.planting import plant
@@ -104,9 +104,9 @@ def turned(right, *args):
 
 
 PLANTS = {
-    "prior lost": ("two outcomes", translations, "normal_prior", lost_prior),
-    "prior of a factor lost": ("columns", translations, "normal_prior", lost_prior),
-    "wrong sign": ("ratings", translations, "_columns", turned),
+    "prior lost": ("two outcomes", shifts, "normal_prior", lost_prior),
+    "prior of a factor lost": ("columns", shifts, "normal_prior", lost_prior),
+    "wrong sign": ("ratings", shifts, "_columns", turned),
 }
 
 

@@ -17,6 +17,7 @@ from scipy import stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.laws.orbits import Powers
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import residual_scales
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
@@ -321,8 +322,8 @@ PLANTS = {
         ],
     ),
     "further children lost": (
-        *("of all noise", residual_scales, "said_by"),
-        lambda right, *args: 0 * right(*args),
+        *("of all noise", residual_scales, "of_scaled"),
+        lambda right, *args: Powers(0.0),
     ),
     "eigenvectors in another order": (
         *("two outputs", residual_scales, "eigh"),

@@ -100,7 +100,7 @@ def intermediate_noise(
 class NoisyLayers:
     """A network with the arguments of :func:`intermediate_noise`.
 
-    ``default`` is the noise where none is given; ``observed`` says that one number for all noise
+    ``default`` is the noise where none is given; ``observed`` means that one number for all noise
     is that of the last pre-activations too, ``needed`` that this must be positive then.
     """
 

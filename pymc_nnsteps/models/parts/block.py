@@ -91,7 +91,7 @@ def block(
     name: str,
     dims: str | Sequence[str] | None,
 ) -> Block:
-    """Read what all blocks are told."""
+    """Read the arguments that all blocks have."""
     require_name(name)
     table = data.inputs(x, name="x") if is_table(x) else None
     inputs = _inputs(x if table is None else table.table)

@@ -1,6 +1,6 @@
 """Layers with their priors, and settings that are given once or once per layer.
 
-Scales enter the model as plain numbers, so that a reader of the graph sees that all entries
+Scales enter the model as plain numbers, so that the graph states that all entries
 of a variable share one variance. Weights of layer ``l`` have shape ``(fan_out, fan_in)``.
 """
 

@@ -1,6 +1,6 @@
 """Laws of the targets given the outputs ``f`` of a network: one entry of a table for each.
 
-An entry says which targets there may be, and adds the observed ``y`` to the model of the context,
+An entry checks the targets, and adds the observed ``y`` to the model of the context,
 with the parameters that the law has beside ``f``. The probit likelihoods are of networks with
 noise. They first add the latent ``Z{L+1}`` as a free variable; ``y`` is then a deterministic
 function of it, written as a distribution whose log density is 0 where they agree and -inf where
@@ -84,10 +84,10 @@ class Likelihood:
     # From the user's targets, the number of rows, and the names of the likelihoods for two and for
     # more classes, to checked targets.
     read: Callable[[Any, int, str, str], data.Targets]
-    # From ``f``, and what is seen: adds ``y`` to the model. More arguments, if it is not for any
+    # From ``f`` and the data: adds ``y`` to the model. More arguments, if it is not for any
     # network: the standard deviation of real targets, or the noise of utilities.
     observe: Callable[..., TensorVariable]
-    # From what is seen to a rough value of ``f`` in each row, at which a chain may begin.
+    # From the data to a rough value of ``f`` in each row, at which a chain may begin.
     rough: Callable[[Seen], TensorVariable] | None = None
     # Arguments of builders that mean something to it, of ``"sigma"``, ``"exposure"`` and
     # ``"censored"``.

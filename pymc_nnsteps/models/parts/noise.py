@@ -116,7 +116,7 @@ def noisy(
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
 
     The mean has the shape (n_obs, ...). A variance that is a prior is added to the model; it begins
-    where the variable does, or at its support point if that is an expression. ``shape`` says more
+    where the variable does, or at its support point if that is an expression. ``shape`` states more
     of the lengths of the axes than the dims.
     """
     if variance == 0:

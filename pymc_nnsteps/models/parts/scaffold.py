@@ -24,7 +24,7 @@ from pymc_nnsteps.models.parts.likelihoods import Likelihood, Seen, likelihood_o
 from pymc_nnsteps.tables import numbers, require_same_rows
 
 Build = Callable[[TensorVariable, Seen], object]
-"""Adds a network of inputs, and what is seen of it, to the model whose context is open."""
+"""Adds a network of inputs and its observed variable to the model whose context is open."""
 
 
 @dataclass(frozen=True)
