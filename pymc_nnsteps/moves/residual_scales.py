@@ -64,7 +64,9 @@ from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import Link
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.kernels.ops import (
@@ -201,32 +203,40 @@ def along_eigenvectors(
 
 
 def find_residual_scales(
-    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
+    likelihood: MarginalLikelihood,
+    conditionals: Sequence[Conditional],
+    shapes: Shapes,
+    declined: dict[TensorVariable, str],
 ) -> list[ResidualScale]:
     """The scale of a layer's noise, or else that of its response, drawn without the layer.
 
     Once one of them moves freely the other one does: a draw of both costs more than it gains.
-    Children with scales of their own have a draw each.
+    Children with scales of their own have a draw each. Reasons why a scale has none go to
+    ``declined``.
     """
+    a = likelihood.activations
     seen_by = [seen.child for seen in likelihood.fresh.observations]
-    n_obs = shapes[likelihood.activations][likelihood.samples]
+    n_obs = shapes[a][likelihood.samples]
     n_seen = sum(math.prod(shapes[child]) for child in seen_by)
-    if n_seen > MOST_OUTPUTS * n_obs:
-        return []
-    is_few = n_seen <= MOST_BY_SAMPLE * n_obs
-    of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations])
-    laws = [c for c in conditionals if isinstance(c, ScaleLaw)]
-    found = [
-        residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale, shapes)
-    ]
-    scales = [
-        scale
-        for scale in found
-        if scale is not None
-        and (is_few or scale.outputs is None)
-        and not (of_few_units and scale.of_activations == 0)
-    ]
+    of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[a])
+    scales, reasons = [], {}
+    for law in (c for c in conditionals if isinstance(c, ScaleLaw)):
+        if of_few_units and all(seen.child is not a for seen in law.scaled):
+            continue
+        for some in _parts(law, shapes):
+            try:
+                scale = residual_scale(likelihood, law, *some)
+                if scale is None or (of_few_units and scale.of_activations == 0):
+                    continue
+                limit = MOST_OUTPUTS if scale.outputs is None else MOST_BY_SAMPLE
+                if n_seen > limit * n_obs:
+                    raise NotConjugate(f"more than {limit} outputs see {describe(a)}")
+                scales.append(scale)
+            except NotConjugate as reason:
+                reasons[law.draws[0]] = f"not drawn without {describe(a)}: {reason}"
     of_all = [scale for scale in scales if scale.is_of_all]
+    if not of_all:
+        declined |= reasons
     first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
     return first + [scale for scale in scales if not scale.is_of_all]
 
@@ -263,6 +273,11 @@ def residual_scale(
     """A scale of activations or of their response, drawn without them; None if it is neither.
 
     With an ``entry`` it is that entry of a scale of several, which the children ``seen_by`` have.
+
+    Raises
+    ------
+    NotConjugate
+        With the reason why it cannot be drawn without them.
     """
     [rv], a = scale.draws, likelihood.activations
     if not entry and not all(rv.type.broadcastable):
@@ -272,20 +287,23 @@ def residual_scale(
     children = [seen.child for seen in likelihood.fresh.observations]
     seen_above = [scaled.pop(child) for child in children if child in scaled]
     parts = [seen for seen in (own, *seen_above) if seen is not None]
-    exponents = {seen.form.exponent for seen in seen_above}
-    if not parts or len(exponents) > 1:
+    if not parts:
         return None
-    if seen_above and not (
-        likelihood.sees_entries_once
-        and all(likelihood.has_no_zero_factor(seen.child) for seen in seen_above)
-    ):
-        return None
+    names = ", ".join(describe(seen.child) for seen in seen_above)
+    if len({seen.form.exponent for seen in seen_above}) > 1:
+        raise NotConjugate(f"the scales of {names} are different powers of it")
+    if seen_above and not likelihood.sees_entries_once:
+        raise NotConjugate(f"{names} may see an entry of {describe(a)} twice")
+    for seen in seen_above:
+        if not likelihood.has_no_zero_factor(seen.child):
+            raise NotConjugate(f"the factor of {describe(a)} in {describe(seen.child)} may be zero")
     elsewhere = tuple(scaled.values())
-    if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
-        return None
+    for seen in (*parts, *elsewhere):
+        if seen.form.where is not None:
+            raise NotConjugate(f"a condition picks the scale of {describe(seen.child)}")
     for seen in elsewhere:
         if seen.role.mixing is not None or given_any([seen.value, *parameters(seen.child)], [a]):
-            return None
+            raise NotConjugate(f"{describe(seen.child)} has the same scale in another way")
     outputs = None
     if likelihood.has_outputs_of_samples or (seen_above and len(children) > 1):
         outputs = likelihood.are_of([seen.child for seen in seen_above])
@@ -314,7 +332,10 @@ def scales_of_response(
     if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
         for law in (law for law in conditionals if isinstance(law, ScaleLaw)):
             for some in _parts(law, shapes):
-                scale = residual_scale(likelihood, law, *some)
+                try:
+                    scale = residual_scale(likelihood, law, *some)
+                except NotConjugate:
+                    continue
                 if scale is not None and not scale.of_activations and not scale.elsewhere:
                     scaled_by = [seen.child for seen in some[1]]
                     found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))

@@ -56,6 +56,7 @@ def propose_responses(context: Context) -> Proposals:
         return Proposals()
     model, blocks, shapes = context.model, context.blocks, context.shapes
     proposals = []
+    declined: dict[TensorVariable, str] = {}
     for block in blocks:
         [a, *others] = block.draws
         if others or not isinstance(block, Gaussian) or not block.observations:
@@ -66,7 +67,7 @@ def propose_responses(context: Context) -> Proposals:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
         scales = [
-            *find_residual_scales(likelihood, blocks, shapes),
+            *find_residual_scales(likelihood, blocks, shapes, declined),
             *find_vector_scales(likelihood, blocks, shapes),
         ]
         noise = find_noise_scale(model, likelihood, blocks)
@@ -82,7 +83,9 @@ def propose_responses(context: Context) -> Proposals:
                 if isinstance(draw, ScaleLaw) and cover(scales, draw.draws[0], shapes)
             )
             proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
-    return Proposals(tuple(proposals))
+    moved = {rv for replacement in proposals for draw in replacement.puts for rv in draw.draws}
+    left = {rv: reason for rv, reason in declined.items() if rv not in moved}
+    return Proposals(tuple(proposals), declined=left)
 
 
 def find_effects(

@@ -202,7 +202,7 @@ def scale_of(model):
     held = {}
     for before in likelihood.before:
         held |= before.held
-    found = residual_scales.find_residual_scales(likelihood, conditionals, shapes_of(model))
+    found = residual_scales.find_residual_scales(likelihood, conditionals, shapes_of(model), {})
     return next(iter(found), None), held
 
 
