@@ -21,7 +21,6 @@ BENCHMARKS = {
     "o": "effects",
     "p": "threads",
     "q": "convergence",
-    "r": "missing",
 }
 
 
