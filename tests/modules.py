@@ -40,7 +40,9 @@ TESTED_IN = {
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
     "moves/test_unit_rays": ["kernels/unit_rays"],
     "moves/test_vector_scales": ["kernels/vector_scales"],
-    "moves/test_layer_trajectories": ["kernels/layer_density", "kernels/layer_trajectories"],
+    "moves/test_layer_trajectories": [
+        *("kernels/layer_density", "kernels/layer_trajectories", "kernels/leapfrog"),
+    ],
     "moves/test_gated_trajectories": [
         "kernels/gate_draws",
         "kernels/gated_density",

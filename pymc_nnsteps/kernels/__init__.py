@@ -24,6 +24,7 @@ module               its subject
 ``layer_trajectories`` all weights of a layer and above it along trajectories
 ``gated_density``      a smooth density without gates, and draws of these
 ``gated_trajectories`` all weights behind gates along trajectories on it
+``leapfrog``         Hamiltonian trajectories on any density
 ``lattice``          the choice of a point of a lattice
 ``ops``              kernels as PyTensor Ops
 ``trajectories``     trajectories of Hamiltonian Monte Carlo

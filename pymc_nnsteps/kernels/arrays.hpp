@@ -277,6 +277,15 @@ template <class T, int N> Array<T, 1> flat(const Array<T, N> &given) {
     std::swap(y.own, x.own);
     return y;
 }
+template <class T, int N> Array<T, N> folded(const Array<T, 1> &x, Shape<N> shape) {
+    Array<T, N> y;
+    y.p = x.p, y.own = x.own;
+    if (y.own) y.own->uses++;
+    Int size = 1;
+    for (int a = N - 1; a >= 0; a--) y.n[a] = shape.n[a], y.s[a] = size, size *= shape.n[a];
+    if (size != x.size()) throw Error{"ValueError", "cannot reshape an array into this shape"};
+    return y;
+}
 template <class T, class V> std::enable_if_t<std::is_arithmetic_v<T>> set(T &x, V v) { x = T(v); }
 template <class T, int N, class V> void set(Array<T, N> x, V v) {
     if constexpr (std::is_arithmetic_v<V>) each(x, [&](T &to) { to = T(v); });

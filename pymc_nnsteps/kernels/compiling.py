@@ -66,13 +66,12 @@ SPECIAL_MATRICES = (
     "local_add_of_sparse_write",
     "local_adv_idx_to_diagonal",
     "local_lift_DiracDelta",
-    "local_usmm",
     "orthogonal_dot_transpose_to_eye",
     "orthogonal_solve_to_transpose_matmul",
     "selection_dot_to_indexing",
     "useless_symmetric_transpose",
 )
-"""PyTensor's rewrites that look for diagonal, sparse and other special matrices at each operation.
+"""PyTensor's rewrites that look for diagonal, orthogonal and other special matrices.
 
 This package keeps such matrices as vectors and indices.
 """

@@ -239,12 +239,15 @@ class Expressions:
     def _global(self, name: str) -> str:
         value = self._globals[name]
         if callable(value):
-            self.needed[name] = value
-            return f"kernel_{name}"
+            return f"[](const auto &...x) {{ return {self._kernel(name)}(x...); }}"
         if isinstance(value, tuple | np.ndarray):
             self.needed[name] = value
             return f"constant_{name}"
         raise UntranslatableError(f"{name!r} in the kernel {self._tree.name}")
+
+    def _kernel(self, name: str) -> str:
+        self.needed[name] = self._globals[name]
+        return f"kernel_{name}"
 
     def _place(self, node: ast.expr) -> str:
         if isinstance(node, ast.Slice):
@@ -322,7 +325,7 @@ class Expressions:
             case ast.Name(called), _ if self._is_known(called):
                 return f"{called}_({', '.join(values)})"
             case ast.Name(called), _:
-                return f"{self._global(called)}({', '.join(values)})"
+                return f"{self._kernel(called)}({', '.join(values)})"
             case ast.Attribute(value, "copy"), []:
                 return f"copy_of({self._value(value)})"
             case ast.Attribute(value, "any" | "all" as which), []:
@@ -331,6 +334,8 @@ class Expressions:
                 return f"largest({self._value(value)})"
             case ast.Attribute(value, "reshape"), [length] if ast.unparse(length) == "-1":
                 return f"flat({self._value(value)})"
+            case ast.Attribute(value, "reshape"), [ast.Tuple() as shape]:
+                return f"folded({self._value(value)}, {self._shape(shape)})"
             case ast.Attribute(ast.Attribute(value, "dtype"), "type"), [number]:
                 return f"cast(dtype({self._value(value)}), {self._value(number)})"
             case ast.Attribute(ast.Name("rng"), method), _:

@@ -436,19 +436,31 @@ def add_priors(weights: Place, rows: Tails, outgoing: Tails, laws: Laws, slope: 
     return density
 
 
+@inline
+def place_in(q: Array, scaled: Array, units: int) -> Place:
+    """Parts of a vector: rows, outgoing weights, scales, and biases."""
+    n_scales, m = scaled.shape
+    last = len(q) - m
+    seen = last - units - n_scales - 2
+    rows = seen - m * units
+    outgoing = q[rows:seen].reshape((m, units))
+    return Place(q[:rows].reshape((units, rows // units)), outgoing, q[last:], q[seen:last])
+
+
 @jit
 def evaluate(
-    place: Place,
+    q: Array,
     width: float,
     scene: Scene,
     rows: Tails,
     outgoing: Tails,
     laws: Laws,
     weights: Place,
-    slope: Place,
+    gradient: Array,
 ) -> float:
-    """Log density at coordinates, and its slope; fills the weights there."""
-    d = place.rows.shape[1]
+    """Log density at coordinates; fills its slope, and the weights there."""
+    units, d = weights.rows.shape
+    place, slope = place_in(q, scene.scaled, units), place_in(gradient, scene.scaled, units)
     to_weights(place, width, scene.stretch, weights)
     look(weights, scene)
     density = weigh_response(scene)

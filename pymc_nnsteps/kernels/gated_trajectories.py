@@ -17,13 +17,14 @@ from pymc_nnsteps.kernels.gated_density import (
     Tails,
     evaluate,
     invert_at,
+    place_in,
     set_scene,
     to_coordinates,
 )
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.layer_trajectories import invert, kick_size
-from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put
+from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
+from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put
 from pymc_nnsteps.kernels.rows import Rows, acceptance_probability
 
 MOST_STEPS = 32
@@ -46,25 +47,18 @@ Where the smooth density is far from the exact one few ends are accepted, and as
 """
 
 
-class Metric(NamedTuple):
-    """The metric of the coordinates, the same for all units.
+class GatedDensity(NamedTuple):
+    """What the smooth density depends on, and room for the weights where it was evaluated last.
 
-    Parameters
-    ----------
-    factor, inverse : array, shape (d, d)
-        Cholesky factor U of the metric of a unit's row, and the metric's inverse.
-    outgoing : array, shape (m,)
-        For the weights of each output.
-    bias : array, shape (m,)
-    scales : array, shape (units + k + 2,)
-        Square roots of the metric's other entries.
+    Coordinates are those of :func:`~pymc_nnsteps.kernels.gated_density.place_in`.
     """
 
-    factor: Array
-    inverse: Array
-    outgoing: Array
-    bias: Array
-    scales: Array
+    width: float
+    scene: Scene
+    rows: Tails
+    outgoing: Tails
+    laws: Laws
+    weights: Place
 
 
 class MovedLayer(NamedTuple):
@@ -98,12 +92,18 @@ def n_averages(d: int, n_outputs: int, n_scales: int) -> int:
     return d + 2 * n_outputs + n_scales + 6
 
 
-@inline
-def empty_place(units: int, d: int, scaled: Array) -> Place:
-    """Room for coordinates, all at zero."""
-    n_scales, m = scaled.shape
-    return Place(
-        np.zeros((units, d)), np.zeros((m, units)), np.zeros(m), np.zeros(units + n_scales + 2)
+@jit
+def evaluate_gated(density: GatedDensity, q: Array, slope: Array) -> float:
+    """Log density at coordinates; fills its slope, and the weights there."""
+    return evaluate(
+        q,
+        density.width,
+        density.scene,
+        density.rows,
+        density.outgoing,
+        density.laws,
+        density.weights,
+        slope,
     )
 
 
@@ -166,72 +166,20 @@ def fill_numbers(weights: Place, scene: Scene, rows: Tails, slope: Place, number
 
 
 @jit
-def fill_metric(gram: Array, numbers: Array, metric: Metric) -> bool:
+def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bool:
     """Fill the metric; False if it is not positive definite."""
-    d, m = len(gram), len(metric.bias)
-    units = len(metric.scales) - (len(numbers) - d - 2 * m - 4)
-    of_rows = numbers[0] * gram
+    d, m, units, diagonal = len(gram), len(scene.mean), len(scene.stretch), metric.diagonal
+    of_rows, scales, biases = numbers[0] * gram, m * units, len(diagonal) - m
     for j in range(d):
         of_rows[j, j] += numbers[1 + j]
     for i in range(m):
-        metric.outgoing[i] = math.sqrt(numbers[d + 1 + i] + LEAST)
-        metric.bias[i] = math.sqrt(numbers[d + 1 + m + i])
-    for i in range(len(metric.scales)):
-        metric.scales[i] = math.sqrt(numbers[d + 1 + 2 * m + max(0, i - units + 1)] + LEAST)
+        for a in range(units):
+            diagonal[i * units + a] = numbers[d + 1 + i] + LEAST
+        of_bias = numbers[d + 1 + m + i]
+        diagonal[biases + i] = of_bias if of_bias > 0.0 else 1.0
+    for i in range(biases - scales):
+        diagonal[scales + i] = numbers[d + 1 + 2 * m + max(0, i - units + 1)] + LEAST
     return invert(of_rows, metric.factor, metric.inverse)
-
-
-@jit
-def draw_momenta(metric: Metric, moves: Array, normal: Array, momenta: Place) -> None:
-    """``U^T xi`` of rows, and roots of the metric times xi."""
-    (units, d), m = momenta.rows.shape, len(momenta.bias)
-    rest, n_scales = units * (d + m), len(momenta.scales)
-    for a in range(units):
-        copy(np.dot(normal[a * d : (a + 1) * d], metric.factor), momenta.rows[a])
-        for i in range(m):
-            momenta.outgoing[i, a] = metric.outgoing[i] * normal[units * (d + i) + a]
-    for i in range(n_scales):
-        momenta.scales[i] = moves[i] * metric.scales[i] * normal[rest + i]
-    for i in range(m):
-        k = n_scales + i
-        momenta.bias[i] = moves[k] * metric.bias[i] * normal[rest + k]
-
-
-@inline
-def divide(momenta: Array, root: Array, velocity: Array) -> float:
-    """Fill velocities along a diagonal metric, and return twice their energy."""
-    for i in range(len(momenta)):
-        velocity[i] = momenta[i] / (root[i] * root[i]) if momenta[i] != 0.0 else 0.0
-    return inner_product(momenta, velocity)
-
-
-@jit
-def fill_velocity(metric: Metric, momenta: Place, velocity: Place) -> float:
-    """Fill the momenta divided by the metric, and return their energy."""
-    put(np.dot(momenta.rows, metric.inverse), velocity.rows, 0, 0)
-    energy = divide(momenta.bias, metric.bias, velocity.bias)
-    for i in range(len(momenta.outgoing)):
-        for a in range(len(momenta.rows)):
-            velocity.outgoing[i, a] = momenta.outgoing[i, a] / metric.outgoing[i] ** 2
-        energy += inner_product(momenta.outgoing[i], velocity.outgoing[i])
-    energy += divide(momenta.scales, metric.scales, velocity.scales)
-    for a in range(len(momenta.rows)):
-        energy += inner_product(momenta.rows[a], velocity.rows[a])
-    return 0.5 * energy
-
-
-@inline
-def add(source: Place, factor: float, target: Place) -> None:
-    """``target += factor * source``."""
-    for a in range(len(target.rows)):
-        for j in range(target.rows.shape[1]):
-            target.rows[a, j] += factor * source.rows[a, j]
-        for i in range(len(target.outgoing)):
-            target.outgoing[i, a] += factor * source.outgoing[i, a]
-    for i in range(len(target.bias)):
-        target.bias[i] += factor * source.bias[i]
-    for i in range(len(target.scales)):
-        target.scales[i] += factor * source.scales[i]
 
 
 @inline
@@ -252,10 +200,10 @@ def width_of(outgoing: Array, square: float) -> float:
 
 
 @jit
-def start_of(layer: Rows, outgoing: Array, scaled: Array) -> Place:
+def start_of(layer: Rows, outgoing: Array, scaled: Array, n: int) -> Place:
     """The weights at the beginning."""
-    units, d = layer.rows.shape
-    start = empty_place(units, d, scaled)
+    units = len(layer.rows)
+    start = place_in(np.zeros(n), scaled, units)
     put(layer.rows, start.rows, 0, 0)
     put(outgoing[:, :units], start.outgoing, 0, 0)
     for i in range(len(outgoing)):
@@ -268,15 +216,6 @@ def end_of(weights: Place, gates: Array, probability: Array, numbers: Array) -> 
     """Weights and gates as the end of a trajectory."""
     return MovedLayer(
         weights.rows, gates, weights.outgoing, weights.bias, weights.scales, probability, numbers
-    )
-
-
-@jit
-def empty_metric(units: int, d: int, scaled: Array) -> Metric:
-    """Room for a metric."""
-    n_scales, m = scaled.shape
-    return Metric(
-        np.empty((d, d)), np.empty((d, d)), np.empty(m), np.empty(m), np.empty(units + n_scales + 2)
     )
 
 
@@ -323,39 +262,32 @@ def move_gated_layer(
     uniform : array, shape (3,)
         For the length of the trajectory, whether it is accepted, and whether there is one.
     """
-    (units, d), last = layer.rows.shape, len(averages) - 1
-    start, probability, numbers = start_of(layer, outgoing, scaled), np.ones(2), averages.copy()
+    (units, d), n, last = layer.rows.shape, len(normal), len(averages) - 1
+    start, probability, numbers = start_of(layer, outgoing, scaled, n), np.ones(2), averages.copy()
     if rho[0] == 1.0 or uniform[2] > often(averages):
         probability[0] = TARGET_ACCEPT
         return end_of(start, gates.gates.copy(), probability, numbers)
 
     # The density at the beginning, and the metric.
-    scene, weights = set_scene(layer, gates, above, scaled), empty_place(units, d, scaled)
-    slope, place = empty_place(units, d, scaled), empty_place(units, d, scaled)
+    scene, weights = set_scene(layer, gates, above, scaled), place_in(np.zeros(n), scaled, units)
+    q, p, slope = np.zeros(n), np.empty(n), np.empty(n)
     width = width_of(start.outgoing, averages[last - 1])
-    to_coordinates(start, width, place)
-    density = evaluate(place, width, scene, row_tails, outgoing_tails, laws, weights, slope)
-    new_gates = gates.gates.copy()
+    to_coordinates(start, width, place_in(q, scaled, units))
+    density = GatedDensity(width, scene, row_tails, outgoing_tails, laws, weights)
+    begin, new_gates = evaluate_gated(density, q, slope), gates.gates.copy()
     factor = -weigh_gates(weights, scene, refresh, new_gates, False)
-    fill_numbers(weights, scene, row_tails, slope, numbers)
-    metric = empty_metric(units, d, scaled)
-    if not (averages[0] > 0.0 and fill_metric(gram, averages, metric)):
+    fill_numbers(weights, scene, row_tails, place_in(slope, scaled, units), numbers)
+    metric = empty_metric(d, 0, n - units * d)
+    if not (averages[0] > 0.0 and fill_metric(scene, gram, averages, metric)):
         return end_of(start, new_gates, probability, numbers)
 
     # Leapfrog steps.
-    momenta, velocity = empty_place(units, d, scaled), empty_place(units, d, scaled)
-    draw_momenta(metric, laws.moves, normal, momenta)
-    size, begin = 1.0 - rho[0], density - fill_velocity(metric, momenta, velocity)
-    add(slope, 0.5 * size, momenta)
-    n_steps = 1 + int(uniform[0] * MOST_STEPS)
-    for step in range(n_steps):
-        fill_velocity(metric, momenta, velocity)
-        add(velocity, size, place)
-        density = evaluate(place, width, scene, row_tails, outgoing_tails, laws, weights, slope)
-        add(slope, kick_size(step, n_steps, size), momenta)
-        if not math.isfinite(density):
-            break
-    log_ratio = density - fill_velocity(metric, momenta, velocity) - begin
+    draw_momenta(metric, normal, p)
+    p[n - len(laws.moves) :] *= laws.moves
+    n_steps, size = 1 + int(uniform[0] * MOST_STEPS), 1.0 - rho[0]
+    _, log_ratio, _ = follow(
+        evaluate_gated, density, metric, size, n_steps, math.inf, begin, q, p, slope
+    )
     probability[0] = acceptance_probability(log_ratio)
     probability[1], numbers[last] = 0.0, 0.0
 

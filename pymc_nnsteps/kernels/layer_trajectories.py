@@ -24,15 +24,8 @@ from pymc_nnsteps.kernels.layer_density import (
     set_noise,
     set_scene,
 )
-from pymc_nnsteps.kernels.linear_algebra import (
-    Array,
-    copy,
-    inner_product,
-    put,
-    solve,
-    solve_transposed,
-    try_to_factorise,
-)
+from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
+from pymc_nnsteps.kernels.linear_algebra import Array
 from pymc_nnsteps.kernels.rows import Rows
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 
@@ -49,23 +42,12 @@ OF_SCALE = 0.1
 """Precision of the log of a variance of the response in the metric beside what the rows say."""
 
 
-class Metric(NamedTuple):
-    """Blocks of the metric: Cholesky factors U, and their inverses.
+class LayerDensity(NamedTuple):
+    """What the density depends on, and room."""
 
-    Parameters
-    ----------
-    factor, inverse : array, shape (d, d)
-        For the row of each unit.
-    factor_above, inverse_above : array, shape (m * width, m * width)
-    shift : array, shape (k,)
-        Roots of the metric's entries of the log variances.
-    """
-
-    factor: Array
-    inverse: Array
-    factor_above: Array
-    inverse_above: Array
-    shift: Array
+    scene: Scene
+    noise: Noise
+    activation: Pieces
 
 
 class MovedLayer(NamedTuple):
@@ -153,26 +135,11 @@ def fill_numbers(
 
 
 @jit
-def invert(matrix: Array, factor: Array, inverse: Array) -> bool:
-    """Fill the Cholesky factor U and the inverse; False if a matrix is not positive definite."""
-    put(matrix, factor, 0, 0)
-    if not try_to_factorise(factor) > 0.0:
-        return False
-    for i in range(len(matrix)):
-        for j in range(len(matrix)):
-            factor[i, j] = factor[i, j] if j >= i else 0.0
-            inverse[i, j] = 1.0 if i == j else 0.0
-        solve_transposed(factor, inverse[i])
-        solve(factor, inverse[i])
-    return True
-
-
-@jit
 def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bool:
     """Fill the blocks of a metric; False if it is not positive definite."""
     units, m, shared = len(scene.variance), len(scene.target), len(scene.of_above)
     width, n_pairs, pair = shared // m, m * (m + 1) // 2, 0
-    of_rows, of_above = numbers[0] * gram, np.empty((shared, shared))
+    of_rows, of_above, scales = numbers[0] * gram, np.empty((shared, shared)), metric.diagonal
     for a in range(units):
         for i in range(len(gram)):
             of_rows[i, i] += scene.prior[a, i] / units
@@ -188,56 +155,27 @@ def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bo
             pair += 1
     for a in range(shared):
         of_above[a, a] += scene.of_above[a]
-    for k in range(len(metric.shift)):
-        metric.shift[k] = math.sqrt(numbers[1 + 4 * n_pairs + k] + OF_SCALE)
+    for k in range(len(scales)):
+        scales[k] = numbers[1 + 4 * n_pairs + k] + OF_SCALE
     return invert(of_rows, metric.factor, metric.inverse) and invert(
-        of_above, metric.factor_above, metric.inverse_above
+        of_above, metric.joint_factor, metric.joint_inverse
     )
 
 
-@jit
-def draw_momenta(metric: Metric, normal: Array, moves: Array, momenta: Coordinates) -> None:
-    """``U^T xi`` of each block."""
-    units, d = momenta.rows.shape
-    first = units * d
-    for a in range(units):
-        copy(np.dot(normal[a * d : (a + 1) * d], metric.factor), momenta.rows[a])
-    above = normal[first : first + len(momenta.above)]
-    copy(np.dot(above, metric.factor_above), momenta.above)
-    for k in range(len(momenta.shift)):
-        momenta.shift[k] = moves[k] * metric.shift[k] * normal[first + len(above) + k]
+@inline
+def coordinates_in(q: Array, scene: Scene, noise: Noise) -> Coordinates:
+    """Parts of a vector of coordinates."""
+    units, d = scene.prior.shape
+    rows, last = units * d, len(q) - len(noise.moves)
+    return Coordinates(q[:rows].reshape((units, d)), q[rows:last], q[last:])
 
 
 @jit
-def fill_velocity(metric: Metric, momenta: Coordinates, velocity: Coordinates) -> float:
-    """Fill the momenta divided by the metric, and return their energy."""
-    put(np.dot(momenta.rows, metric.inverse), velocity.rows, 0, 0)
-    copy(np.dot(momenta.above, metric.inverse_above), velocity.above)
-    energy = inner_product(momenta.above, velocity.above)
-    for k in range(len(momenta.shift)):
-        velocity.shift[k] = momenta.shift[k] / (metric.shift[k] * metric.shift[k])
-        energy += momenta.shift[k] * velocity.shift[k]
-    for a in range(len(momenta.rows)):
-        energy += inner_product(momenta.rows[a], velocity.rows[a])
-    return 0.5 * energy
-
-
-@inline
-def add(source: Coordinates, factor: float, target: Coordinates) -> None:
-    """``target += factor * source``."""
-    for a in range(len(target.rows)):
-        for j in range(target.rows.shape[1]):
-            target.rows[a, j] += factor * source.rows[a, j]
-    for a in range(len(target.above)):
-        target.above[a] += factor * source.above[a]
-    for k in range(len(target.shift)):
-        target.shift[k] += factor * source.shift[k]
-
-
-@inline
-def kick_size(step: int, n_steps: int, size: float) -> float:
-    """Size of the kick after a leapfrog step: half of it after the last one."""
-    return size if step < n_steps - 1 else 0.5 * size
+def evaluate_layer(density: LayerDensity, q: Array, slope: Array) -> float:
+    """Log density at coordinates; fills its slope."""
+    place = coordinates_in(q, density.scene, density.noise)
+    along = coordinates_in(slope, density.scene, density.noise)
+    return evaluate(place, density.scene, density.noise, density.activation, along)
 
 
 @jit
@@ -252,24 +190,6 @@ def is_tiny(scene: Scene, noise: Noise, place: Coordinates) -> bool:
                 is_moved = noise.own[i] > 0.0 and noise.scaled[k, i] > 0.0
                 found = found or (is_moved and noise.own[i] < LEAST_SHARE * noise.spread[i, i])
     return found
-
-
-@jit
-def empty_coordinates(units: int, d: int, shared: int, n_scales: int) -> Coordinates:
-    """Room for coordinates, all at zero."""
-    return Coordinates(np.zeros((units, d)), np.zeros(shared), np.zeros(n_scales))
-
-
-@jit
-def empty_metric(d: int, shared: int, n_scales: int) -> Metric:
-    """Room for a metric."""
-    return Metric(
-        np.empty((d, d)),
-        np.empty((d, d)),
-        np.empty((shared, shared)),
-        np.empty((shared, shared)),
-        np.empty(n_scales),
-    )
 
 
 @jit
@@ -308,37 +228,29 @@ def move_layer(
     uniform : array, shape (1,)
         Length of the trajectory.
     """
-    (units, d), (n_scales, m) = weights.rows.shape, scaled.shape
-    outgoing = seen.outgoing.copy().reshape(-1)
-    shared = len(outgoing)
-    place = Coordinates(weights.rows.copy(), outgoing, np.zeros(n_scales))
-    numbers, log_ratio = np.zeros(len(averages)), np.zeros(1)
+    rows, (n_scales, m), log_ratio = weights.rows.size, scaled.shape, np.zeros(1)
+    start, outgoing = weights.rows.copy(), seen.outgoing.copy().reshape(-1)
     if rho[0] == 1.0:
-        numbers = averages.copy()
-        return MovedLayer(place.rows, pre.copy(), place.above, place.shift, log_ratio, numbers)
+        kept, still = averages.copy(), np.zeros(n_scales)
+        return MovedLayer(start, pre.copy(), outgoing, still, log_ratio, kept)
+    n, last = rows + len(outgoing) + n_scales, rows + len(outgoing)
+    q, p, slope = np.zeros(n), np.empty(n), np.empty(n)
+    q[:rows], q[rows:last] = start.reshape(-1), outgoing
     _, _, kept = read_units(weights, pre, activation)
     scene, noise = set_scene(weights, kept, seen, above), set_noise(scaled)
+    place, numbers = coordinates_in(q, scene, noise), np.zeros(len(averages))
+    metric = empty_metric(weights.rows.shape[1], len(outgoing), n_scales)
     fill_numbers(place, scene, noise, activation, numbers)
-    metric = empty_metric(d, shared, n_scales)
     known = averages[1 + 3 * m * (m + 1) // 2] > 0.0 and fill_metric(scene, gram, averages, metric)
     if is_tiny(scene, noise, place) or not known:
         return MovedLayer(place.rows, pre.copy(), place.above, place.shift, log_ratio, numbers)
-    momenta = empty_coordinates(units, d, shared, n_scales)
-    velocity = empty_coordinates(units, d, shared, n_scales)
-    slope, size = empty_coordinates(units, d, shared, n_scales), 1.0 - rho[0]
-    draw_momenta(metric, normal, noise.moves, momenta)
-    density = evaluate(place, scene, noise, activation, slope)
-    begin = density - fill_velocity(metric, momenta, velocity)
-    add(slope, 0.5 * size, momenta)
-    n_steps = 1 + int(uniform[0] * MOST_STEPS)
-    for step in range(n_steps):
-        fill_velocity(metric, momenta, velocity)
-        add(velocity, size, place)
-        density = evaluate(place, scene, noise, activation, slope)
-        add(slope, kick_size(step, n_steps, size), momenta)
-        if not math.isfinite(density):
-            break
-    log_ratio[0] = density - fill_velocity(metric, momenta, velocity) - begin
+    draw_momenta(metric, normal, p)
+    p[last:] *= noise.moves
+    density, size = LayerDensity(scene, noise, activation), 1.0 - rho[0]
+    n_steps, begin = 1 + int(uniform[0] * MOST_STEPS), evaluate_layer(density, q, slope)
+    _, log_ratio[0], _ = follow(
+        evaluate_layer, density, metric, size, n_steps, math.inf, begin, q, p, slope
+    )
     if is_tiny(scene, noise, place):
         log_ratio[0] = -math.inf
     moved = kept + np.dot(place.rows, weights.inputs.T)

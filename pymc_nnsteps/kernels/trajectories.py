@@ -1,7 +1,4 @@
-r"""Whole Hamiltonian trajectories, each kind one kernel.
-
-For a density :math:`\exp(-U(q))` and momenta :math:`p \sim N(0, M)`, M diagonal, leapfrog steps of
-size :math:`\epsilon` follow the energy :math:`H(q, p) = U(q) + p^T M^{-1} p / 2`.
+r"""Trajectories of Hamiltonian Monte Carlo on a log density that has been compiled.
 
 One of random length is accepted as a whole. A no-U-turn trajectory is doubled in a random direction
 until it turns back: over its places from ``-`` to ``+``,
@@ -30,8 +27,8 @@ import numpy as np
 from numpy.random import Generator
 
 from pymc_nnsteps.kernels.jit import inline, jit, plain
-
-Array = np.ndarray
+from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, fill_velocity, follow, leapfrog
+from pymc_nnsteps.kernels.linear_algebra import Array
 
 DIVERGENT = 1000.0
 """Error of the energy beyond which a trajectory is given up."""
@@ -59,7 +56,7 @@ class Orbit(NamedTuple):
 
 
 class Density(NamedTuple):
-    """Functions that give a log density and its gradient.
+    """Functions that give a log density and its gradient, and what they are given.
 
     Each is called with one tuple, (place, numbers, layout, given vector), and gives a tuple whose
     first entry is a vector.
@@ -75,26 +72,24 @@ class Density(NamedTuple):
     has_sums : float
         Whether the log density is a function of sums over all rows; otherwise only the first
         function is called.
+    numbers : array, shape (k,)
+        What the log density depends on beside the place.
+    layouts : array, shape (blocks, ...)
+        Where a block of rows finds its numbers.
     """
 
     of_rows: Any
     of_sums: Any
     through_sums: Any
     has_sums: float
+    numbers: Array
+    layouts: Array
 
 
 @plain
-def over_blocks(evaluate: Any, q: Array, numbers: Array, layouts: Array, given: Array) -> Array:
-    """Sum over blocks of rows.
-
-    Parameters
-    ----------
-    evaluate : function
-        One of :class:`Density`.
-    q : array, shape (n,)
-    layouts : array, shape (blocks, ...)
-        Where a block finds its numbers.
-    """
+def over_blocks(evaluate: Any, density: Density, q: Array, given: Array) -> Array:
+    """Sum of one of the functions over blocks of rows."""
+    numbers, layouts = density.numbers, density.layouts
     total = evaluate((q, numbers, layouts[0], given))[0]
     for block in range(1, len(layouts)):
         total += evaluate((q, numbers, layouts[block], given))[0]
@@ -102,40 +97,41 @@ def over_blocks(evaluate: Any, q: Array, numbers: Array, layouts: Array, given: 
 
 
 @plain
-def evaluated(density: Density, q: Array, numbers: Array, layouts: Array) -> Array:
+def evaluated(density: Density, q: Array) -> Array:
     """Log density and gradient at a place, and more after these where it is one of sums."""
     of_rows, of_sums, through_sums = density.of_rows, density.of_sums, density.through_sums
-    total = over_blocks(of_rows, q, numbers, layouts, np.empty(0))
+    total = over_blocks(of_rows, density, q, np.empty(0))
     if not density.has_sums:
         return total
-    found = of_sums((q, numbers, layouts[0], total))[0]
+    found = of_sums((q, density.numbers, density.layouts[0], total))[0]
     slopes = found[1 + len(q) :].copy()
-    found[1 : 1 + len(q)] += over_blocks(through_sums, q, numbers, layouts, slopes)
+    found[1 : 1 + len(q)] += over_blocks(through_sums, density, q, slopes)
     return found
 
 
-@jit
-def drift(q: Array, p: Array, slope: Array, precision: Array, size: float) -> None:
-    """Half a step of the momenta, and one of the places."""
+@plain
+def evaluate(density: Density, q: Array, slope: Array) -> float:
+    """Log density at a place; fills the slope in the first coordinates."""
+    found = evaluated(density, q)
+    slope[:] = found[1 : 1 + len(slope)]
+    return found[0]
+
+
+@plain
+def diagonal(precision: Array) -> Metric:
+    """The metric of independent momenta."""
+    none = np.empty((0, 0))
+    return Metric(none, none, none, none, precision)
+
+
+@plain
+def momenta_of(metric: Metric, rng: Generator) -> Array:
+    """Momenta of a diagonal metric."""
+    p = np.empty(len(metric.diagonal))
     for i in range(len(p)):
-        p[i] += 0.5 * size * slope[i]
-        q[i] += size * p[i] / precision[i]
-
-
-@jit
-def kick(p: Array, slope: Array, size: float) -> None:
-    """Half a step of the momenta."""
-    for i in range(len(p)):
-        p[i] += 0.5 * size * slope[i]
-
-
-@jit
-def kinetic(p: Array, precision: Array) -> float:
-    """Energy of the momenta."""
-    total = 0.0
-    for i in range(len(p)):
-        total += p[i] * p[i] / precision[i]
-    return 0.5 * total
+        p[i] = rng.standard_normal()
+    draw_momenta(metric, p, p)
+    return p
 
 
 @jit
@@ -195,8 +191,6 @@ def no_u_turn(
     precision: Array,
     size: float,
     max_depth: int,
-    numbers: Array,
-    layouts: Array,
     rng: Generator,
 ) -> tuple[float, float, int, int, bool]:
     """Overwrite a place by one of the trajectory through it.
@@ -216,8 +210,6 @@ def no_u_turn(
         Of the leapfrog steps.
     max_depth : int
         Doublings at most.
-    numbers, layouts : array
-        What the functions are given beside the place.
 
     Returns
     -------
@@ -229,12 +221,10 @@ def no_u_turn(
         Leapfrog steps and doublings.
     diverging : bool
     """
-    n = len(precision)
-    p = np.empty(n)
-    for i in range(n):
-        p[i] = math.sqrt(precision[i]) * rng.standard_normal()
+    n, metric = len(precision), diagonal(precision)
+    p, velocity = momenta_of(metric, rng), np.empty(n)
     log_density = start[0]
-    energy = kinetic(p, precision) - log_density
+    energy = fill_velocity(metric, p, velocity) - log_density
     q_ends, p_ends, slopes = np.empty((2, len(q))), np.empty((2, n)), np.empty((2, n))
     for side in range(2):
         q_ends[side], p_ends[side], slopes[side] = q, p, start[1 : n + 1]
@@ -250,22 +240,20 @@ def no_u_turn(
         part_weight = -math.inf
         # The new half: leapfrog steps, and one of its places by its weight.
         for leaf in range(1 << depth):
-            drift(q_ends[side], p_ends[side], slopes[side], precision, signed)
-            there = evaluated(density, q_ends[side], numbers, layouts)
-            slopes[side] = there[1 : n + 1]
-            kick(p_ends[side], slopes[side], signed)
+            end, momenta, slope = q_ends[side], p_ends[side], slopes[side]
+            there = leapfrog(evaluate, density, metric, signed, end, momenta, slope, velocity)
             n_steps += 1
-            log_ratio = energy - kinetic(p_ends[side], precision) + there[0]
+            log_ratio = energy - fill_velocity(metric, momenta, velocity) + there
             if not -DIVERGENT < log_ratio < math.inf:
                 diverging = True
                 break
             acceptance += math.exp(min(0.0, log_ratio))
             part_weight = log_add(part_weight, log_ratio)
             if rng.random() < math.exp(log_ratio - part_weight):
-                candidate[:] = q_ends[side]
-                candidate_density = there[0]
-            part += p_ends[side]
-            turning = turns_within(leaf, p_ends[side], part, kept, precision)
+                candidate[:] = end
+                candidate_density = there
+            part += momenta
+            turning = turns_within(leaf, momenta, part, kept, precision)
             if turning:
                 break
         depth += 1
@@ -288,8 +276,6 @@ def random_length(
     precision: Array,
     size: float,
     longest: int,
-    numbers: Array,
-    layouts: Array,
     rng: Generator,
 ) -> tuple[float, float, int, bool]:
     """Overwrite a place by the end of a trajectory from it, or leave it where it is.
@@ -298,43 +284,28 @@ def random_length(
     ----------
     longest : int
         The logarithm of the number of leapfrog steps, from 1 to this, is uniform.
-    density, q, start, precision, size, numbers, layouts, rng
+    density, q, start, precision, size, rng
         As for :func:`no_u_turn`.
 
     Returns
     -------
-    log_density : float
-        At the new place.
-    acceptance : float
-    n_steps : int
-    diverging : bool
+    log_density, acceptance, n_steps, diverging
     """
-    n = len(precision)
-    p = np.empty(n)
-    for i in range(n):
-        p[i] = math.sqrt(precision[i]) * rng.standard_normal()
-    length = int(math.pow(longest + 1.0, rng.random()))
-    log_density = there_density = start[0]
-    energy = kinetic(p, precision) - log_density
-    there_q, slope = q.copy(), start[1 : n + 1].copy()
-    n_steps, log_ratio, diverging = 0, 0.0, False
-    while n_steps < length and not diverging:
-        drift(there_q, p, slope, precision, size)
-        there = evaluated(density, there_q, numbers, layouts)
-        there_density = there[0]
-        slope[:] = there[1 : n + 1]
-        kick(p, slope, size)
-        n_steps += 1
-        log_ratio = energy - kinetic(p, precision) + there_density
-        diverging = not -DIVERGENT < log_ratio < math.inf
-    acceptance = 0.0 if diverging else math.exp(min(0.0, log_ratio))
+    metric = diagonal(precision)
+    p, there = momenta_of(metric, rng), q.copy()
+    slope, length = start[1 : len(p) + 1].copy(), int(math.pow(longest + 1.0, rng.random()))
+    log_density, log_ratio, n_steps = follow(
+        evaluate, density, metric, size, length, DIVERGENT, start[0], there, p, slope
+    )
+    acceptance = math.exp(min(0.0, log_ratio))
     if rng.random() < acceptance:
-        q[:] = there_q
-        log_density = there_density
-    return log_density, acceptance, n_steps, diverging
+        q[:] = there
+    else:
+        log_density = start[0]
+    return log_density, acceptance, n_steps, log_ratio == -math.inf
 
 
-@jit
+@plain
 def move_on_orbit(orbit: Orbit, origin: Array, u: Array, q: Array) -> float:
     """Overwrite q by the place at u, and return the logarithm of the volume's change."""
     log_volume = 0.0
@@ -350,7 +321,7 @@ def move_on_orbit(orbit: Orbit, origin: Array, u: Array, q: Array) -> float:
     return log_volume
 
 
-@jit
+@plain
 def slope_on_orbit(orbit: Orbit, q: Array, gradient: Array, slope: Array) -> None:
     """Overwrite a slope along each direction, the change of volume included, by that at q."""
     slope[:] = 0.0
@@ -362,13 +333,31 @@ def slope_on_orbit(orbit: Orbit, q: Array, gradient: Array, slope: Array) -> Non
             slope[orbit.directions[k]] += orbit.degrees[k] * of_log
 
 
-@jit
-def combined(basis: Array, slope: Array, along: Array) -> None:
-    """Overwrite slopes along the columns of a basis."""
-    along[:] = 0.0
-    for i in range(len(slope)):
-        for j in range(len(slope)):
-            along[j] += basis[i, j] * slope[i]
+class OnOrbit(NamedTuple):
+    """A log density along directions of an orbit, the change of volume included.
+
+    The place at zero and the one evaluated last, shape (n,); the basis of coordinates, shape
+    (m, m), one column each; the last slope along directions of the orbit, shape (m,).
+    """
+
+    density: Density
+    orbit: Orbit
+    origin: Array
+    place: Array
+    basis: Array
+    slope: Array
+
+
+@plain
+def evaluate_on_orbit(along: OnOrbit, v: Array, slope: Array) -> float:
+    """Log density, and its slope, at coordinates of an orbit."""
+    place, of_orbit = along.place, along.slope
+    log_volume = move_on_orbit(along.orbit, along.origin, np.dot(along.basis, v), place)
+    gradient = np.empty(len(place))
+    log_density = evaluate(along.density, place, gradient)
+    slope_on_orbit(along.orbit, place, gradient, of_orbit)
+    slope[:] = np.dot(of_orbit, along.basis)
+    return log_density + log_volume
 
 
 @jit
@@ -381,8 +370,6 @@ def on_orbit(
     slope: Array,
     size: float,
     longest: int,
-    numbers: Array,
-    layouts: Array,
     rng: Generator,
 ) -> tuple[float, float, int, bool]:
     """Overwrite a place by the end of a trajectory along directions of its orbit, or leave it.
@@ -395,7 +382,7 @@ def on_orbit(
         Overwritten by the slope along each direction of the orbit at the start.
     longest : int
         The number of leapfrog steps is uniform from 1 to this.
-    density, q, start, size, numbers, layouts, rng
+    density, q, start, size, rng
         As for :func:`no_u_turn`.
 
     Returns
@@ -403,42 +390,25 @@ def on_orbit(
     log_density, acceptance, n_steps, diverging
         As for :func:`random_length`.
     """
-    n, m = len(q), len(slope)
-    origin, there_q, precision = q.copy(), q.copy(), np.ones(m)
-    u, v, p, along, there_slope = np.empty(m), np.zeros(m), np.empty(m), np.empty(m), np.empty(m)
-    for i in range(m):
-        p[i] = rng.standard_normal()
-    length = 1 + int(longest * rng.random())
-    log_density = there_density = start[0]
-    energy = kinetic(p, precision) - log_density
-    slope_on_orbit(orbit, q, start[1 : n + 1], slope)
-    combined(basis, slope, along)
-    n_steps, log_ratio, diverging = 0, 0.0, False
-    while n_steps < length and not diverging:
-        drift(v, p, along, precision, size)
-        for i in range(m):
-            u[i] = 0.0
-            for j in range(m):
-                u[i] += basis[i, j] * v[j]
-        log_volume = move_on_orbit(orbit, origin, u, there_q)
-        there = evaluated(density, there_q, numbers, layouts)
-        there_density = there[0]
-        slope_on_orbit(orbit, there_q, there[1 : n + 1], there_slope)
-        combined(basis, there_slope, along)
-        kick(p, along, size)
-        n_steps += 1
-        log_ratio = energy - kinetic(p, precision) + there_density + log_volume
-        diverging = not -DIVERGENT < log_ratio < math.inf
-    acceptance = 0.0 if diverging else math.exp(min(0.0, log_ratio))
+    metric = diagonal(np.ones(len(slope)))
+    p, v, length = momenta_of(metric, rng), np.zeros(len(slope)), 1 + int(longest * rng.random())
+    slope_on_orbit(orbit, q, start[1 : len(q) + 1], slope)
+    along = OnOrbit(density, orbit, q.copy(), q.copy(), basis, np.empty(len(slope)))
+    by_v = np.dot(slope, basis)
+    log_density, log_ratio, n_steps = follow(
+        evaluate_on_orbit, along, metric, size, length, DIVERGENT, start[0], v, p, by_v
+    )
+    acceptance = math.exp(min(0.0, log_ratio))
     if rng.random() < acceptance:
-        q[:] = there_q
-        log_density = there_density
-    return log_density, acceptance, n_steps, diverging
+        log_density -= move_on_orbit(orbit, along.origin, np.dot(basis, v), q)
+    else:
+        log_density = start[0]
+    return log_density, acceptance, n_steps, log_ratio == -math.inf
 
 
 TYPES = {
-    no_u_turn: "u0u0u0n0d1d1d1n0n0d1q2g0",
-    random_length: "u0u0u0n0d1d1d1n0n0d1q2g0",
-    on_orbit: "u0u0u0n0d1q1q1d1d1d1d2d1n0n0d1q2g0",
+    no_u_turn: "u0u0u0n0d1q2d1d1d1n0n0g0",
+    random_length: "u0u0u0n0d1q2d1d1d1n0n0g0",
+    on_orbit: "u0u0u0n0d1q2d1q1q1d1d1d1d2d1n0n0g0",
 }
 """Types of their arguments."""

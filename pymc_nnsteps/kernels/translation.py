@@ -141,7 +141,8 @@ class Translation(Expressions):
                 parameters.append(f"{kind} {name}")
                 continue
             templates.append(f"class T{k}")
-            if fields and argument.arg not in _assigned(self._tree.body):
+            is_tuple = fields or annotation == "Any"
+            if is_tuple and argument.arg not in _assigned(self._tree.body):
                 # A copy would count the uses of each array in it.
                 parameters.append(f"const T{k} &{name}")
                 continue

@@ -80,12 +80,7 @@ def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
     return lambda rng, scale: np.exp(min(scale, 3.0) * rng.normal(size=shape))
 
 
-def polya_gamma(shape: tuple[int, ...], z: Array) -> Density:
-    """PG(1, z), up to a factor that depends on the value alone."""
-    return polya_gamma_sum(shape, z, np.ones(1))
-
-
-def polya_gamma_sum(shape: tuple[int, ...], z: Array, n: Array) -> Density:
+def polya_gamma(shape: tuple[int, ...], z: Array, n: Array | float = 1.0) -> Density:
     """PG(n, z), up to a factor that depends on the value and n alone."""
 
     def log_density(x: Array) -> float:
@@ -203,7 +198,7 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
     PiecewiseNormalRV: piecewise_normal,
     PolyaGammaRV: polya_gamma,
-    PolyaGammaSumRV: polya_gamma_sum,
+    PolyaGammaSumRV: polya_gamma,
     TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }

@@ -107,14 +107,8 @@ def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
             f"child {describe(y)}, which it decides, is free: given each other neither would move"
         )
     decision = read_decision(model, z, y)
-    if isinstance(decision, Threshold):
-        return _match_threshold(model, z, y, decision)
-    return _match_largest(model, z, y)
-
-
-def _match_threshold(
-    model: pm.Model, z: TensorVariable, y: TensorVariable, decision: Threshold
-) -> UtilityBehindThreshold:
+    if not isinstance(decision, Threshold):
+        return _match_largest(model, z, y)
     successes = entries_like(model, value_of(model, y), y, z)
     return UtilityBehindThreshold((z,), pt.eq(successes, int(decision.increasing)), decision)
 

@@ -205,7 +205,11 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     a = likelihood.activations
     if (likelihood.samples, likelihood.units) != (0, 1):
         raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
-    gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
+    gates = [
+        c
+        for c in conditionals
+        if isinstance(c, Gates) and [seen.child for seen in c.observations] == [a]
+    ]
     weights = [
         c
         for c in conditionals
@@ -225,10 +229,6 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
         likelihood.fresh,
     )
     return CollapsedLayer(gates[0], weights[0], likelihood, draws)
-
-
-def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:
-    return [seen.child for seen in conditional.observations]
 
 
 def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:

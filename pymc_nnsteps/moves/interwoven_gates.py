@@ -45,7 +45,7 @@ units at a time as fit into memory, and computed again in each pass.
 The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -221,9 +221,9 @@ def match_interwoven_gates(
     weights = layer.weights.draws
     others = {seen.child for seen in layer.weights.observations} - {a, gates}
     if others:
+        names = ", ".join(sorted(map(describe, others)))
         raise NotConjugate(
-            f"{describe(weights[0])} is seen by {_names(others)} beside {describe(gates)} and "
-            f"{describe(a)}"
+            f"{describe(weights[0])} is seen by {names} beside {describe(gates)} and {describe(a)}"
         )
     closed = layer.gates.observations[0].offset
     if closed is not None and given_any([closed], weights):
@@ -231,7 +231,3 @@ def match_interwoven_gates(
     return InterwovenGates(
         (*weights, gates), layer, passes, (a,), pt.dvector(f"rho of {describe(gates)}")
     )
-
-
-def _names(rvs: Collection[TensorVariable]) -> str:
-    return ", ".join(sorted(map(describe, rvs)))

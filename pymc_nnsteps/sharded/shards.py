@@ -341,9 +341,10 @@ def _exchange(model: pm.Model, data: Data) -> None:
     for name, values in data.items():
         container: Any = model[name]
         require_same_rows(data[first], values, names=(f"{first} of a shard", f"{name} of a shard"))
+        numbers: object = values
         if container.ndim == 1:
-            values = group_numbers(f"{name} of a shard", values, model, container, False)
-        given = read_rows(f"{name} of a shard", model, container, values).values
+            numbers = group_numbers(f"{name} of a shard", values, model, container, False)
+        given = read_rows(f"{name} of a shard", model, container, numbers).values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape

@@ -170,38 +170,39 @@ class FlatDensity:
 
     def __call__(self, located: Located) -> np.ndarray:
         """Log density and gradient."""
-        found: np.ndarray = evaluated(self._in_python(), *located)
+        found: np.ndarray = evaluated(self._in_python(located), located.place)
         return found[: 1 + len(located.place)]
 
-    def _in_python(self) -> Density:
+    def _in_python(self, located: Located) -> Density:
         def packed(function: Any) -> Callable[..., Any]:
             return lambda arguments: (function(*arguments),)
 
-        return _as_density(map(packed, self.functions))
+        return _as_density(map(packed, self.functions), located)
 
-    def given_to(self, kernel: Kernel) -> tuple[Callable[..., Any], Density]:
-        """A kernel as it is called, and the functions that it is to be given."""
+    def given_to(self, kernel: Kernel, located: Located) -> tuple[Callable[..., Any], Density]:
+        """A kernel as it is called, and the density that it is to be given."""
         linkers = {type(function.maker.linker) for function in self.functions}
         if linkers == {CppLinker}:
-            return kernel, _as_density(f.vm.jit_fn.address for f in self.functions)
+            return kernel, _as_density((f.vm.jit_fn.address for f in self.functions), located)
         if linkers != {NumbaLinker}:
-            return inspect.unwrap(kernel), self._in_python()
+            return inspect.unwrap(kernel), self._in_python(located)
         if self._in_numba is None:
             from pymc_nnsteps.kernels.in_numba import Compiled
 
-            self._in_numba = _as_density(Compiled(f.vm.jit_fn) for f in self.functions)
-        return kernel.numba, self._in_numba
+            self._in_numba = [Compiled(f.vm.jit_fn) for f in self.functions]
+        return kernel.numba, _as_density(self._in_numba, located)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out addresses, which are valid in one process only."""
         return self.__dict__ | {"_in_numba": None}
 
 
-def _as_density(functions: Iterable[Any]) -> Density:
+def _as_density(functions: Iterable[Any], located: Located) -> Density:
     """Functions as kernels are given them; one function alone is a sum over blocks of rows."""
     first, *others = functions
     of_sums, through_sums = others or (first, first)
-    return Density(first, of_sums, through_sums, float(bool(others)))
+    numbers, layouts = located.numbers, located.layouts
+    return Density(first, of_sums, through_sums, float(bool(others)), numbers, layouts)
 
 
 @without_blas_notice()

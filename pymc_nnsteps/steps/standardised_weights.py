@@ -298,10 +298,9 @@ class ScaleTrajectories:
                 known = Recent([np.eye(n)])
             if self._basis is None or self._basis[0] is not known:
                 self._basis = known, basis_of(known)
-            kernel, evaluate = density.given_to(on_orbit)
-            place, numbers, layouts = located
-            given = evaluate, self._orbit, place, start, self._basis[1], slope, size, LONGEST
-            log_density, acceptance, *_ = kernel(*given, numbers, layouts, rng)
+            kernel, target = density.given_to(on_orbit, located)
+            given = target, self._orbit, located.place, start, self._basis[1], slope, size, LONGEST
+            log_density, acceptance, *_ = kernel(*given, rng)
             adaptation = tuned.adaptation
             if tune:
                 adaptation = adaptation.update(acceptance)

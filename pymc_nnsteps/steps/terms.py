@@ -263,7 +263,10 @@ def terms(model: pm.Model, factors: Sequence[TensorVariable], block: Gaussian | 
     rows = log_density(model, [f for f in found.factors if f in factors])
     if block is None:
         return Terms(rest, (rows,), found)
-    rest, rows = rewrite_graph(substitute([rest, rows], _zeros(model, block.draws)), clone=True)
+    simplified: Any = rewrite_graph(
+        substitute([rest, rows], _zeros(model, block.draws)), clone=True
+    )
+    rest, rows = simplified
     inside = likelihood(block, [s for s in block.observations if s.child in found.factors])
     others = likelihood(block, [s for s in block.observations if s.child not in found.factors])
     if inside is None:

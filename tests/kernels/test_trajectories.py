@@ -8,6 +8,7 @@ import pytest
 from numba import types
 
 from pymc_nnsteps.kernels import trajectories as kernels
+from pymc_nnsteps.kernels.leapfrog import leapfrog
 
 PRECISION = np.array([0.5, 2.0, 1.3])
 NUMBERS, LAYOUTS = np.array([0.3, 0.4]), np.array([[0], [1]])
@@ -37,10 +38,10 @@ SIGNATURE = types.UniTuple(VECTOR, 1)(types.Tuple((VECTOR, VECTOR, POSITIONS, VE
 
 def alone(function):
     """A density that is a sum over blocks, as kernels are given it."""
-    return kernels.Density(function, function, function, 0.0)
+    return kernels.Density(function, function, function, 0.0, NUMBERS, LAYOUTS)
 
 
-def leapfrog(q, p, size):
+def leapfrog_steps(q, p, size):
     """Places and momenta one after another, in plain NumPy."""
     while True:
         slope = density(q)[1:]
@@ -63,7 +64,7 @@ def run(seed, *, compiled=None, size=SIZE):
     start = density(q)
     kernel = kernels.no_u_turn.numba if compiled else unwrap(kernels.no_u_turn)
     evaluate, rng = alone(compiled or recorded), np.random.default_rng(seed)
-    stats = kernel(evaluate, q, start, PRECISION, size, MAX_DEPTH, NUMBERS, LAYOUTS, rng)
+    stats = kernel(evaluate, q, start, PRECISION, size, MAX_DEPTH, rng)
     return q, stats, np.array(visited)
 
 
@@ -88,7 +89,7 @@ def test_trajectory(seed):
     """Places to 1e-12; that it goes on until the criterion says otherwise, and no further."""
     q, (log_density, _, n_steps, depth, diverging), visited = run(seed)
     p = np.sqrt(PRECISION) * np.random.default_rng(seed).standard_normal(3)
-    sides = {size: leapfrog(START, p, size) for size in (SIZE, -SIZE)}
+    sides = {size: leapfrog_steps(START, p, size) for size in (SIZE, -SIZE)}
     upcoming = {size: next(places) for size, places in sides.items()}
     momenta, seen = [p], [START]
     for level in range(depth):
@@ -112,13 +113,12 @@ def test_trajectory(seed):
 
 
 def test_steps_are_reversible():
-    q, p = START.copy(), np.array([0.3, 1.0, -2.0])
+    metric, target = kernels.diagonal(PRECISION), alone(block)
+    q, p, velocity = START.copy(), np.array([0.3, 1.0, -2.0]), np.empty(3)
     slope = density(q)[1:]
     before = q.copy(), p.copy()
     for size in [SIZE] * 40 + [-SIZE] * 40:
-        kernels.drift(q, p, slope, PRECISION, size)
-        slope = density(q)[1:]
-        kernels.kick(p, slope, size)
+        leapfrog(kernels.evaluate, target, metric, size, q, p, slope, velocity)
     np.testing.assert_allclose([q, p], before, rtol=1e-12, atol=1e-12)
 
 
@@ -130,8 +130,8 @@ def run_random_length(seed, *, compiled=None, size=SIZE):
     q = START.copy()
     start = density(q)
     kernel = kernels.random_length.numba if compiled else unwrap(kernels.random_length)
-    rest = NUMBERS, LAYOUTS, np.random.default_rng(seed)
-    return q, kernel(alone(compiled or block), q, start, PRECISION, size, LONGEST, *rest)
+    rng = np.random.default_rng(seed)
+    return q, kernel(alone(compiled or block), q, start, PRECISION, size, LONGEST, rng)
 
 
 def test_random_length():
@@ -140,7 +140,7 @@ def test_random_length():
     for seed in range(40):
         q, (log_density, acceptance, n_steps, diverging) = run_random_length(seed, size=0.6)
         noise = np.random.default_rng(seed).standard_normal(3)
-        path = leapfrog(START, scale * noise, 0.6)
+        path = leapfrog_steps(START, scale * noise, 0.6)
         end, momentum = [next(path) for _ in range(n_steps)][-1]
         energies = [
             np.sum(v**2) / 2 - density(x)[0] for x, v in ((START, noise), (end, momentum / scale))

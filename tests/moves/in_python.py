@@ -14,5 +14,10 @@ def in_python(monkeypatch, *modules):
 
 def uncompiled(kernel):
     """The Python of a kernel, called with named tuples or their entries, as the kernel is."""
-    function = of_arrays(kernel.__wrapped__)
-    return lambda *given: function(*entries(given))
+    function = kernel.__wrapped__
+
+    def call(*given):
+        whole = len(given) == function.__code__.co_argcount
+        return function(*given) if whole else of_arrays(function)(*entries(given))
+
+    return call

@@ -121,10 +121,9 @@ def test_trajectories_in_cpp_and_in_python(monkeypatch):
     built, ends = weighted(rows(9)), []
     for mode in (None, AS_WRITTEN):
         made, located, start = density(monkeypatch, built, mode=mode)
-        move, functions = made.given_to(trajectories.random_length)
+        move, target = made.given_to(trajectories.random_length, located)
         q, rng = located.place, np.random.default_rng(5)
-        rest = np.full(6, 30.0), 0.1, 30, located.numbers, located.layouts, rng
-        stats = move(functions, q, start, *rest)
+        stats = move(target, q, start, np.full(6, 30.0), 0.1, 30, rng)
         ends.append(np.concatenate([start, q, stats]))
     np.testing.assert_allclose(*ends, rtol=1e-8)
 

@@ -1,0 +1,158 @@
+r"""Hamiltonian trajectories on any density: leapfrog steps, and the metric of their momenta.
+
+For a density :math:`\exp(-U(q))` and momenta :math:`p \sim N(0, M)`, leapfrog steps of size
+:math:`\epsilon` follow the energy :math:`H(q, p) = U(q) + p^T M^{-1} p / 2`. Coordinates are one
+vector. A density is a kernel ``evaluate`` of three arguments: a named tuple of all that the density
+depends on beside the place, the place, and its slope there, which it fills. It returns the log
+density.
+
+References
+----------
+Neal, *MCMC Using Hamiltonian Dynamics*, Handbook of Markov Chain Monte Carlo (2011).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_nnsteps.kernels.jit import jit, plain
+from pymc_nnsteps.kernels.linear_algebra import (
+    Array,
+    inner_product,
+    put,
+    solve,
+    solve_transposed,
+    try_to_factorise,
+)
+
+
+class Metric(NamedTuple):
+    """A positive definite matrix M of blocks, in the order of the coordinates.
+
+    Parameters
+    ----------
+    factor, inverse : array, shape (d, d)
+        Cholesky factor U and inverse of a block that is repeated for several times d coordinates.
+    joint_factor, joint_inverse : array, shape (k, k)
+        The same of one block of the k coordinates after them.
+    diagonal : array, shape (r,)
+        Of the last coordinates.
+    """
+
+    factor: Array
+    inverse: Array
+    joint_factor: Array
+    joint_inverse: Array
+    diagonal: Array
+
+
+@jit
+def empty_metric(d: int, k: int, r: int) -> Metric:
+    """Room for a metric."""
+    return Metric(
+        np.empty((d, d)), np.empty((d, d)), np.empty((k, k)), np.empty((k, k)), np.empty(r)
+    )
+
+
+@jit
+def invert(matrix: Array, factor: Array, inverse: Array) -> bool:
+    """Fill the Cholesky factor U and the inverse; False if a matrix is not positive definite."""
+    put(matrix, factor, 0, 0)
+    if not try_to_factorise(factor) > 0.0:
+        return False
+    for i in range(len(matrix)):
+        for j in range(len(matrix)):
+            factor[i, j] = factor[i, j] if j >= i else 0.0
+            inverse[i, j] = 1.0 if i == j else 0.0
+        solve_transposed(factor, inverse[i])
+        solve(factor, inverse[i])
+    return True
+
+
+@plain
+def draw_momenta(metric: Metric, normal: Array, p: Array) -> None:
+    """Fill momenta by ``U^T xi``."""
+    d, k, last = len(metric.factor), len(metric.joint_factor), len(p) - len(metric.diagonal)
+    for i in range(0, last - k, max(d, 1)):
+        p[i : i + d] = np.dot(normal[i : i + d], metric.factor)
+    if k > 0:
+        p[last - k : last] = np.dot(normal[last - k : last], metric.joint_factor)
+    p[last:] = np.sqrt(metric.diagonal) * normal[last : len(p)]
+
+
+@plain
+def fill_velocity(metric: Metric, p: Array, velocity: Array) -> float:
+    """Fill ``M^{-1} p``, and return the energy of the momenta."""
+    d, k, last = len(metric.factor), len(metric.joint_factor), len(p) - len(metric.diagonal)
+    if d > 0:
+        rows = p[: last - k].reshape(((last - k) // d, d))
+        velocity[: last - k] = np.dot(rows, metric.inverse).reshape(-1)
+    if k > 0:
+        velocity[last - k : last] = np.dot(p[last - k : last], metric.joint_inverse)
+    velocity[last:] = p[last:] / metric.diagonal
+    return 0.5 * inner_product(p, velocity)
+
+
+@plain
+def leapfrog(
+    evaluate: Any,
+    density: Any,
+    metric: Metric,
+    size: float,
+    q: Array,
+    p: Array,
+    slope: Array,
+    velocity: Array,
+) -> float:
+    """Move a place, momenta and the slope by one step, and return the log density at its end.
+
+    The first coordinates have momenta; others stay.
+    """
+    p += 0.5 * size * slope
+    fill_velocity(metric, p, velocity)
+    q[: len(p)] += size * velocity
+    log_density = evaluate(density, q, slope)
+    p += 0.5 * size * slope
+    return log_density
+
+
+@plain
+def follow(
+    evaluate: Any,
+    density: Any,
+    metric: Metric,
+    size: float,
+    n_steps: int,
+    worst: float,
+    log_density: float,
+    q: Array,
+    p: Array,
+    slope: Array,
+) -> tuple[float, float, int]:
+    """Move a place, momenta and the slope along a trajectory.
+
+    Parameters
+    ----------
+    worst : float
+        Error of the energy beyond which the trajectory is given up.
+    log_density : float
+        At the place where it begins.
+
+    Returns
+    -------
+    log_density, log_ratio : float
+        At its end; the logarithm of what ``exp(-H)`` is multiplied by, minus infinity if the
+        trajectory is given up.
+    n_steps : int
+    """
+    velocity = np.empty(len(p))
+    begin, log_ratio, n, follows = log_density - fill_velocity(metric, p, velocity), 0.0, 0, True
+    while follows and n < n_steps:
+        log_density = leapfrog(evaluate, density, metric, size, q, p, slope, velocity)
+        follows = math.isfinite(log_density)
+        n += 1
+        if n == n_steps or worst < math.inf:
+            log_ratio = log_density - fill_velocity(metric, p, velocity) - begin
+            follows = follows and log_ratio > -worst
+    return log_density, log_ratio if follows else -math.inf, n
