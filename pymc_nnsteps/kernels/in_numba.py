@@ -28,7 +28,7 @@ def _type_of_kernel(kernel: Kernel, context: Any) -> KernelType:
     return KernelType(kernel.numba)
 
 
-@lower_constant(KernelType)
+@lower_constant(KernelType)  # type: ignore[untyped-decorator]
 def _nothing(context: Any, builder: Any, kind: KernelType, kernel: Kernel) -> Any:
     return context.get_dummy_value()
 
