@@ -59,6 +59,8 @@ METHODS = {
     "gaussian_process": Method(baselines.gaussian_process),
     "xgboost": Method(baselines.xgboost, "xgboost"),
     "catboost": Method(baselines.catboost, "catboost"),
+    "pymc_bart": Method(others.pymc_bart, "pymc_bart", classes=False),
+    "stochtree": Method(others.stochtree, "stochtree", classes=False),
     "bde": Method(others.bde, "bde"),
     "laplace": Method(others.laplace, "laplace"),
     "nuts": Method(Network("hierarchical", sampler="nutpie"), "nutpie"),

@@ -18,17 +18,6 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.tensor import TensorLike, TensorVariable
 
-__all__ = [
-    "ACTIVATIONS",
-    "LAYER_ACTIVATIONS",
-    "SMOOTH_ACTIVATIONS",
-    "Activation",
-    "AnyActivation",
-    "Normalize",
-    "PiecewiseLinear",
-    "activation_function",
-]
-
 
 @dataclass(frozen=True, init=False)
 class PiecewiseLinear:
@@ -231,36 +220,8 @@ def activation_function(
 ) -> Callable[[TensorVariable], TensorVariable]:
     """Return the function that an ``activation`` argument stands for.
 
-    Parameters
-    ----------
-    activation : str, PiecewiseLinear or callable
-        A key of ``named``, a piecewise-linear function or, with ``functions``, any function of
-        a PyTensor matrix of shape (n_obs, units) to one of the same shape.
-    named : mapping from str to callable
-        The activations that have a name.
-    functions : bool
-        Whether a user's own function will do.
-
-    Returns
-    -------
-    callable
-        Maps a tensor of any shape to one of the same shape.
-
-    Raises
-    ------
-    ValueError
-        If ``activation`` is none of these, or a function whose result is not a tensor with as
-        many axes and of the same dtype.
-
-    Examples
-    --------
-    >>> from pymc_nnsteps.activations import SMOOTH_ACTIVATIONS, activation_function
-    >>> import pytensor.tensor as pt
-    >>> activation_function("hard_tanh")(pt.as_tensor([-3.0, 0.5])).eval()
-    array([-1. ,  0.5])
-    >>> snake = lambda z: pt.sin(z) + z
-    >>> activation_function(snake, SMOOTH_ACTIVATIONS, functions=True)(pt.as_tensor([0.0])).eval()
-    array([0.])
+    It is a key of ``named``, a piecewise-linear function or, with ``functions``, any function of a
+    PyTensor matrix of shape (n_obs, units) to one of the same shape.
     """
     if isinstance(activation, PiecewiseLinear):
         return activation

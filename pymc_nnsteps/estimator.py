@@ -34,8 +34,6 @@ from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
 from pymc_nnsteps.tables import columns_of_no_numbers, encoded
 
-__all__ = ["BUILDERS", "NetworkEstimator", "repeated"]
-
 BUILDERS: dict[str, Callable[..., pm.Model]] = {
     "hierarchical": hierarchical_mlp,
     "bow_tie": bow_tie,

@@ -41,7 +41,7 @@ OF_CLASSES = sorted(name for names in CLASS_LIKELIHOODS.values() for name in nam
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Regression by a Bayesian neural network, with intervals, as an estimator of scikit-learn.
 
-    Inputs and real targets are standardised before the network sees them, and predictions are in
+    Inputs and real targets are standardised for the network, and predictions are in
     the units of the targets.
 
     Parameters
@@ -80,7 +80,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     idata_ : DataTree
         Result of ``pm.sample``, without variables that have an entry for each row of the data.
     diagnosis_ : Diagnosis
-        What :func:`~pymc_nnsteps.diagnose` says of two chains or more, at training inputs. If they
+        Result of :func:`~pymc_nnsteps.diagnose` for two chains or more, at training inputs. If they
         have not converged, ``fit`` gives scikit-learn's ``ConvergenceWarning`` with its verdict.
     input_scaler_, target_scaler_ : StandardScaler
         Scalers that standardise inputs and targets.
@@ -237,7 +237,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Classification by a Bayesian neural network, as an estimator of scikit-learn.
 
-    Inputs are standardised before the network sees them. Labels may be of any kind, two or more.
+    Inputs are standardised for the network. Labels may be of any kind, two or more.
 
     Parameters
     ----------

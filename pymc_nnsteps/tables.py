@@ -6,6 +6,7 @@ everything else is an array without names. Of text and categories each level bec
 are kept, new tables are encoded by them. Results print as tables of text.
 """
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
@@ -33,21 +34,11 @@ ROOM = 20
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with the names of their columns and the labels of their rows, if they have any.
+    """Numbers with the names of their columns and the labels of their rows, if they have any."""
 
-    Attributes
-    ----------
-    values : ndarray of bool, int or float
-        Missing entries are NaN.
-    columns : tuple or None
-        Names along the second axis.
-    rows : pandas.Index or None
-        Labels along the first axis.
-    """
-
-    values: NDArray[Any]
-    columns: tuple[object, ...] | None = None
-    rows: pd.Index | None = None
+    values: NDArray[Any]  # missing entries are NaN
+    columns: tuple[object, ...] | None = None  # names along the second axis
+    rows: pd.Index | None = None  # labels along the first axis
 
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
         """Values with the columns of these names, in this order.
@@ -155,6 +146,8 @@ def _same_heads(labels: Sequence[object]) -> dict[str, list[int]]:
 
 def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any]]:
     """A frame without some of its columns, and these; other data as they are."""
+    if isinstance(data, xr.Dataset):
+        data = _oriented(data, ("obs", "feature"))
     frame = _frame(data)
     taken = [name for name in names if isinstance(frame, nw.DataFrame) and name in frame.columns]
     if not taken:
@@ -163,13 +156,7 @@ def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any
 
 
 def listed(labels: Sequence[object]) -> str:
-    """The first labels of some, for messages.
-
-    Examples
-    --------
-    >>> listed(["north", "south"])
-    "'north', 'south'"
-    """
+    """The first labels of some, for messages."""
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 
@@ -311,10 +298,7 @@ def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categ
         return array
     kinds = {type(each).__name__ for each in array.ravel()[:1000] if each is not None}
     if array.dtype.kind in "mM" or kinds & DATES:
-        raise ValueError(
-            f"{name} has dates or durations in the column {column!r}; pass numbers or categories "
-            "made of them, such as the days since the first one, or the month."
-        )
+        raise _dates(name, column)
     what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else str(array.dtype)
     what = what if array.ndim == 1 else "several values in each row"
     raise ValueError(
@@ -336,16 +320,8 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
         if not len(each):
             raise ValueError(f"{name} is empty; pass at least one row.")
         _require_levels(name, column, each)
-        if not each.ordered and pd.to_numeric(each.categories, errors="coerce").notna().all():
-            raise ValueError(
-                f"{name} has numbers as text in the column {column!r}; convert them, or make them "
-                "categories."
-            )
-        if not each.ordered and len(each.categories) == len(each) > ROWS_OF_LEVELS:
-            raise ValueError(
-                f"{name} has another text in each row of the column {column!r}, of which nothing "
-                "can be learnt; leave it out."
-            )
+        if not each.ordered:
+            _require_words(name, column, each)
         labels += [f"{column}[{level}]" for level in each.categories]
     twice = [label for label in set(labels) if labels.count(label) > 1]
     twice += [
@@ -408,12 +384,41 @@ def _require_levels(name: str, column: Hashable, given: pd.Categorical) -> None:
         )
 
 
+def _require_words(name: str, column: Hashable, given: pd.Categorical) -> None:
+    """Check that text is neither of numbers or dates nor another one in each row."""
+    texts = given.categories
+    is_number = pd.to_numeric(texts, errors="coerce").notna()
+    if is_number.mean() > 0.5:
+        others = texts[~is_number].tolist()
+        raise ValueError(
+            f"{name} has numbers as text{f' beside {listed(others)}' * bool(others)} in the column "
+            f'{column!r}; convert them, such as by pandas.to_numeric(..., errors="coerce"), or '
+            "make them categories."
+        )
+    if all(map(re.compile(r"\d{4}-\d\d-\d\d").match, texts)):
+        raise _dates(name, column)
+    if len(texts) == len(given) > ROWS_OF_LEVELS:
+        raise ValueError(
+            f"{name} has another text in each row of the column {column!r}, of which nothing "
+            "can be learnt; leave it out."
+        )
+
+
+def _dates(name: str, column: Hashable) -> ValueError:
+    return ValueError(
+        f"{name} has dates or durations in the column {column!r}; pass numbers or categories "
+        "made of them, such as the days since the first one, or the month."
+    )
+
+
 def _stacked(arrays: Sequence[NDArray[Any]], data: Any) -> NDArray[Any]:
     return np.stack(arrays, axis=1) if arrays else np.empty((len(data), 0))
 
 
 def _plain(name: str, data: object, advice: str) -> NDArray[Any]:
     array = _array(name, data)
+    if array.dtype.kind in "mM":
+        advice = "pass numbers made of dates and durations, such as days"
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numeric; got dtype {array.dtype}; {advice}.")
     return array

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -90,9 +91,15 @@ def test_names_that_moved():
         _ = nns.rejections
 
 
-def test_version_is_that_of_the_citation():
-    citation = Path(__file__).parents[1] / "CITATION.cff"
-    assert f"version: {nns.__version__}\n" in citation.read_text(encoding="utf-8")
+def test_version_and_requirements_are_stated_alike():
+    """In the citation and in the recipe for conda."""
+    root = Path(__file__).parents[1]
+    assert f"version: {nns.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
+    recipe = (root / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert f'version: "{nns.__version__}"\n' in recipe
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    stated = {line.strip("- ").replace(" ", "") for line in recipe.splitlines()}
+    assert {*project["dependencies"], f"python{project['requires-python']}"} <= stated
 
 
 def test_import_of_a_source_tree(tmp_path):

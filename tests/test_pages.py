@@ -32,6 +32,7 @@ SECTIONS = {
 def test_section_runs_by_itself(section, monkeypatch, capsys, tmp_path):
     """A name of another section, an option that is no more, a table that is not up to date."""
     sample = pm.sample
+    (tmp_path / "data").symlink_to(ROOT / "examples" / "notebooks" / "data")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pm, "sample", lambda **options: sample(**options | SHORT))
     run(*SECTIONS[section], capsys)

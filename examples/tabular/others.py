@@ -1,4 +1,4 @@
-"""Bayesian networks of other libraries: microcanonical Langevin ensembles and Laplace's method."""
+"""Bayesian trees and networks of other libraries."""
 
 from itertools import pairwise
 
@@ -8,6 +8,46 @@ from tabular.data import Split
 from tabular.predictions import Predicted, normal, normals
 
 HIDDEN = (16, 16, 16)
+
+
+def pymc_bart(data: Split, seed: int) -> Predicted:
+    """PyMC-BART: 50 trees, its default, and two chains of 500 draws after 500."""
+    import pymc as pm
+    import pymc_bart as pmb
+
+    with pm.Model():
+        X = pm.Data("X", data.X)
+        f = pmb.BART("f", X, data.y)
+        pm.Normal("y", f, pm.HalfNormal("sigma", 1.0), observed=data.y, shape=f.shape)
+        options = {"random_seed": seed, "progressbar": False}
+        idata = pm.sample(
+            500, tune=500, chains=2, cores=1, compute_convergence_checks=False, **options
+        )
+        pm.set_data({"X": data.X_test})
+        drawn = pm.sample_posterior_predictive(
+            idata, sample_vars=["f"], var_names=["f"], predictions=True, **options
+        )
+    means = drawn["predictions"]["f"].values.reshape(-1, len(data.X_test))
+    sds = np.broadcast_to(idata["posterior"]["sigma"].values.reshape(-1, 1), means.shape)
+    return normals(means, sds, data.y_test, seed)
+
+
+def stochtree(data: Split, seed: int) -> Predicted:
+    """BART of stochtree: 200 trees, its default, and 1000 draws after ten warm-start forests."""
+    from stochtree import BARTModel
+
+    model = BARTModel()
+    model.sample(
+        X_train=data.X,
+        y_train=data.y,
+        X_test=data.X_test,
+        num_gfr=10,
+        num_mcmc=1000,
+        general_params={"random_seed": seed, "num_threads": 1},
+    )
+    means = model.y_hat_test.T
+    sds = np.broadcast_to(np.sqrt(model.global_var_samples)[:, None], means.shape)
+    return normals(means, sds, data.y_test, seed)
 
 
 def bde(data: Split, seed: int, *, members: int = 10) -> Predicted | np.ndarray:

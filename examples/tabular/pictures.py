@@ -31,11 +31,11 @@ def of(rows: pd.DataFrame, kind: str) -> dict[str, Figure]:
 def each_table(rows: pd.DataFrame, draw: Callable[..., None]) -> Figure:
     """One panel for each table, one colour for each method."""
     tables = list(dict.fromkeys(rows["data"]))
-    figure, axes = plt.subplots(
-        1, len(tables), figsize=(1.5 + 3.2 * len(tables), 4.2), layout="constrained", squeeze=False
-    )
+    n_rows = -(-len(tables) // 2)
+    figure = plt.figure(figsize=(7.5, 1.2 + 2.9 * n_rows), layout="constrained")
+    axes = [figure.add_subplot(n_rows, 2, k + 1) for k in range(len(tables))]
     methods = list(dict.fromkeys(rows["method"]))
-    for ax, table in zip(axes[0], tables, strict=True):
+    for ax, table in zip(axes, tables, strict=True):
         for number, method in enumerate(methods):
             found = rows[(rows["data"] == table) & (rows["method"] == method)]
             if len(found):
@@ -44,7 +44,7 @@ def each_table(rows: pd.DataFrame, draw: Callable[..., None]) -> Figure:
         ax.set_title(table)
     handles = {
         label: handle
-        for ax in axes[0]
+        for ax in axes
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
     }
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)

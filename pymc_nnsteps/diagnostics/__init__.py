@@ -3,28 +3,24 @@
 ==================  =============================================================
 module              its subject
 ==================  =============================================================
-``convergence``     R-hat and effective sample size of what a network computes
-``blocks``          R-hat over time
+``convergence``     R-hat and effective sample size of what a network computes, over time too
 ``relevance``       how much each input matters, by the scales that were learnt
-``plots``           plots of chains over networks
+``plots``           plots of chains over networks, and of how these depend on inputs
 ``predictions``     predictive bands over one input
 ``picture``         a network as a graph, with what draws each variable
 ``calibration``     whether predictions have the spread that they claim
-``dependence``      plots of how a network depends on its inputs
-``draws``           functions of a model's variables, at stored draws
-``table``           how results are printed
+``draws``           functions of a model's variables at stored draws, and printed tables
 ==================  =============================================================
 
 ArviZ is imported by the functions that use it: it would make up most of the package's import.
 """
 
-from pymc_nnsteps.diagnostics.blocks import rhat_over_time
 from pymc_nnsteps.diagnostics.calibration import plot_calibration
-from pymc_nnsteps.diagnostics.convergence import diagnose
-from pymc_nnsteps.diagnostics.dependence import plot_partial_dependence
+from pymc_nnsteps.diagnostics.convergence import diagnose, rhat_over_time
 from pymc_nnsteps.diagnostics.picture import plot_network
 from pymc_nnsteps.diagnostics.plots import (
     plot_functions,
+    plot_partial_dependence,
     plot_rhat_over_time,
 )
 from pymc_nnsteps.diagnostics.predictions import plot_predictions

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.diagnostics.plots import draw_large, require_numbers
@@ -21,7 +21,7 @@ from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.forward import read_inputs
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
-from pymc_nnsteps.tables import numbers, require_same_rows
+from pymc_nnsteps.tables import listed, numbers, require_same_rows
 
 Kind = Literal["pit", "coverage"]
 
@@ -44,7 +44,7 @@ LABELS = {
 def plot_calibration(
     idata: Any,
     X: ArrayLike | pd.DataFrame,
-    y: ArrayLike | pd.DataFrame,
+    y: ArrayLike | pd.DataFrame | pd.Categorical,
     *,
     kind: Kind = "pit",
     model: pm.Model | None = None,
@@ -74,8 +74,9 @@ def plot_calibration(
     X : array_like or table, shape (n_obs, n_features)
         Inputs that the network was not fitted to: training targets are nearer to their predictions.
     y : array_like or table, shape (n_obs,) or (n_obs, n_outputs)
-        Their targets, real numbers or counts; those that are NaN are left out. Labels of rows must
-        be those of ``X``.
+        Their targets, real numbers, counts, or ordered classes as an ordered
+        ``pandas.Categorical``; those that are NaN are left out. Labels of rows must be those of
+        ``X``.
     kind : {"pit", "coverage"}
         Places of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed
@@ -101,10 +102,7 @@ def plot_calibration(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
     >>> with nns.intermediate_noise_mlp(X[:30], X[:30, 0], hidden=(3,)) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=50, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=50, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> plot = nns.plot_calibration(
     ...     idata, X[30:], X[30:, 0], model=model, random_seed=1, backend="none"
     ... )
@@ -118,7 +116,9 @@ def plot_calibration(
     container = input_container("X", model, inputs)
     whole, *_ = read_inputs(model, container, gaps=False)
     observed = response_of(whole, container, named=output)
-    require_numbers("plot_calibration", whole, observed)
+    is_ordered = bool(getattr(getattr(y, "dtype", None), "ordered", False))
+    if not is_ordered:
+        require_numbers("plot_calibration", whole, observed)
     drawn = predict(
         posterior_with_draws(idata),
         X,
@@ -130,6 +130,7 @@ def plot_calibration(
         random_seed=(rng := np.random.default_rng(random_seed)),
     )
     require_same_rows(X.get(container.name) if isinstance(X, dict) else X, y)
+    y = _places_of(y, model) if is_ordered else y
     labels = drawn.indexes.get("output")
     targets = numbers("y", y, ("obs", "output")).arranged("y", labels).astype(float)
     if targets.shape not in (drawn.shape[2:], drawn.shape[2:-1] if drawn.shape[-1] == 1 else ()):
@@ -146,3 +147,17 @@ def plot_calibration(
     return arviz_plots.plot_ecdf_pit(
         tree, group="places", sample_dims=["target"], coverage=kind == "coverage", **options
     )
+
+
+def _places_of(y: Any, model: pm.Model) -> NDArray[np.float64]:
+    """Numbers of ordered labels among the model's classes, or among their own; NaN of none."""
+    given = pd.Categorical(y)
+    classes = model.coords.get("class") or model.coords.get("output")
+    known = list(given.categories if classes is None else classes)
+    unknown = [label for label in given.categories if label not in known]
+    if unknown:
+        raise ValueError(
+            f"y has the classes {listed(unknown)}, but the model knows {listed(known)}; pass these."
+        )
+    codes = given.set_categories(known).codes.astype(float)
+    return np.where(codes < 0, np.nan, codes)

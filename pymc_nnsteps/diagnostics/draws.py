@@ -1,10 +1,12 @@
-"""Functions of a model's variables, at stored draws."""
+"""Functions of a model's variables at stored draws, and results that print as a table."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, override
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import xarray as xr
@@ -24,16 +26,10 @@ FEWEST_DRAWS = 4
 
 @dataclass(frozen=True)
 class OfDraws:
-    """Expressions in terms of what a trace stores.
-
-    Attributes
-    ----------
-    outputs : list of TensorVariable
-    stored : dict of TensorVariable to TensorVariable
-        What stands for each free variable of the model that they depend on.
-    """
+    """Expressions in terms of what a trace stores."""
 
     outputs: list[TensorVariable]
+    # What stands for each free variable of the model that they depend on.
     stored: dict[TensorVariable, TensorVariable]
 
     def evaluate(self, model: pm.Model, posterior: xr.Dataset) -> list[np.ndarray]:
@@ -52,11 +48,8 @@ class OfDraws:
 def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
     """Expressions of the model's value variables, in terms of what a trace stores.
 
-    Parameters
-    ----------
-    expressions : sequence of TensorVariable
-        In terms of value variables, which are transformed where a variable has a transform. A
-        trace stores variables on their own scale.
+    Value variables are transformed where a variable has a transform; a trace stores variables on
+    their own scale.
     """
     natural = {rv: stand_in_for(model, rv) for rv in model.free_RVs}
     values: dict[Variable, Variable] = {}
@@ -99,3 +92,36 @@ def require_finite(quantities: xr.Dataset) -> None:
                 f"{name} is infinite or NaN at {n_wrong} draws of idata; leave these draws out, or "
                 "sample again."
             )
+
+
+class Tabulated(ABC):
+    """A result that is shown as its table, in a console and in a notebook."""
+
+    formats: ClassVar[Mapping[str, str]]
+    """Number formats of the columns."""
+
+    @property
+    @abstractmethod
+    def table(self) -> pd.DataFrame:
+        """One row per quantity."""
+
+    def _formatted(self) -> pd.DataFrame:
+        def written(column: pd.Series) -> pd.Series:
+            return column.map(self.formats[column.name].format, na_action="ignore").fillna("-")
+
+        return self.table.apply(written)
+
+    @override
+    def __str__(self) -> str:
+        return self._formatted().to_string()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self._formatted().to_html()
+
+
+def tagged(statistics: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """Several statistics of the same quantities, along the dim ``statistic``."""
+    together = xr.concat(list(statistics.values()), dim="statistic")
+    return together.assign_coords(statistic=list(statistics))

@@ -124,10 +124,7 @@ def plot_predictions(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 1))
     >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=0, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> plot = nns.plot_predictions(idata, kind="function", model=model, backend="none")
     >>> plot.viz["band"]["inputs[0]"]["band"].values.tolist()
     ['90 % of functions']

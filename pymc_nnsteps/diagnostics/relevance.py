@@ -17,19 +17,16 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.diagnostics.draws import of_draws
-from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.diagnostics.draws import Tabulated, of_draws
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import before_scaling, columns_of, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.network.dense import product_of
+from pymc_nnsteps.network.layers import product_of
 from pymc_nnsteps.prediction.forward import named_output
 from pymc_nnsteps.prediction.new_inputs import input_container
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, sampled_rows
-
-__all__ = ["Relevance", "relevance"]
 
 SCALE_LAST = (NormalRV, StudentTRV, LaplaceRV)
 """Laws whose last parameter is a scale."""
@@ -183,7 +180,7 @@ def _factors(model: pm.Model, container: TensorSharedVariable) -> dict[str, Tens
 def _spread(
     expression: TensorVariable, container: TensorSharedVariable, X: NDArray[Any]
 ) -> NDArray[Any]:
-    """Standard deviations of the columns of the inputs as a network sees them, but for shifts."""
+    """Standard deviations of the columns of the inputs, scaled as they enter a network."""
     seen: Any = expression
     while any(isinstance(each.type, RandomType) for each in graph_inputs([seen])):
         seen = before_scaling(seen)

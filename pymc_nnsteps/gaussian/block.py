@@ -17,43 +17,25 @@ Drawn = tuple[Variable, TensorVariable]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers that decide which form of a block is cheapest.
+    """Numbers that decide which form of a block is cheapest."""
 
-    Attributes
-    ----------
-    labels, entries : int
-        Number of labels, and of entries at each (d).
-    rows : tuple of int
-        Number of rows of the design, for each child.
-    """
-
+    # Number of labels, and of entries at each (d).
     labels: int
     entries: int
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # number of rows of the design, for each child
 
 
 @dataclass(frozen=True)
 class Block:
-    """Prior of a block and the likelihood of its children.
-
-    Attributes
-    ----------
-    evidence : tuple of Evidence
-        One for each child.
-    dense : tuple of Length
-        Lengths of the dense axes of the block's only variable; empty where it has several.
-    independent : bool
-        Whether the entries of the block are independent: each is a label.
-    summed : Total, optional
-        Sums over rows that are not here, in the place of ``evidence``.
-    """
+    """Prior of a block and the likelihood of its children."""
 
     prior: BlockPrior
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence, ...]  # one for each child
+    # Lengths of the dense axes of the block's only variable; empty where it has several.
     dense: tuple[Length, ...]
-    independent: bool
+    independent: bool  # whether the entries of the block are independent: each is a label
     sizes: Sizes
-    summed: Total | None = None
+    summed: Total | None = None  # sums over rows that are not here, in the place of ``evidence``
 
     @property
     def has_children(self) -> bool:

@@ -27,22 +27,12 @@ from pymc_nnsteps.graphs.linear_terms import Length
 
 @dataclass(frozen=True)
 class CommonNoise:
-    """Noise that some outputs have in common.
+    """Noise that some outputs have in common."""
 
-    Attributes
-    ----------
-    outputs : tuple of int
-        Their positions among all.
-    loadings : tuple of TensorVariable, shape (n or 1, d)
-        How each of them sees the noise.
-    variance : TensorVariable, shape (d,)
-    rows : mapping from int to (TensorVariable, Length)
-        The row of each entry, and the number of rows, of outputs without an entry in each row.
-    """
-
-    outputs: tuple[int, ...]
-    loadings: tuple[TensorVariable, ...]
-    variance: TensorVariable
+    outputs: tuple[int, ...]  # their positions among all
+    loadings: tuple[TensorVariable, ...]  # how each of them sees the noise, shape (n or 1, d)
+    variance: TensorVariable  # shape (d,)
+    # The row of each entry, and the number of rows, of outputs without an entry in each row.
     rows: Mapping[int, tuple[TensorVariable, Length]] = field(default_factory=dict)
 
     def removed(self, said: Sequence[Said]) -> list[Said]:

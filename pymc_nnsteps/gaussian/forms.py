@@ -10,9 +10,10 @@ All have the same law: with a diagonal prior precision :math:`\Lambda` and child
     h = \Lambda \mu_0 + \sum_c C_c^T w_c (y_c - o_c).
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Protocol, override
 
 import numpy as np
 import pytensor.tensor as pt
@@ -29,84 +30,77 @@ from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last
 from pymc_nnsteps.graphs.search import draws_at_random
 from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.barrier import plus
-from pymc_nnsteps.kernels.ops import (
-    draw_banded,
-    draw_few_rows,
-    draw_labels,
-    draw_windows,
-)
+from pymc_nnsteps.kernels.ops import draw_banded, draw_few_rows, draw_labels, draw_windows
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 LEAST = 256
 """Least number of entries for which a band is factorised faster than the whole matrix."""
 
 
-class Form(Protocol):
-    """A way to draw a block."""
-
-    @staticmethod
-    def applies(block: Block) -> bool:
-        """Whether the block can be drawn in this form."""
-
-    @staticmethod
-    def draw(rng: Variable, block: Block) -> Drawn:
-        """Draw the block."""
+Draws = Callable[[Variable, Block], Drawn]
 
 
-class Diagonal(Form):
+@dataclass
+class Form:
+    """A way to draw a block, and the blocks to which it applies."""
+
+    applies: Callable[[Block], bool]
+    draw: Draws
+
+
+FORMS: list[Form] = []
+"""The first that applies is the one that is drawn."""
+
+
+def form(applies: Callable[[Block], bool]) -> Callable[[Draws], Draws]:
+    """Enter the decorated draw in the list of forms, with the blocks to which it applies."""
+
+    def enter(draw: Draws) -> Draws:
+        FORMS.append(Form(applies, draw))
+        return draw
+
+    return enter
+
+
+@form(lambda block: block.independent or not block.has_children)
+def diagonal(rng: Variable, block: Block) -> Drawn:
     r"""Entries are independent, as where no child sums over them: a diagonal precision.
 
     .. math:: v_i = h_i / P_{ii} + \xi_i / \sqrt{P_{ii}}
     """
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        return block.independent or not block.has_children
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        prior, total = block.prior, block.total
-        precision = prior.precision if total is None else prior.precision + total.information
-        linear = prior.linear(None if total is None else total.linear)
-        rng, noise = prior.noise(rng)
-        return rng, linear / precision + noise / pt.sqrt(precision)
+    prior, total = block.prior, block.total
+    precision = prior.precision if total is None else prior.precision + total.information
+    linear = prior.linear(None if total is None else total.linear)
+    rng, noise = prior.noise(rng)
+    return rng, linear / precision + noise / pt.sqrt(precision)
 
 
-class Windows(Form):
+@form(lambda block: block.few_rows and windows_of(block.evidence[0]) is not None)
+def windows(rng: Variable, block: Block) -> Drawn:
     """No two rows of a constant design see the same entry, as in means over windows side by side.
 
     Nothing is factorised, and a draw takes time linear in the size of the block
     (:func:`pymc_nnsteps.kernels.bands.draw_windows`).
     """
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        return block.few_rows and windows_of(block.evidence[0]) is not None
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        [seen], prior = block.evidence, block.prior
-        found, n = windows_of(seen), prior.n_label_axes
-        assert found is not None
-        index, coefficient = found
-        rng, noise = prior.noise(rng)
-        cases = draw_windows(
-            pt.constant(index),
-            pt.constant(coefficient),
-            pt.reciprocal(prior.shared_precision()),
-            pt.broadcast_to(pt.reciprocal(seen.weight.dimshuffle(n)), seen.response.shape[n:]),
-            prior.cases(prior.center),
-            prior.cases(seen.response),
-            flatten(noise, 0, n),
-        )
-        return rng, prior.block(cases)
+    [seen], prior = block.evidence, block.prior
+    found, n = windows_of(seen), prior.n_label_axes
+    assert found is not None
+    index, coefficient = found
+    rng, noise = prior.noise(rng)
+    cases = draw_windows(
+        pt.constant(index),
+        pt.constant(coefficient),
+        pt.reciprocal(prior.shared_precision()),
+        pt.broadcast_to(pt.reciprocal(seen.weight.dimshuffle(n)), seen.response.shape[n:]),
+        prior.cases(prior.center),
+        prior.cases(seen.response),
+        flatten(noise, 0, n),
+    )
+    return rng, prior.block(cases)
 
 
-class Observations(Form):
+@form(lambda block: block.few_rows)
+def observations(rng: Variable, block: Block) -> Drawn:
     r"""The only child has fewer rows than entries: the rows are factorised (Matheron's rule).
 
     With :math:`v_0` from the prior, :math:`e` from the noise and the prior's diagonal covariance S,
@@ -117,196 +111,157 @@ class Observations(Form):
 
     A single row needs no factorisation.
     """
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        return block.few_rows
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        [seen], prior = block.evidence, block.prior
-        n = prior.n_label_axes
-        variance = pt.reciprocal(prior.shared_precision())
-        design, weight = seen.whole_design.dimshuffle(n, n + 1), seen.weight.dimshuffle(n)
-        rng, noise = prior.noise(rng)
-        start = noise * pt.sqrt(variance)
-        if prior.mean is not None:
-            start = start + prior.mean
-        size = (*prior.label_lengths, design.shape[0])
-        rng, error = standard_normal(rng, size, noise.dtype)
-        surprise = seen.response - matmul_last(start, design.T) - error / pt.sqrt(weight)
-        scaled = design * variance
-        if design.type.broadcastable[0]:
-            total = (scaled * design).sum() + pt.reciprocal(weight[0])
-            return rng, plus(start, pt.specify_broadcastable(surprise, n) * (scaled[0] / total))
-        noise_covariance = pt.eye(design.shape[0], dtype=design.dtype) * pt.reciprocal(weight)
-        covariance = pt.dot(scaled, design.T) + noise_covariance
-        factor = cholesky(covariance, lower=True)
-        half = solve_triangular(factor, scaled, lower=True)
-        gain = solve_triangular(factor.T, half, lower=False)
-        drawn = plus(start, matmul_last(surprise, gain))
-        return rng, unless_lost(drawn, covariance, factor, prior, block.evidence, noise)
+    [seen], prior = block.evidence, block.prior
+    n = prior.n_label_axes
+    variance = pt.reciprocal(prior.shared_precision())
+    design, weight = seen.whole_design.dimshuffle(n, n + 1), seen.weight.dimshuffle(n)
+    rng, noise = prior.noise(rng)
+    start = noise * pt.sqrt(variance)
+    if prior.mean is not None:
+        start = start + prior.mean
+    size = (*prior.label_lengths, design.shape[0])
+    rng, error = standard_normal(rng, size, noise.dtype)
+    surprise = seen.response - matmul_last(start, design.T) - error / pt.sqrt(weight)
+    scaled = design * variance
+    if design.type.broadcastable[0]:
+        total = (scaled * design).sum() + pt.reciprocal(weight[0])
+        return rng, plus(start, pt.specify_broadcastable(surprise, n) * (scaled[0] / total))
+    noise_covariance = pt.eye(design.shape[0], dtype=design.dtype) * pt.reciprocal(weight)
+    covariance = pt.dot(scaled, design.T) + noise_covariance
+    factor = cholesky(covariance, lower=True)
+    half = solve_triangular(factor, scaled, lower=True)
+    gain = solve_triangular(factor.T, half, lower=False)
+    drawn = plus(start, matmul_last(surprise, gain))
+    return rng, unless_lost(drawn, covariance, factor, prior, block.evidence, noise)
 
 
-class Banded(Form):
+def _is_banded(block: Block) -> bool:
+    seen = block.only
+    if seen is None or len(block.dense) < 2 or block.sizes.entries < LEAST:
+        return False
+    return block.many_labels and any(map(draws_at_random, ancestors([seen.design])))
+
+
+@form(_is_banded)
+def banded(rng: Variable, block: Block) -> Drawn:
     """A large block of which each row sees a part, as in a convolution: the factor is a band.
 
     The only child sees the block's several axes by random coefficients: blocks with fixed ones are
     factorised once per chain. Entries that a row sees lie close to each other in the order of
     the kernel (:func:`pymc_nnsteps.kernels.bands.draw_banded`).
     """
+    [seen], prior = block.evidence, block.prior
+    n = prior.n_label_axes
+    rng, noise = prior.noise(rng)
+    design = seen.whole_design.dimshuffle(n, n + 1)
+    cases, precision, factor = draw_banded(
+        design,
+        expand(seen.weight.dimshuffle(n), {0: design.shape[0]}),
+        prior.cases(seen.response),
+        prior.shared_precision(),
+        prior.cases_or_one(prior.center),
+        pt.stack([pt.as_tensor(length, dtype="int64") for length in block.dense]),
+        flatten(noise, 0, n),
+    )
+    drawn = prior.block(cases)
+    return rng, unless_lost(drawn, precision, factor, prior, block.evidence, noise)
 
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        seen = block.only
-        if seen is None or len(block.dense) < 2 or block.sizes.entries < LEAST:
+
+def _is_few_rows(block: Block) -> bool:
+    if block.shares_precision or block.rows_in_part is None:
+        return False
+    [n_rows, _] = block.rows_in_part.design.type.shape
+    if n_rows is None:
+        if any(seen.picked is not None for seen in block.evidence):
             return False
-        return block.many_labels and any(map(draws_at_random, ancestors([seen.design])))
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        [seen], prior = block.evidence, block.prior
-        n = prior.n_label_axes
-        rng, noise = prior.noise(rng)
-        design = seen.whole_design.dimshuffle(n, n + 1)
-        cases, precision, factor = draw_banded(
-            design,
-            expand(seen.weight.dimshuffle(n), {0: design.shape[0]}),
-            prior.cases(seen.response),
-            prior.shared_precision(),
-            prior.cases_or_one(prior.center),
-            pt.stack([pt.as_tensor(length, dtype="int64") for length in block.dense]),
-            flatten(noise, 0, n),
-        )
-        drawn = prior.block(cases)
-        return rng, unless_lost(drawn, precision, factor, prior, block.evidence, noise)
+        n_rows = sum(block.sizes.rows)
+    # LAPACK factorises large matrices; rows have a matrix for each label if the prior varies.
+    takes = 4 if block.sizes.entries > SMALL else 1 if block.prior.shared else 2
+    return takes * n_rows < block.sizes.entries
 
 
-class FewRows(Form):
+@form(_is_few_rows)
+def few_rows(rng: Variable, block: Block) -> Drawn:
     """Labels share a design of few rows, and weigh these, or some of them, each in its own way.
 
     Matrices of the rows are factorised, not those of the entries
     (:func:`pymc_nnsteps.kernels.labels.draw_few_rows`).
     """
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        if block.shares_precision or block.rows_in_part is None:
-            return False
-        [n_rows, _] = block.rows_in_part.design.type.shape
-        if n_rows is None:
-            if any(seen.picked is not None for seen in block.evidence):
-                return False
-            n_rows = sum(block.sizes.rows)
-        return _takes(block) * n_rows < block.sizes.entries
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        prior, rows, n = block.prior, block.rows_in_part, block.prior.n_label_axes
-        assert rows is not None
-        rng, noise = prior.noise(rng)
-        rng, error = standard_normal(rng, (*prior.label_lengths, rows.design.shape[0]), noise.dtype)
-        cases = draw_few_rows(
-            rows.design,
-            *block.by_case(rows),
-            prior.cases_or_one(prior.precision),
-            prior.cases_or_one(prior.center),
-            flatten(error, 0, n),
-            flatten(noise, 0, n),
-        )
-        return rng, prior.block(cases)
+    prior, rows, n = block.prior, block.rows_in_part, block.prior.n_label_axes
+    assert rows is not None
+    rng, noise = prior.noise(rng)
+    rng, error = standard_normal(rng, (*prior.label_lengths, rows.design.shape[0]), noise.dtype)
+    cases = draw_few_rows(
+        rows.design,
+        *block.by_case(rows),
+        prior.cases_or_one(prior.precision),
+        prior.cases_or_one(prior.center),
+        flatten(error, 0, n),
+        flatten(noise, 0, n),
+    )
+    return rng, prior.block(cases)
 
 
-class Labels(Form):
+@form(
+    lambda block: any(seen.weighted_by_label for seen in block.evidence) and block.rows is not None
+)
+def labels(rng: Variable, block: Block) -> Drawn:
     """Labels share a design and weigh its rows each in its own way.
 
     A product over all labels would hold an array (labels, d, d). The kernel holds one label's
     matrix at a time (:func:`pymc_nnsteps.kernels.labels.draw_labels`).
     """
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        return any(seen.weighted_by_label for seen in block.evidence) and block.rows is not None
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        prior, rows = block.prior, block.rows
-        assert rows is not None
-        rng, noise = prior.noise(rng)
-        cases = draw_labels(
-            rows.design,
-            *block.by_case(rows),
-            prior.cases(prior.linear(reduce(add, (seen.linear() for seen in block.evidence)))),
-            prior.cases(prior.precision),
-            prior.cases(prior.center),
-            flatten(noise, 0, prior.n_label_axes),
-        )
-        return rng, prior.block(cases)
+    prior, rows = block.prior, block.rows
+    assert rows is not None
+    rng, noise = prior.noise(rng)
+    cases = draw_labels(
+        rows.design,
+        *block.by_case(rows),
+        prior.cases(prior.linear(reduce(add, (seen.linear() for seen in block.evidence)))),
+        prior.cases(prior.precision),
+        prior.cases(prior.center),
+        flatten(noise, 0, prior.n_label_axes),
+    )
+    return rng, prior.block(cases)
 
 
-class Shared(Form):
+@form(lambda block: block.shares_precision)
+def shared(rng: Variable, block: Block) -> Drawn:
     r"""Labels share one precision matrix: one factorisation serves all.
 
     With :math:`P = L L^T`, :math:`v = L^{-T} (L^{-1} h + \xi)` at each label; by products with
     the inverse factor where labels are many.
     """
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        return block.shares_precision
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        prior, total = block.prior, block.total
-        assert total is not None
-        n = prior.n_label_axes
-        information = total.information.dimshuffle(n, n + 1)
-        diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
-        precision = information + diagonal
-        factor = cholesky(precision, lower=True)
-        linear = prior.linear(total.linear)
-        rng, noise = prior.noise(rng)
-        if block.many_labels:
-            inverse = solve_triangular(
-                factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True
-            )
-            half = matmul_last(linear, inverse.T) + noise
-            drawn = matmul_last(half, inverse)
-        else:
-            cases = draw_from_factor(factor, prior.cases(linear).T, flatten(noise, 0, n).T).T
-            drawn = prior.block(cases)
-        return rng, unless_lost(drawn, precision, factor, prior, block.evidence, noise)
+    prior, total = block.prior, block.total
+    assert total is not None
+    n = prior.n_label_axes
+    information = total.information.dimshuffle(n, n + 1)
+    diagonal = pt.eye(prior.shape[-1], dtype=information.dtype) * prior.shared_precision()
+    precision = information + diagonal
+    factor = cholesky(precision, lower=True)
+    linear = prior.linear(total.linear)
+    rng, noise = prior.noise(rng)
+    if block.many_labels:
+        inverse = solve_triangular(factor, pt.eye(factor.shape[0], dtype=factor.dtype), lower=True)
+        half = matmul_last(linear, inverse.T) + noise
+        drawn = matmul_last(half, inverse)
+    else:
+        cases = draw_from_factor(factor, prior.cases(linear).T, flatten(noise, 0, n).T).T
+        drawn = prior.block(cases)
+    return rng, unless_lost(drawn, precision, factor, prior, block.evidence, noise)
 
 
-class Batched(Form):
+@form(lambda block: block.has_children)
+def batched(rng: Variable, block: Block) -> Drawn:
     """A precision matrix at each label: a stack of factorisations."""
-
-    @staticmethod
-    @override
-    def applies(block: Block) -> bool:
-        return block.has_children
-
-    @staticmethod
-    @override
-    def draw(rng: Variable, block: Block) -> Drawn:
-        prior, total = block.prior, block.total
-        assert total is not None
-        unit = pt.eye(prior.precision.shape[-1], dtype=prior.precision.dtype)
-        precision = prior.with_every_label(prior.precision[..., None] * unit + total.information)
-        linear = prior.with_every_label(prior.linear(total.linear))
-        rng, noise = prior.noise(rng)
-        drawn, factor = draw_by_label(precision, linear, noise, block.sizes.entries)
-        return rng, unless_lost(drawn, precision, factor, prior, block.evidence, noise)
+    prior, total = block.prior, block.total
+    assert total is not None
+    unit = pt.eye(prior.precision.shape[-1], dtype=prior.precision.dtype)
+    precision = prior.with_every_label(prior.precision[..., None] * unit + total.information)
+    linear = prior.with_every_label(prior.linear(total.linear))
+    rng, noise = prior.noise(rng)
+    drawn, factor = draw_by_label(precision, linear, noise, block.sizes.entries)
+    return rng, unless_lost(drawn, precision, factor, prior, block.evidence, noise)
 
 
 def windows_of(seen: Evidence) -> tuple[NDArray[np.int64], NDArray[np.floating]] | None:
@@ -326,29 +281,6 @@ def windows_of(seen: Evidence) -> tuple[NDArray[np.int64], NDArray[np.floating]]
         return None
     index = np.where(sees.any(axis=0), sees.argmax(axis=0), -1)
     return index, found.sum(axis=0)
-
-
-def _takes(block: Block) -> int:
-    """What a row takes, in units of what an entry takes in the other forms.
-
-    They factorise large matrices by LAPACK. Rows have a matrix per label if the prior varies.
-    """
-    if block.sizes.entries > SMALL:
-        return 4
-    return 1 if block.prior.shared else 2
-
-
-FORMS: tuple[Form, ...] = (
-    Diagonal,
-    Windows,
-    Observations,
-    Banded,
-    FewRows,
-    Labels,
-    Shared,
-    Batched,
-)
-"""The first that applies is the one that is drawn."""
 
 
 def draw(rng: Variable, block: Block) -> Drawn:

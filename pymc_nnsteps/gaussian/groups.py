@@ -59,17 +59,10 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 
 @dataclass(frozen=True)
 class Part:
-    """How the rows of a child see a variable: all its entries, or those of their group.
+    """How the rows of a child see a variable: all its entries, or those of their group."""
 
-    Attributes
-    ----------
-    design : TensorVariable, shape (n or 1, k)
-        Coefficients of the entries that a row sees.
-    index : TensorVariable, shape (n,), optional
-        Group of each row; None if each row sees all k entries.
-    """
-
-    design: TensorVariable
+    design: TensorVariable  # coefficients of the entries that a row sees, shape (n or 1, k)
+    # Group of each row, shape (n,); None if each row sees all k entries.
     index: TensorVariable | None
     groups: Length
 
@@ -256,10 +249,7 @@ class Eliminated:
         """``S`` and its linear part, as differences."""
         flat = flatten(self._coupling(rest), 0, 2)
         precision, score = unconditional(self._said, rest, prior)
-        return (
-            precision - pt.dot(flat.T, flat),
-            score - pt.dot(flat.T, self._half.flatten()),
-        )
+        return (precision - pt.dot(flat.T, flat), score - pt.dot(flat.T, self._half.flatten()))
 
     def complement_by_rows(
         self, dense: Sequence[int], prior: BlockPrior

@@ -30,20 +30,12 @@ Draws are off by no more than some 1e-5 of a standard deviation.
 
 @dataclass(frozen=True)
 class Rows:
-    """What is seen of one block: ``response = design block + noise`` with precision ``weight``.
+    """What is seen of one block: ``response = design block + noise`` with precision ``weight``."""
 
-    Attributes
-    ----------
-    design : TensorVariable, shape (n, d)
-    weight, response : TensorVariable, shape (n,)
-    given : tuple of Variable
-        What the graphs of these are evaluated from.
-    """
-
-    design: TensorVariable
-    weight: TensorVariable
-    response: TensorVariable
-    given: tuple[Variable, ...]
+    design: TensorVariable  # shape (n, d)
+    weight: TensorVariable  # shape (n,)
+    response: TensorVariable  # shape (n,)
+    given: tuple[Variable, ...]  # what the graphs of these are evaluated from
 
 
 def unless_rounding(

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pytensor.tensor as pt
-from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.graphs.arrays import concatenate, expand, flatten, varies
 from pymc_nnsteps.graphs.linear_terms import Length
-from pymc_nnsteps.graphs.values import scalar_constant
+from pymc_nnsteps.graphs.values import array_constant, scalar_constant
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -85,10 +83,8 @@ def prior_of(members: Sequence[Member]) -> BlockPrior:
     means = [by_label(m, m.center.astype(m.rv.dtype)) for m in members]
     mean = None if zero else concatenate(means, label_lengths)
     precision = concatenate([by_label(m, m.precision) for m in members], label_lengths)
-    [folded] = constant_fold([precision], raise_not_constant=False)
-    if isinstance(folded, np.ndarray):
-        precision = pt.as_tensor(folded)
-    return BlockPrior(mean, precision, label_lengths)
+    folded = array_constant(precision)
+    return BlockPrior(mean, precision if folded is None else pt.as_tensor(folded), label_lengths)
 
 
 def with_labels(array: TensorVariable, prior: BlockPrior) -> TensorVariable:

@@ -66,13 +66,8 @@ def affine(
 ) -> AffineMap:
     """Read ``expression`` as an affine map of ``rvs``.
 
-    Parameters
-    ----------
-    rvs : collection of TensorVariable
-        The variables. The result is affine in all of them jointly: a product of two of them is
-        declined.
-    barriers : collection of TensorVariable
-        Given random variables, behind which the graph is not searched.
+    The result is affine in all of them jointly: a product of two of them is declined. The graph is
+    not searched behind ``barriers``, given random variables.
 
     Examples
     --------

@@ -23,21 +23,7 @@ class AboutMean(NamedTuple):
 
 
 def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> AboutMean | None:
-    """The expression ``rv - rv.mean(axes)``, if a child sees a variable by it alone.
-
-    Parameters
-    ----------
-    child : TensorVariable
-        Random variable of the model.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     d = pm.Normal("d", shape=(3, 2))
-    ...     y = pm.Normal("y", (d - d.mean(0))[[0, 1, 1], 0], observed=[0.0, 1.0, 2.0])
-    >>> about_mean(model, y, d).axes
-    (0,)
-    """
+    """The expression ``rv - rv.mean(axes)``, if a variable enters a child through it alone."""
     others = [other for other in model.basic_RVs if other is not rv]
     inputs = child.owner.inputs
     found = _found(inputs, rv, others)
@@ -105,28 +91,11 @@ def _minuend(expression: TensorVariable) -> TensorVariable | None:
 
 @dataclass(frozen=True)
 class Deviations:
-    """Means of variables, of which the deviations are kept while the means move.
+    """Means of variables, of which the deviations are kept while the means move."""
 
-    Attributes
-    ----------
-    means : mapping from random variable to TensorVariable
-        A variable whose mean depends on another one comes after it.
-    kept : mapping from random variable to TensorVariable
-        The deviations.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu")
-    ...     a = pm.Normal("a", mu, shape=3)
-    >>> moved = Deviations().of(a, mu).values({mu: mu + 1.0})[a]
-    >>> bool((moved - a).eval().round(6).max() == 1)
-    True
-    """
-
+    # A variable whose mean depends on another one comes after it.
     means: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
-    kept: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
+    kept: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)  # the deviations
 
     def of(self, rv: TensorVariable, mean: TensorVariable) -> "Deviations":
         """These, and that of one more variable."""

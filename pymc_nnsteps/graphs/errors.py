@@ -25,21 +25,7 @@ class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more
 
 @contextmanager
 def declined_as(finding: str) -> Iterator[None]:
-    """Put a finding before the reason with which a reader in this context declines.
-
-    Parameters
-    ----------
-    finding : str
-        The finding, such as ``"the mean of child y is not affine in it"``.
-
-    Examples
-    --------
-    >>> with declined_as("the mean of y is not affine"):
-    ...     raise NotConjugate("Exp is not linear")
-    Traceback (most recent call last):
-        ...
-    pymc_nnsteps.graphs.errors.NotConjugate: the mean of y is not affine: Exp is not linear
-    """
+    """Put a finding before the reason with which a reader in this context declines."""
     try:
         yield
     except NotConjugate as reason:

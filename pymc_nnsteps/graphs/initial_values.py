@@ -32,27 +32,9 @@ InitialValue = TensorVariable | str | None
 def begin_at(rv: TensorVariable, value: InitialValue) -> TensorVariable:
     """Give a variable another initial value than its support point, and return it.
 
-    Parameters
-    ----------
-    rv : TensorVariable
-        A random variable of a model.
-    value : TensorVariable, "prior" or None
-        Expression of data containers and of its own random variables, drawn anew for each chain;
-        ``"prior"``, a draw given the initial values of the parents; None, the support point.
-
-    Returns
-    -------
-    TensorVariable
-        ``rv``.
-
-    Examples
-    --------
-    >>> import pymc as pm, pytensor.tensor as pt
-    >>> from pymc_nnsteps.graphs.initial_values import begin_at
-    >>> with pm.Model() as model:
-    ...     sigma = begin_at(pm.HalfNormal("sigma"), pt.constant(1.0))
-    >>> model.initial_point()
-    {'sigma_log__': array(0.)}
+    The value is an expression of data containers and of its own random variables, drawn anew for
+    each chain; ``"prior"``, a draw given the initial values of the parents; or None, the support
+    point.
     """
     op = copy(rv.owner.op)
     op.initial_value = value

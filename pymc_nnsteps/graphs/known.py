@@ -42,21 +42,7 @@ class Unknown:
 
 
 def kind_of(rv: Variable) -> type:
-    """Class of the operation that draws a variable, if it determines the density.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> import pytensor.tensor as pt
-    >>> from pytensor.tensor.random.basic import NormalRV
-    >>> kind_of(pm.Normal.dist()).__name__
-    'NormalRV'
-    >>> class Tempered(NormalRV):
-    ...     pass
-    >>> rng = pt.random.shared_rng(seed=0)
-    >>> kind_of(Tempered()(0, 1, rng=rng, return_next_rng=True)[1]).__name__
-    'Unknown'
-    """
+    """Class of the operation that draws a variable, if it determines the density."""
     if rv.owner is None:
         return Unknown
     kind: Any = type(rv.owner.op)

@@ -64,25 +64,17 @@ class Term:
 
     ``out[o] = factor[o] * sum_a coefficient[o, a] * v[a]``, where an output axis with a
     :class:`Link` fixes an axis of the variable instead of leaving it to the sum.
-
-    Attributes
-    ----------
-    links : tuple of (Link or None)
-        One per output axis.
-    coefficient : TensorVariable
-        Array with the axes of the output, then those of the variable. Linked axes of the variable
-        have length one, and so has every axis along which the coefficient does not vary.
-    factor : TensorVariable, optional
-        Last factor of the sum (gates, a temperature), with the axes of the output; None: one. It
-        is kept apart so that labels may still share the coefficient.
-    picked : Picked, optional
-        Rows that make up the coefficient, where the output picks entries of a matrix with one map
-        for each column (targets of a table with gaps).
     """
 
-    links: Links
+    links: Links  # one per output axis
+    # Array with the axes of the output, then those of the variable. Linked axes of the variable
+    # have length one, and so has every axis along which the coefficient does not vary.
     coefficient: TensorVariable
+    # Last factor of the sum (gates, a temperature), with the axes of the output; None: one. It is
+    # kept apart so that labels may still share the coefficient.
     factor: TensorVariable | None = None
+    # Rows that make up the coefficient, where the output picks entries of a matrix with one map for
+    # each column (targets of a table with gaps).
     picked: Picked | None = None
 
     @property

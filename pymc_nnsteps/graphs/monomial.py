@@ -46,23 +46,16 @@ UNARY = {scalar.Sqrt: 0.5, scalar.Sqr: 2.0, scalar.Reciprocal: -1.0}
 
 @dataclass(frozen=True)
 class Monomial:
-    """``out = coefficient * v ** exponent``; the links of the term are the axes carried along.
+    """``out = coefficient * v ** exponent``; the links of the term are the axes carried along."""
 
-    Attributes
-    ----------
-    term : Term
-        Its coefficient has the output's axes, then the variable's axes, which have length one.
-    picked : tuple of (int, index)
-        The only entry that enters along each axis of the variable that is not carried along, if
-        the axis is longer than one.
-    where : TensorVariable of bool, optional
-        Entries that depend on the variable, with axes that broadcast to the output's; the others
-        equal the coefficient. None: all entries.
-    """
-
+    # Its coefficient has the output's axes, then the variable's axes, which have length one.
     term: Term
     exponent: float
+    # The only entry that enters along each axis of the variable that is not carried along, if the
+    # axis is longer than one.
     picked: tuple[tuple[int, Any], ...] = ()
+    # Entries that depend on the variable, with axes that broadcast to the output's; the others
+    # equal the coefficient. None: all entries.
     where: TensorVariable | None = None
 
 
@@ -71,12 +64,7 @@ def monomial(
 ) -> Monomial:
     """Read ``expression`` as a power of ``rv`` times a coefficient, entry by entry.
 
-    Parameters
-    ----------
-    rv : TensorVariable
-        A positive variable: its absolute value is read as itself and its sign as one.
-    barriers : collection of TensorVariable
-        Random variables behind which the graph is not searched.
+    The variable is positive: its absolute value is read as itself and its sign as one.
 
     Examples
     --------

@@ -68,20 +68,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class PiecewiseForm:
-    """``function(argument(z)) + offset``, entry by entry; the offset does not depend on ``z``.
-
-    Attributes
-    ----------
-    argument : Argument, optional
-        None: ``z`` itself.
-    places : TensorVariable of int, optional
-        Entry of the flattened ``z`` on which each entry of the expression depends. None: the
-        same entry, in the same order.
-    """
+    """``function(argument(z)) + offset``, entry by entry; the offset does not depend on ``z``."""
 
     function: Pieces
     offset: TensorVariable | None = None
-    argument: Argument | None = None
+    argument: Argument | None = None  # None: ``z`` itself
+    # Entry of the flattened ``z`` on which each entry of the expression depends. None: the same
+    # entry, in the same order.
     places: TensorVariable | None = None
 
     @property
@@ -220,14 +213,7 @@ def piecewise_linear(
 ) -> PiecewiseForm:
     """Read ``expression`` as a piecewise-linear function of each entry of ``rv``, plus an offset.
 
-    Parameters
-    ----------
-    expression : TensorVariable
-        Each of its entries is a function of one entry of ``rv``.
-    barriers : collection of TensorVariable
-        Random variables behind which the graph is not searched.
-    shape : sequence of (int or None), optional
-        Lengths of the axes of ``rv`` that are known beyond its type.
+    ``shape`` has the lengths of the axes of ``rv`` that are known beyond its type.
 
     Examples
     --------

@@ -53,10 +53,7 @@ from pymc_nnsteps.graphs.values import scalar_constant
 class MixesRows(ValueError):  # noqa: N818 (a finding more than an error)
     """It is not established that each row of an expression depends on its own input row alone.
 
-    Attributes
-    ----------
-    lacking : tuple of Variable and int, or None
-        What entries of its own along an axis are paired with the rows, if that is the reason.
+    ``lacking`` is what has entries of its own along an axis, with which the rows are paired.
     """
 
     def __init__(self, reason: str, lacking: tuple[Variable, int] | None = None) -> None:

@@ -22,8 +22,6 @@ from pytensor.xtensor.type import XTensorSharedVariable, XTensorType
 from pymc_nnsteps.graphs.search import model_or_context, once_per_model
 from pymc_nnsteps.graphs.values import substitute
 
-__all__ = ["model_to_read", "plain_model"]
-
 
 def model_to_read(model: pm.Model | None) -> pm.Model:
     """The given model, or that of the context, in plain tensors."""

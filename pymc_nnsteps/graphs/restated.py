@@ -17,21 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 
 def restated(expression: TensorVariable) -> TensorVariable | None:
-    """The expression in terms of simpler operations on the same inputs, if there is such a form.
-
-    Parameters
-    ----------
-    expression : TensorVariable
-        Output of an operation; any of several outputs.
-
-    Examples
-    --------
-    >>> w = pt.vector("w", shape=(3,))
-    >>> str(restated(pt.diag(w)).owner.op.scalar_op)
-    'mul'
-    >>> restated(w + 1) is None
-    True
-    """
+    """The expression in terms of simpler operations on the same inputs, if there is such a form."""
     return _restate(expression.owner.op, expression.owner, expression)
 
 

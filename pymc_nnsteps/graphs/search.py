@@ -248,26 +248,7 @@ def random_in(
 def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
     """Random variables of ``model`` in whose parameters ``rv`` appears directly.
 
-    Parameters
-    ----------
-    rv : TensorVariable
-        A free random variable of ``model``.
-
-    Returns
-    -------
-    tuple of TensorVariable
-        Children in the model's order. Symbolic distributions (mixtures, truncated variables, ...)
-        are searched through all of their inputs.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     a = pm.Normal("a")
-    ...     b = pm.Normal("b", a)
-    ...     c = pm.Normal("c", b)
-    >>> children(model, a)
-    (b,)
+    Symbolic distributions (mixtures, truncated variables, ...) are searched through all inputs.
     """
     return tuple(child for child, parents in _parents(model).items() if rv in parents)
 

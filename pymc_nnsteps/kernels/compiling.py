@@ -62,12 +62,16 @@ SPECIAL_MATRICES = (
     "cholesky_of_diag",
     "diagonal_solve_to_division",
     "dot_diag_to_elemwise",
+    "extract_diag_lift_pass",
+    "local_add_of_sparse_write",
+    "local_adv_idx_to_diagonal",
+    "local_lift_DiracDelta",
     "orthogonal_dot_transpose_to_eye",
     "orthogonal_solve_to_transpose_matmul",
     "selection_dot_to_indexing",
     "useless_symmetric_transpose",
 )
-"""PyTensor's rewrites that look for diagonal and other special matrices at each product.
+"""PyTensor's rewrites that look for diagonal, orthogonal and other special matrices.
 
 This package keeps such matrices as vectors and indices.
 """

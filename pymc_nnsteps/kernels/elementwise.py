@@ -246,6 +246,13 @@ class UseLoops(GraphRewriter):
         except native.CompilerError as error:
             native.tell(f"PyTensor compiles functions of numbers one by one: {error}")
             return
-        for node, op in loops.items():
-            outputs = Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs
-            fgraph.replace_all_validate(list(zip(node.outputs, outputs, strict=True)))
+        pairs = [
+            pair
+            for node, op in reversed(loops.items())
+            for pair in zip(
+                node.outputs,
+                Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs,
+                strict=True,
+            )
+        ]
+        fgraph.replace_all_validate(pairs)

@@ -1,6 +1,6 @@
 """Scales of outputs or groups of rows, each stepped in on a lattice of its own.
 
-:mod:`pymc_nnsteps.moves.vector_scales` derives the densities.
+:mod:`pymc_nnsteps.moves.residual_scales` derives the densities.
 """
 
 import math

@@ -63,18 +63,11 @@ LOCATION: dict[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0, MvNormalR
 
 @dataclass(frozen=True)
 class Envelope:
-    """A proposal and the log of the probability to accept it.
+    """A proposal and the log of the probability to accept it."""
 
-    Attributes
-    ----------
-    proposals : dict from random variable to TensorVariable
-        Random variables to draw in the place of free ones.
-    log_ratio : TensorVariable
-        At most zero, in terms of the model's random variables.
-    """
-
+    # Random variables to draw in the place of free ones.
     proposals: Mapping[TensorVariable, TensorVariable]
-    log_ratio: TensorVariable
+    log_ratio: TensorVariable  # at most zero, in terms of the model's random variables
 
 
 def envelope(model: pm.Model) -> Envelope:

@@ -1,4 +1,4 @@
-"""When a chain cannot be told any more from one that was in equilibrium from its start."""
+"""When a chain agrees with one that was in equilibrium from its start."""
 
 from dataclasses import dataclass
 
@@ -23,25 +23,15 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Merging:
-    """Whether and when a test function of two chains has merged.
+    """Whether and when a test function of two chains has merged."""
 
-    Attributes
-    ----------
-    state : {"merged", "moving", "stuck"}
-        A chain that is apart is stuck if its own mean did not change between the last two windows
-        (by at most 4 errors), and moving if it did, or if it agrees in the last window only.
-    merged : float
-        Sweep after which the chains agree; NaN if they do not.
-    apart : float
-        Last sweep up to which they are known to differ in some window; 0 if there is none.
-    difference, error : float
-        Of the means over all sweeps after merging, or over the last window, and its standard
-        error.
-    """
-
+    # A chain that is apart is stuck if its own mean did not change between the last two windows (by
+    # at most 4 errors), and moving if it did, or if it agrees in the last window only.
     state: str
-    merged: float
+    merged: float  # sweep after which the chains agree; NaN if they do not
+    # Last sweep up to which they are known to differ in some window; 0 if there is none.
     apart: float
+    # Of the means over all sweeps after merging, or over the last window, and its standard error.
     difference: float
     error: float
 
@@ -63,26 +53,11 @@ def merging(sweeps: NDArray[np.integer], chain: Array, reference: Array) -> Merg
 
     A chain in equilibrium has the law of the reference, and the mean of a window the same Monte
     Carlo error. So in each window the difference of means is divided by the root of two times the
-    reference's error, from its effective sample size in this window: the chain's own would take
-    its approach for noise. The chain has merged after the first window from whose end on this
-    ratio is at most 4 in each later window, of which there are two or more, and for all of these
-    together, weighted by their precision. At least the last three quarters of all sweeps agree
-    then.
-
-    Parameters
-    ----------
-    sweeps : ndarray of int, shape (n_records,)
-        Increasing.
-    chain, reference : ndarray, shape (n_records,)
-        The test function at these sweeps.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sweeps, rng = np.arange(1, 1025), np.random.default_rng(0)
-    >>> chain, reference = rng.normal(size=(2, 1024)) + [100 * 0.9**sweeps, np.zeros(1024)]
-    >>> merging(sweeps, chain, reference).merged
-    64.0
+    reference's error, from its effective sample size in this window: the chain's own would take its
+    approach for noise. The chain has merged after the first window from whose end on this ratio is
+    at most 4 in each later window, of which there are two or more, and for all of these together,
+    weighted by their precision. At least the last three quarters of all sweeps agree then. Both
+    have values of shape (n_records,) at increasing ``sweeps``.
     """
     parts = windows(sweeps)
     if len(parts) < FEWEST_WINDOWS:

@@ -1,13 +1,11 @@
 """Exact posterior draws by rejection from the prior, for tiny problems and for tests."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
-from time import perf_counter
-from typing import Any, override
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -46,8 +44,6 @@ BLOCK_ENTRIES = 2**22
 FEWEST = 100
 """Tries of a block: among so many there is a possible one, if these are not rare."""
 
-PILOT_SECONDS, LONG_SECONDS = 2.0, 60.0
-"""Seconds of tries before a prediction; predicted seconds from which a run counts as long."""
 
 Tries = Callable[[int], list[NDArray[Any]]]
 
@@ -103,14 +99,12 @@ def rejection_sample(
         If an argument is unusable; if the log-likelihood of a try exceeds its bound; if the log
         density is random itself; if vectors are observed in part.
     RuntimeError
-        If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will, with the
-        time that it would take; if a variable has no proper prior.
+        If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will; if a
+        variable has no proper prior.
 
-    Warns
+    Notes
     -----
-    UserWarning
-        Once, with the time that the draws will take, if that is more than a minute. An interrupt
-        returns what has been accepted.
+    An interrupt returns what has been accepted.
 
     References
     ----------
@@ -171,27 +165,17 @@ def rejection_sample(
 
 @dataclass
 class _Run:
-    """Tries so far, and the draws that were accepted.
+    """Tries so far, and the draws that were accepted."""
 
-    Attributes
-    ----------
-    draws, max_tries, log_bound, rng
-        As of :func:`rejection_sample`.
-    kept : list of list of array
-        Values of the draws, block by block.
-    start : float
-        Time at which the first block was done, which may have waited for a compiler.
-    """
-
+    # As of :func:`rejection_sample`.
     draws: int
     max_tries: int
     log_bound: float | None
     rng: np.random.Generator
+    # Values of the draws, block by block.
     kept: list[list[NDArray[Any]]] = field(default_factory=list)
     accepted: int = 0
     tries: int = 0
-    start: float = field(default_factory=perf_counter)
-    is_told: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -220,45 +204,25 @@ class _Run:
         return min(int(np.clip(2 * expected, FEWEST, largest)), self.max_tries - self.tries)
 
     def add(self, values: list[NDArray[Any]], log_ratio: NDArray[np.floating]) -> None:
-        """Accept tries of a block by their log ratios, and warn once if all will take long."""
+        """Accept tries of a block by their log ratios."""
         _require_bounded(log_ratio, self.log_bound)
-        n, is_first = len(log_ratio), not self.tries
+        n = len(log_ratio)
         # Tries are independent: those after the last draw need not have been made.
         [hits] = np.nonzero(np.log(self.rng.random(n)) < log_ratio)
         hits = hits[: self.draws - self.accepted]
         made = int(hits[-1]) + 1 if self.accepted + len(hits) == self.draws else n
         self.kept.append([value[hits] for value in values])
         self.accepted, self.tries = self.accepted + len(hits), self.tries + made
-        if is_first:
-            self.start = perf_counter()
-            return
-        seconds = perf_counter() - self.start
-        left = min(self._needed, self.max_tries) - self.tries
-        is_long = seconds > PILOT_SECONDS and left * seconds / self.tries > LONG_SECONDS
-        if is_long and not self.is_told and not self._is_hopeless:
-            warnings.warn(f"{self}; interrupt it to have those accepted.", stacklevel=3)
-            self.is_told = True
-
-    @property
-    def _needed(self) -> float:
-        """Tries that all draws take, at the least while none is accepted."""
-        return self.draws * self.tries / max(self.accepted, 1)
-
-    @override
-    def __str__(self) -> str:
-        about = "about" if self.accepted else "more than"
-        seconds = (perf_counter() - self.start) * self._needed / self.tries
-        return (
-            f"rejection_sample accepted {self.accepted} of {self.tries} tries: draws={self.draws} "
-            f"take {about} {self._needed:.3g} tries and {seconds:.2g} seconds"
-        )
 
     def require_enough(self) -> None:
         """Check that no draw is missing."""
         if self.accepted < self.draws:
+            needed = self.draws * self.tries / max(self.accepted, 1)
             raise RuntimeError(
-                f"{self}, but max_tries={self.max_tries}; ask for fewer draws, allow more "
-                "tries, or use pm.sample."
+                f"rejection_sample accepted {self.accepted} of {self.tries} tries: "
+                f"draws={self.draws} take {'about' if self.accepted else 'more than'} {needed:.3g} "
+                f"tries, but max_tries={self.max_tries}; ask for fewer draws, allow more tries, or "
+                "use pm.sample."
             )
 
 

@@ -23,7 +23,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.diagnostics.table import Tabulated
+from pymc_nnsteps.diagnostics.draws import Tabulated
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -36,8 +36,8 @@ from pymc_nnsteps.runs.fingerprint import (
     constants_of,
     in_words,
     steps_in_words,
+    writing,
 )
-from pymc_nnsteps.runs.writing import writing
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.variables import as_tensor
 
@@ -180,7 +180,7 @@ def thermalize(
     window, since a chain that has arrived has the same law. Chains have merged after the first
     window such that in all later ones, two or more, and over all of these together, the difference
     is at most 4 standard errors. So at least the last three quarters of the run agree, and the time
-    is known to a factor of two. Errors are too small, and chains are told apart, where a window is
+    is known to a factor of two. Errors are too small, and chains seem to differ, where a window is
     shorter than some 10 autocorrelation times: a chain is called merged too late rather than too
     early. That two chains agree within their errors does not exclude a smaller difference, and the
     informed chain may itself have seen a part of the posterior only.

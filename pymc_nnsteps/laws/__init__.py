@@ -17,9 +17,8 @@ module            its subject
 ``piecewise``     Gaussian pre-activation under a piecewise-linear activation
 ``probit``        utilities behind a threshold or an argmax
 ``scales``        precisions, variances and what controls them
-``scale_priors``  their priors under which their law is known
-``any_scales``    scales under any other prior
-``factors``       positive numbers that multiply what is seen linearly
+``any_scales``    scales under any other prior, and numbers that multiply what is seen
+``orbits``        log densities where variables are multiplied by powers of a number
 ``pairs``         Beta, Dirichlet and Wishart priors of what children see as it is
 ``entries``       the entries of a variable that a child sees, and sums over them
 ``table``         the table of laws; each module enters its own

@@ -47,28 +47,16 @@ def children_of(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVa
 
 @dataclass
 class Claim:
-    """Law of a draw at a point, with its auxiliary variables held fixed.
+    """Law of a draw at a point, with its auxiliary variables held fixed."""
 
-    Attributes
-    ----------
-    law : Density
-        Law of the array that is drawn last.
-    log_jacobian, values : callable
-        Log Jacobian of the drawn values, and these values, as functions of the last array.
-    log_auxiliary : callable
-        Log density of the auxiliary variables at a point.
-    log_density : callable
-        The model's log densities of the drawn variables and their children at a point.
-    place : callable
-        The point with other values of the drawn variables.
-    """
-
-    law: Density
+    law: Density  # law of the array that is drawn last
     values: Callable[[Array], list[Array]]
+    # Log Jacobian of the drawn values, and these values, as functions of the last array.
     log_jacobian: Callable[[Array], float]
-    log_auxiliary: Callable[[Point], float]
+    log_auxiliary: Callable[[Point], float]  # log density of the auxiliary variables at a point
+    # The model's log densities of the drawn variables and their children at a point.
     log_density: Callable[[Point], list[Array]]
-    place: Callable[[list[Array]], Point]
+    place: Callable[[list[Array]], Point]  # the point with other values of the drawn variables
     magnitude: float = 1.0
 
     def sample(self, rng: np.random.Generator, scale: float) -> Array:

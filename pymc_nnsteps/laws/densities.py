@@ -28,19 +28,13 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Density:
-    """Law of an array.
+    """Law of an array."""
 
-    Attributes
-    ----------
-    log_density : callable
-        Log density of an array, up to a constant that depends on the parameters alone. It is
-        normalised if draws of the Op may be auxiliary.
-    sample : callable
-        ``sample(rng, scale)``: a point, farther from the bulk for a larger scale. At a scale of
-        one it may lie outside the support.
-    """
-
+    # Log density of an array, up to a constant that depends on the parameters alone. It is
+    # normalised if draws of the Op may be auxiliary.
     log_density: Callable[[Array], float]
+    # ``sample(rng, scale)``: a point, farther from the bulk for a larger scale. At a scale of one
+    # it may lie outside the support.
     sample: Callable[[Random, float], Array]
 
 
@@ -57,12 +51,7 @@ def generalized_inverse_gaussian(
 
 
 def truncated_generalized_inverse_gaussian(
-    shape: tuple[int, ...],
-    nu: Array,
-    delta2: Array,
-    lambda2: Array,
-    lower: Array,
-    upper: Array,
+    shape: tuple[int, ...], nu: Array, delta2: Array, lambda2: Array, lower: Array, upper: Array
 ) -> Density:
     """Generalised inverse Gaussian between finite bounds."""
 
@@ -91,12 +80,7 @@ def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
     return lambda rng, scale: np.exp(min(scale, 3.0) * rng.normal(size=shape))
 
 
-def polya_gamma(shape: tuple[int, ...], z: Array) -> Density:
-    """PG(1, z), up to a factor that depends on the value alone."""
-    return polya_gamma_sum(shape, z, np.ones(1))
-
-
-def polya_gamma_sum(shape: tuple[int, ...], z: Array, n: Array) -> Density:
+def polya_gamma(shape: tuple[int, ...], z: Array, n: Array | float = 1.0) -> Density:
     """PG(n, z), up to a factor that depends on the value and n alone."""
 
     def log_density(x: Array) -> float:
@@ -214,7 +198,7 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
     PiecewiseNormalRV: piecewise_normal,
     PolyaGammaRV: polya_gamma,
-    PolyaGammaSumRV: polya_gamma_sum,
+    PolyaGammaSumRV: polya_gamma,
     TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }

@@ -84,28 +84,18 @@ class Seen:
 
 @dataclass(frozen=True)
 class Effects(Conditional):
-    """Joint full conditional of effects of groups and all other linear terms of their children.
-
-    Attributes
-    ----------
-    members : tuple of Member
-        The variables. The labels of an eliminated variable are its groups.
-    seen : tuple of Seen
-    sums : mapping from random variable to tuple of tuple of int
-        Axes over which the entries of a variable sum to zero: by themselves, or together.
-    centred : tuple of TensorVariable
-        Those of these that all children see by their differences from their mean.
-    common_noise : tuple of CommonNoise
-        Noise of what is seen, beside that of the children.
-    """
+    """Joint full conditional of effects of groups and all other linear terms of their children."""
 
     draws: tuple[TensorVariable, ...]
+    # The variables. The labels of an eliminated variable are its groups.
     members: tuple[Member, ...]
     seen: tuple[Seen, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
+    # Axes over which the entries of a variable sum to zero: by themselves, or together.
     sums: Sums = field(default_factory=dict)
+    # Those of these that all children see by their differences from their mean.
     centred: tuple[TensorVariable, ...] = ()
-    common_noise: tuple[CommonNoise, ...] = ()
+    common_noise: tuple[CommonNoise, ...] = ()  # noise of what is seen, beside that of the children
 
     @property
     @override
@@ -390,11 +380,7 @@ def _member(
 
 
 @recognises(
-    650,
-    "Gaussian, given that sums are zero",
-    {ZeroSumNormalRV},
-    OBSERVED,
-    when=decides_nothing,
+    650, "Gaussian, given that sums are zero", {ZeroSumNormalRV}, OBSERVED, when=decides_nothing
 )
 def match_zero_sum(model: pm.Model, rv: TensorVariable) -> Effects:
     """Recognise the full conditional of effects that sum to zero along one or several axes."""

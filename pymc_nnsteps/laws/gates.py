@@ -35,13 +35,7 @@ from pymc_nnsteps.graphs.search import children, dependents, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.laws.augmentation import augmented
-from pymc_nnsteps.laws.conditional import (
-    Conditional,
-    Draw,
-    Shapes,
-    require_free,
-    require_support,
-)
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, require_free, require_support
 from pymc_nnsteps.laws.gaussian import OBSERVED, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.network.activations import logit_of
@@ -52,14 +46,10 @@ from pymc_nnsteps.random.uniform import uniform
 class Gates(Conditional):
     """Full conditional of Bernoulli variables that enter their children's means one by one."""
 
+    name = "Bernoulli"
     draws: tuple[TensorVariable, ...]
     logit: TensorVariable
     observations: tuple[Child, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Bernoulli"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

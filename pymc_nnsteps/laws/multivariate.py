@@ -77,13 +77,9 @@ class Seen:
 class GaussianVector(Conditional):
     """Full conditional of all entries of a Gaussian variable with covariance matrices around it."""
 
+    name = "multivariate Gaussian"
     draws: tuple[TensorVariable, ...]
     seen: tuple[Seen, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "multivariate Gaussian"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -105,14 +101,10 @@ class GaussianVector(Conditional):
 class GaussianVectors(Conditional):
     """Full conditional of the vectors of a MvNormal variable, independent given the rest."""
 
+    name = "multivariate Gaussian by label"
     draws: tuple[TensorVariable, ...]
     layout: Layout
     observations: tuple[Child, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "multivariate Gaussian by label"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

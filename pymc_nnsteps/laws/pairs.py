@@ -100,13 +100,9 @@ class Trial:
 class Probability(Conditional):
     """Full conditional of a probability of success."""
 
+    name = "Beta"
     draws: tuple[TensorVariable, ...]
     trials: tuple[Trial, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Beta"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -173,13 +169,9 @@ class Classes:
 class Shares(Conditional):
     """Full conditional of vectors of shares."""
 
+    name = "Dirichlet"
     draws: tuple[TensorVariable, ...]
     seen: tuple[Classes, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Dirichlet"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -224,13 +216,9 @@ def _classes_of(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> C
 class PrecisionMatrix(Conditional):
     """Full conditional of a precision matrix; the observations are vectors minus their means."""
 
+    name = "Wishart"
     draws: tuple[TensorVariable, ...]
     residuals: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Wishart"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

@@ -94,16 +94,12 @@ class PiecewiseGaussian(Conditional):
         return Draw(rng, {z: typed_like(z, value)})
 
 
-def _has_one_child(model: pm.Model, z: TensorVariable) -> bool:
-    return len(children(model, z)) == 1
-
-
 @recognises(
     600,
     "piecewise Gaussian, behind a piecewise-linear activation",
     {NormalRV},
     {NormalRV},
-    when=_has_one_child,
+    when=lambda model, z: len(children(model, z)) == 1,
 )
 def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
     """Recognise ``z`` as a Gaussian seen through a noisy piecewise-linear activation."""

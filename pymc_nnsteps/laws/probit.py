@@ -44,14 +44,10 @@ from pymc_nnsteps.random import argmax_utilities, truncated_normal
 class UtilityBehindThreshold(Conditional):
     """Full conditional of utilities whose side of a threshold is the Bernoulli child."""
 
+    name = "truncated normal (binary probit)"
     draws: tuple[TensorVariable, ...]
     above: TensorVariable
     decision: Threshold
-
-    @property
-    @override
-    def name(self) -> str:
-        return "truncated normal (binary probit)"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -68,13 +64,9 @@ class UtilityBehindThreshold(Conditional):
 class LargestUtility(Conditional):
     """Full conditional of utilities whose argmax is the Categorical child."""
 
+    name = "truncated normals (multinomial probit)"
     draws: tuple[TensorVariable, ...]
     labels: TensorVariable
-
-    @property
-    @override
-    def name(self) -> str:
-        return "truncated normals (multinomial probit)"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -115,14 +107,8 @@ def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
             f"child {describe(y)}, which it decides, is free: given each other neither would move"
         )
     decision = read_decision(model, z, y)
-    if isinstance(decision, Threshold):
-        return _match_threshold(model, z, y, decision)
-    return _match_largest(model, z, y)
-
-
-def _match_threshold(
-    model: pm.Model, z: TensorVariable, y: TensorVariable, decision: Threshold
-) -> UtilityBehindThreshold:
+    if not isinstance(decision, Threshold):
+        return _match_largest(model, z, y)
     successes = entries_like(model, value_of(model, y), y, z)
     return UtilityBehindThreshold((z,), pt.eq(successes, int(decision.increasing)), decision)
 

@@ -58,12 +58,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import override
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.continuous import WeibullBetaRV
+from pymc.distributions.continuous import HalfCauchyRV, HalfStudentTRV, WeibullBetaRV
 from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
@@ -76,6 +76,7 @@ from pytensor.tensor.random.basic import (
     NormalRV,
     PoissonRV,
     StudentTRV,
+    UniformRV,
 )
 from pytensor.tensor.variable import TensorVariable
 
@@ -97,47 +98,101 @@ from pymc_nnsteps.laws.conditional import (
     value_of,
 )
 from pymc_nnsteps.laws.entries import carried, summed
-from pymc_nnsteps.laws.scale_priors import (
-    BOUNDED,
-    MIXTURES,
-    PRIORS,
-    SQUARES,
-    STANDARD_DEVIATIONS,
-    Exponents,
-    Mixture,
-    exponents,
-)
 from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    GeneralizedInverseGaussianRV,
+    generalized_inverse_gaussian,
+)
 from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     truncated_generalized_inverse_gaussian,
 )
 
 
 @dataclass(frozen=True)
-class Role:
-    """How a child's density ``s^-k exp(-t s^-m)`` depends on its scale ``s``.
+class Exponents:
+    """``nu``, ``delta^2`` and ``lambda^2`` of a generalised inverse Gaussian."""
 
-    Attributes
-    ----------
-    scale : int
-        Position of ``s`` among the parameters.
-    power : int
-        ``m``.
-    order, statistic : callable
-        ``k`` and ``t`` as functions of the child's value and its parameters.
-    mixing : callable, optional
-        Exponents of the full conditional of the child's own precision, which multiplies ``t``,
-        as a function of the child's value and its parameters.
-    shape : int, optional
-        Position of a parameter that replaces ``m``; it has to be a known constant.
+    nu: TensorVariable
+    delta2: TensorVariable
+    lambda2: TensorVariable
+
+    def __add__(self, other: "Exponents") -> "Exponents":
+        """Exponents of the product of two densities."""
+        return Exponents(
+            self.nu + other.nu, self.delta2 + other.delta2, self.lambda2 + other.lambda2
+        )
+
+
+def exponents(nu: Any = 0.0, delta2: Any = 0.0, lambda2: Any = 0.0) -> Exponents:
+    """Exponents, zero where they are not given."""
+    return Exponents(*(pt.as_tensor(part) for part in (nu, delta2, lambda2)))
+
+
+PRIORS: dict[type, Callable[..., Exponents]] = {
+    GammaRV: lambda shape, scale: exponents(shape, lambda2=2 / scale),
+    ExponentialRV: lambda scale: exponents(pt.ones_like(scale), lambda2=2 / scale),
+    InvGammaRV: lambda shape, scale: exponents(-shape, delta2=2 * scale),
+    GeneralizedInverseGaussianRV: exponents,
+}
+"""Exponents of the recognised priors, as functions of the parameters of their Ops."""
+
+SQUARES: dict[type, Callable[..., Exponents]] = {
+    HalfNormalRV: lambda loc, sigma: exponents(0.5, lambda2=pt.reciprocal(pt.sqr(sigma)))
+}
+"""Exponents of the squares of variables, where only the square is generalised inverse Gaussian."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A prior whose square is generalised inverse Gaussian given an auxiliary variable.
+
+    ``auxiliary`` has the exponents of the latter given the variable and the prior's parameters,
+    ``square`` those of the variable's square given the auxiliary variable and the parameters.
     """
 
-    scale: int
-    power: float
+    auxiliary: Callable[..., Exponents]
+    square: Callable[..., Exponents]
+
+
+def _inverse_gamma_mixture(nu: Any, v: TensorVariable, sigma: TensorVariable) -> Exponents:
+    return exponents(-(nu + 1) / 2, delta2=2 * (nu / pt.sqr(v) + pt.reciprocal(pt.sqr(sigma))))
+
+
+MIXTURES: dict[type, Mixture] = {
+    HalfStudentTRV: Mixture(
+        lambda v, nu, sigma: _inverse_gamma_mixture(nu, v, sigma),
+        lambda a, nu, sigma: exponents(-nu / 2, delta2=2 * nu / a),
+    ),
+    HalfCauchyRV: Mixture(
+        lambda v, sigma: _inverse_gamma_mixture(1.0, v, sigma),
+        lambda a, sigma: exponents(-0.5, delta2=2 / a),
+    ),
+    ExponentialRV: Mixture(
+        lambda v, scale: exponents(0.5, pt.sqr(v), pt.reciprocal(pt.sqr(scale))),
+        lambda a, scale: exponents(0.5, lambda2=pt.reciprocal(a)),
+    ),
+}
+"""Priors of standard deviations that are mixtures."""
+
+BOUNDED = {UniformRV}
+"""Priors that are constant between their two parameters."""
+
+STANDARD_DEVIATIONS = (*SQUARES, *MIXTURES, *BOUNDED)
+
+
+@dataclass(frozen=True)
+class Role:
+    """How a child's density ``s^-k exp(-t s^-m)`` depends on its scale ``s``."""
+
+    scale: int  # position of ``s`` among the parameters
+    power: float  # ``m``
+    # ``k`` and ``t`` as functions of the child's value and its parameters.
     order: Callable[..., TensorVariable]
     statistic: Callable[..., TensorVariable]
+    # Exponents of the full conditional of the child's own precision, which multiplies ``t``, as a
+    # function of the child's value and its parameters.
     mixing: Callable[..., Exponents] | None = None
+    # Position of a parameter that replaces ``m``; it has to be a known constant.
     shape: int | None = None
 
 
@@ -225,30 +280,17 @@ class ScaleLaw(Additive):
 
 @dataclass(frozen=True)
 class Scale(ScaleLaw):
-    """Full conditional of a scale that is generalised inverse Gaussian.
-
-    Attributes
-    ----------
-    root : int
-        Power of the variable that is generalised inverse Gaussian.
-    prior : Exponents
-        Exponents of the prior of that power; for a mixture, those beside the mixture.
-    scaled : tuple of Scaled
-    mixture : Mixture, optional
-        Mixture that is the prior.
-    bounds : tuple of two TensorVariable, optional
-        Bounds of the variable.
-    keeps : bool
-        Whether the variable keeps its value where its law is improper, as where all children are
-        zero. The children or their means have to be drawn as well.
-    """
+    """Full conditional of a scale that is generalised inverse Gaussian."""
 
     draws: tuple[TensorVariable, ...]
-    root: int
+    root: int  # power of the variable that is generalised inverse Gaussian
+    # Exponents of the prior of that power; for a mixture, those beside the mixture.
     prior: Exponents
     scaled: tuple[Scaled, ...]
     mixture: Mixture | None = None
     bounds: tuple[TensorVariable, TensorVariable] | None = None
+    # Whether the variable keeps its value where its law is improper, as where all children are
+    # zero. The children or their means have to be drawn as well.
     keeps: bool = False
 
     @property

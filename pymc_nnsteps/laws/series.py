@@ -68,14 +68,10 @@ class Start:
 class GaussianSeries(Conditional):
     """Full conditional of a series whose entries each child sees one by one."""
 
+    name = "Gaussian series"
     draws: tuple[TensorVariable, ...]
     prior: Start
     observations: tuple[Child, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian series"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

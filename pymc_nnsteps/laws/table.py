@@ -22,30 +22,14 @@ Condition = Callable[[pm.Model, TensorVariable], bool]
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Line of the table.
+    """Line of the table."""
 
-    Attributes
-    ----------
-    priority : int
-        Of laws for the same variable, those of lower numbers are asked first.
-    name : str
-        The full conditional.
-    priors : collection of type
-        Ops of the variable's own distribution.
-    children : collection of type
-        Ops of the children that the law knows.
-    recogniser : callable
-        ``recogniser(model, rv)`` gives the conditional or raises NotConjugate.
-    when : callable, optional
-        ``when(model, rv)``: a further condition for asking the law.
-    """
-
-    priority: int
-    name: str
-    priors: Collection[type]
-    children: Collection[type]
-    recogniser: Recogniser
-    when: Condition | None = None
+    priority: int  # of laws for the same variable, those of lower numbers are asked first
+    name: str  # the full conditional
+    priors: Collection[type]  # ops of the variable's own distribution
+    children: Collection[type]  # ops of the children that the law knows
+    recogniser: Recogniser  # ``recogniser(model, rv)`` gives the conditional or raises NotConjugate
+    when: Condition | None = None  # ``when(model, rv)``: a further condition for asking the law
 
     def is_for(self, model: pm.Model, rv: TensorVariable) -> bool:
         """Whether the law is for variables with this prior, in this model."""

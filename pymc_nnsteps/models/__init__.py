@@ -9,7 +9,6 @@ module                  its subject
 ``hierarchical``        networks with precisions at up to three levels, and skips
 ``bow_tie``             networks with stochastic gates whose weights are shrunk to zero
 ``priors``              the prior of a group of parameters
-``model``               the PyMC model that is made, whose functions C++ compiles
 ``blocks``              the networks of these models, as parts of any model
 ``parts``               what these are put together from
 ======================  ================================================================
@@ -20,7 +19,7 @@ from pymc_nnsteps.models.bow_tie import bow_tie
 from pymc_nnsteps.models.convolutional import intermediate_noise_cnn
 from pymc_nnsteps.models.hierarchical import hierarchical_mlp
 from pymc_nnsteps.models.intermediate_noise import intermediate_noise_mlp
-from pymc_nnsteps.models.model import Model
+from pymc_nnsteps.models.parts.context import Model
 from pymc_nnsteps.models.parts.convolutions import Conv2D
 from pymc_nnsteps.models.parts.data import one_hot
 from pymc_nnsteps.models.parts.shrinkage import Shrinkage

@@ -36,25 +36,21 @@ from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     InverseGammaPrior,
+    data_start,
     inverse_gamma,
     noise_scale,
+    variational_start,
 )
-from pymc_nnsteps.models.blocks.noise import NoiseNetwork
+from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import Response, scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
-from pymc_nnsteps.models.parts.stack import Stack
-from pymc_nnsteps.models.parts.start import data_start, variational_start
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.fit import draws_to_start_from
-
-__all__ = ["bow_tie"]
 
 BowTieStart = Literal["data", "prior", "variational"]
 
@@ -122,8 +118,8 @@ def bow_tie(
     noise_network : dict, optional
         This network's ``hidden``, ``activation`` and ``priors``, as for
         :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
-        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is
-        learnt.
+        of hidden units alone. The precision of ``"ho"`` determines how much the noise varies, and
+        is learnt.
     marginalize_gates : bool
         Whether the gates are summed out: activations are then mixtures of two normals, about
         ``z`` and about zero, and all free variables are continuous.
@@ -139,13 +135,8 @@ def bow_tie(
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
         another one for each chain. ``"variational"``: a draw from one of four short variational
         fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
-    standardize : bool
-        Whether the network sees columns of ``X`` minus their means, divided by their standard
-        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
-        that are given later, as for predictions, have the units of ``X``.
-    missing : {None, "impute"}
-        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
+    standardize, missing
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Returns
     -------
@@ -192,9 +183,9 @@ def bow_tie(
     **Sampling.** The scale of a row of ``W{l}`` can be traded for that of a column of ``W{l+1}``.
     With a small temperature and little noise in the hidden layers gates, activations and weights
     are nearly functions of each other, so that chains may move slowly even with interwoven rows
-    (:class:`~pymc_nnsteps.Gibbs`): run several, and see what :func:`~pymc_nnsteps.diagnose` says
-    of function values. Gates and activations have a number for each observation and unit. Leave
-    them out of the trace::
+    (:class:`~pymc_nnsteps.Gibbs`): run several, and judge function values by
+    :func:`~pymc_nnsteps.diagnose`. Gates and activations have a number for each observation and
+    unit. Leave them out of the trace::
 
         with model:
             idata = pm.sample(var_names=nns.without_latents())
@@ -362,21 +353,11 @@ def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What the regression of the targets on the inputs says of the scales of a network.
+    """Scales of a network, from the regression of the targets on the inputs."""
 
-    Attributes
-    ----------
-    weight_scale : float
-        ``delta**2``, variance of the weights of a single layer.
-    bias_var : float
-        Variance of the biases.
-    noise : float
-        Scale of the prior of the output noise.
-    """
-
-    weight_scale: float
-    bias_var: float
-    noise: float
+    weight_scale: float  # ``delta**2``, variance of the weights of a single layer
+    bias_var: float  # variance of the biases
+    noise: float  # scale of the prior of the output noise
 
 
 def _least_squares(X: NDArray, y: NDArray) -> _Defaults:

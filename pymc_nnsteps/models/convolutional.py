@@ -27,7 +27,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.intermediate_noise import OWN
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_rehearsed
+from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, recorded
 from pymc_nnsteps.models.parts.convolutions import (
     Conv2D,
     Convolution,
@@ -42,11 +42,7 @@ from pymc_nnsteps.models.parts.likelihoods import (
     observe_noisy,
 )
 from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import response
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["intermediate_noise_cnn"]
+from pymc_nnsteps.models.parts.scaffold import response, warn_of_scales
 
 
 @recorded
@@ -115,7 +111,7 @@ def intermediate_noise_cnn(
         data containers ``inputs`` and ``targets``; and dimensions ``"obs"``, ``"height"``,
         ``"width"`` (and ``"channel"``) of the images, ``"channel1"``, ``"height1"``, ``"width1"``,
         ``"pooled_height1"``, ``"kernel_height1"``, ... of the first layer, and so on, then
-        ``"pixel"`` (what the first dense layer sees), ``"hidden2"``, ..., ``"output"``.
+        ``"pixel"`` (inputs of the first dense layer), ``"hidden2"``, ..., ``"output"``.
 
     Raises
     ------
@@ -188,30 +184,14 @@ def intermediate_noise_cnn(
 
 @dataclass(frozen=True)
 class ConvolutionalLayers:
-    """A network up to its last linear map.
+    """A network up to its last linear map."""
 
-    Attributes
-    ----------
-    function : callable
-        The activation.
-    maps : sequence of Convolution
-        Convolutions, the first layers.
-    units : tuple of int
-        Widths of what the dense layers see and of the outputs.
-    dims : dict of str to Dim
-        All dimensions but that of the rows.
-    noise : dict
-        From each kind of noise to the variances of its layers.
-    weight_precisions, bias_precisions : tuple
-        One per layer; no biases where it is None.
-    start : {"support_point", "prior"}
-    """
-
-    function: Callable[[TensorVariable], TensorVariable]
-    maps: Sequence[Convolution]
-    units: tuple[int, ...]
-    dims: dict[str, Dim]
-    noise: Variances
+    function: Callable[[TensorVariable], TensorVariable]  # the activation
+    maps: Sequence[Convolution]  # convolutions, the first layers
+    units: tuple[int, ...]  # widths of what the dense layers see and of the outputs
+    dims: dict[str, Dim]  # all dimensions but that of the rows
+    noise: Variances  # from each kind of noise to the variances of its layers
+    # One per layer; no biases where it is None.
     weight_precisions: tuple[float, ...]
     bias_precisions: tuple[float | None, ...]
     start: Start
@@ -310,7 +290,7 @@ def _kernel_dims(layer: int) -> tuple[str, str, str, str]:
 
 
 def _unit_dims(n_convolutions: int, n_layers: int) -> tuple[str, ...]:
-    """Dimensions of what each dense layer sees, and of the outputs."""
+    """Dimensions of the inputs of each dense layer, and of the outputs."""
     hidden = (f"hidden{layer}" for layer in range(n_convolutions + 1, n_layers))
     return ("pixel", *hidden, "output")
 

@@ -38,15 +38,12 @@ from pymc_nnsteps.models.blocks.hierarchical import (
     common_precision,
     precision_of_units,
 )
+from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 from pymc_nnsteps.models.priors import Prior
-
-__all__ = ["hierarchical_mlp"]
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
 
@@ -147,7 +144,7 @@ def hierarchical_mlp(
         these positive numbers. New rows need theirs:
         ``nns.predict(idata, {"inputs": X_new, "exposure": exposure_new})``.
     censored : array_like of bool, shape (n_obs,), optional
-        Where a duration is known to be longer than ``y``.
+        Where a duration is known to be longer than ``y``. New rows need none.
     sigma : float or "network", optional
         Standard deviation of real targets about the outputs, if it is known: short for the prior
         ``"noise"``. ``"network"``: it varies with the inputs. Then the prior ``"noise"`` is that of
@@ -158,9 +155,9 @@ def hierarchical_mlp(
         Initial values of the chains: zero parameters and moderate scales, or a draw from the
         prior, another one for each chain.
     standardize : bool
-        Whether the network sees columns of ``X`` minus their means, divided by their standard
-        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
-        that are given later, as for predictions, have the units of ``X``.
+        Whether columns of ``X`` are standardised: they enter the network minus their means, divided
+        by their standard deviations. Columns of zeros and ones stay as they are. The data container
+        and tables that are given later, as for predictions, have the units of ``X``.
     missing : {None, "impute"}
         What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
         law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
@@ -194,7 +191,7 @@ def hierarchical_mlp(
     moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
     (:class:`~pymc_nnsteps.HMC`; by NUTS if arguments for it are passed, such as
     ``target_accept=``), the precisions along. The units of a layer are relabelled at random, with
-    the signs of tanh units, so that R-hat of all variables means what it says
+    the signs of tanh units, so that R-hat of all variables is meaningful
     (:func:`~pymc_nnsteps.diagnose` judges function values too).
 
     References

@@ -22,17 +22,14 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation
+from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
-from pymc_nnsteps.models.blocks.noise import NoiseNetwork
 from pymc_nnsteps.models.parts import likelihoods
+from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.likelihoods import OfNoisyLayers, Seen, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["intermediate_noise_mlp"]
+from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
@@ -95,10 +92,7 @@ def intermediate_noise_mlp(
         level ``noise_y``, which is learnt, times the exponential of a network of its own; noise of
         hidden layers does not vary.
     noise_network : dict, optional
-        This network's ``hidden``, ``activation`` and ``priors``, as for
-        :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
-        of hidden units alone. The precision of ``"ho"`` says how much the noise varies, and is
-        learnt.
+        Settings of this network, as for :func:`~pymc_nnsteps.bow_tie`.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
         Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
     bias : bool
@@ -115,13 +109,8 @@ def intermediate_noise_mlp(
         Initial values of the chains: zero weights, or a draw from the prior, another one for each
         chain, whose latent variables follow from its weights. In probit models the last
         pre-activations start with the signs that ``y`` requires.
-    standardize : bool
-        Whether the network sees columns of ``X`` minus their means, divided by their standard
-        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
-        that are given later, as for predictions, have the units of ``X``.
-    missing : {None, "impute"}
-        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
+    standardize, missing
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Returns
     -------

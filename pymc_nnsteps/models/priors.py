@@ -15,8 +15,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Self, override
 
-__all__ = ["Prior"]
-
 NOTATION = '"[x]width[:alpha_common[:alpha_unit[:alpha_weight]]]"'
 
 

@@ -33,14 +33,10 @@ from pymc_nnsteps.arguments import is_word
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
-from pymc_nnsteps.models.parts.context import Dim
+from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
-from pymc_nnsteps.models.parts.recorded import recorded
-from pymc_nnsteps.models.parts.scaffold import scaffold
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-
-__all__ = ["wide_mlp"]
+from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 
 SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""
@@ -105,15 +101,10 @@ def wide_mlp(
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
-    standardize : bool
-        Whether the network sees columns of ``X`` minus their means, divided by their standard
-        deviations; those of nothing but 0 and 1 stay as they are. The data container and tables
-        that are given later, as for predictions, have the units of ``X``.
+    standardize, missing
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     noise : None
         Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
-    missing : {None, "impute"}
-        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
 
     Returns
     -------

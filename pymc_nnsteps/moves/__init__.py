@@ -3,9 +3,8 @@
 =======================  ===============================================================
 module                   its subject
 =======================  ===============================================================
-``contract``             what a joint move is, and the table of moves by priority
+``contract``             what a joint move is and proposes, and the table of moves
 ``options``              how a sweep is put together
-``replacement``          how joint draws take the place of others
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``collapse``             gates and weights of a layer, without its activations
@@ -16,15 +15,12 @@ module                   its subject
 ``unit_rays``            units along rays with their outgoing weights
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
-``levels``               levels exchanged between effects and biases of several children
 ``responses``            effects without the activations beside them, and when
-``common_shifts``        levels of correlated effects and of series, with biases beside them
 ``residual_scales``      scales without the activations between them
-``vector_scales``        scales of outputs and of groups of rows, likewise
+``shifts``               levels and means of effects shifted with what is beside them
 ``joined_effects``       effects of groups with all else that is linear
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale
-``scale_rays``           which scales are, read off a model's graph
 ``product_rays``         factors of products moved against each other
 ``scan``                 the order of a sweep, and when an order is valid
 ``plan``                 what a sweep draws, and explain

@@ -36,8 +36,7 @@ from pymc_nnsteps.kernels.ops import draw_chain
 from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -45,13 +44,9 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 class GaussianChain(Conditional):
     """Joint full conditional of layers, from the first to the last."""
 
+    name = "Gaussian chain"
     draws: tuple[TensorVariable, ...]
     layers: tuple[Gaussian, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian chain"
 
     @override
     def group(self, model: pm.Model) -> Group:

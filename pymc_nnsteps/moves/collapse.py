@@ -56,9 +56,8 @@ from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
@@ -67,15 +66,11 @@ from pymc_nnsteps.random.uniform import uniform
 class CollapsedGates(Conditional):
     """Gates in turn, with the activations behind them integrated out."""
 
+    name = "Bernoulli, collapsed"
     draws: tuple[TensorVariable, ...]
     gates: Gates
     likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Bernoulli, collapsed"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -98,16 +93,12 @@ class CollapsedGates(Conditional):
 class CollapsedWeights(Conditional):
     """The weights of all units of a layer jointly, with its activations integrated out."""
 
+    name = "Gaussian, collapsed"
     draws: tuple[TensorVariable, ...]
     weights: Gaussian
     seen: Observation
     likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian, collapsed"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -214,7 +205,11 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     a = likelihood.activations
     if (likelihood.samples, likelihood.units) != (0, 1):
         raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
-    gates = [c for c in conditionals if isinstance(c, Gates) and _children(c) == [a]]
+    gates = [
+        c
+        for c in conditionals
+        if isinstance(c, Gates) and [seen.child for seen in c.observations] == [a]
+    ]
     weights = [
         c
         for c in conditionals
@@ -234,10 +229,6 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
         likelihood.fresh,
     )
     return CollapsedLayer(gates[0], weights[0], likelihood, draws)
-
-
-def _children(conditional: Gates | Gaussian) -> list[TensorVariable]:
-    return [seen.child for seen in conditional.observations]
 
 
 def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:

@@ -14,32 +14,50 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.moves.options import Options
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Draws that take the place of others."""
+
+    at: Conditional  # the draw of a sweep in whose place they are put
+    removes: tuple[Conditional, ...]  # further draws that they make superfluous
+    puts: tuple[Conditional, ...]  # in the order in which they must follow each other
+
+    def apply(self, sweep: Sequence[Conditional]) -> list[Conditional]:
+        """The sweep with the replacement made."""
+        new: list[Conditional] = []
+        for draw in sweep:
+            if draw is self.at:
+                new.extend(self.puts)
+            elif not any(draw is removed for removed in self.removes):
+                new.append(draw)
+        return new
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """What a move proposes."""
+
+    replacements: tuple[Replacement, ...] = ()
+    # Activations that the new draws integrate out, and what their children say of them.
+    layers: Mapping[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
+    # Why there is none, for variables that might have been expected to have one.
+    declined: Mapping[TensorVariable, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a move knows of the model and of the sweep as it stands.
-
-    Attributes
-    ----------
-    shapes : mapping from random variable to tuple of int
-    blocks : sequence of Conditional
-        The conditionals as they were recognised.
-    sweep : sequence of Conditional
-        What the moves before have made of them.
-    layers : mapping from random variable to MarginalLikelihood
-        Activations that the moves before integrate out, and what their children say of them.
-    declined : mapping from random variable to str
-        Why a move before does nothing for a variable that might have been expected to be in it.
-    """
+    """What a move knows of the model and of the sweep as it stands."""
 
     model: pm.Model
     options: Options
     shapes: Shapes
-    blocks: Sequence[Conditional]
-    sweep: Sequence[Conditional]
+    blocks: Sequence[Conditional]  # the conditionals as they were recognised
+    sweep: Sequence[Conditional]  # what the moves before have made of them
+    # Activations that the moves before integrate out, and what their children say of them.
     layers: Mapping[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
+    # Why a move before does nothing for a variable that might have been expected to be in it.
     declined: Mapping[TensorVariable, str] = field(default_factory=dict)
 
     def after(self, proposals: Proposals) -> "Context":
@@ -60,17 +78,11 @@ Propose = Callable[[Context], Proposals]
 
 @dataclass(frozen=True)
 class Move:
-    """Line of the table.
+    """Line of the table."""
 
-    Attributes
-    ----------
-    priority : int
-        Moves of lower numbers propose first, and the others see what has become of the sweep.
-    propose : callable
-        ``propose(context)`` gives the proposals of the move, none where it has nothing to do.
-    """
-
+    # Moves of lower numbers propose first, and the others see what has become of the sweep.
     priority: int
+    # ``propose(context)`` gives the proposals of the move, none where it has nothing to do.
     propose: Propose
 
 

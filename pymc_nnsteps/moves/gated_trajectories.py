@@ -86,7 +86,7 @@ from pymc_nnsteps.kernels.ops import move_gated_layer
 from pymc_nnsteps.kernels.outgoing_weights import Prior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.moves.outgoing_weights import (
@@ -95,7 +95,6 @@ from pymc_nnsteps.moves.outgoing_weights import (
     outgoing_of,
     outputs_by_child,
 )
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.moves.residual_scales import scales_of_response
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
@@ -106,16 +105,10 @@ MOST_OUTPUTS = 6
 
 @dataclass(frozen=True)
 class Variance:
-    """A scale as the variance to which it is proportional, to a power.
-
-    Attributes
-    ----------
-    power : int
-        The variance is proportional to this power of the variable.
-    """
+    """A scale as the variance to which it is proportional, to a power."""
 
     law: Scale
-    power: int
+    power: int  # the variance is proportional to this power of the variable
 
     @property
     def rv(self) -> TensorVariable:
@@ -156,20 +149,12 @@ class Variance:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Scales of weights.
+    """Scales of weights."""
 
-    Attributes
-    ----------
-    member : Member
-        The weights.
-    local : Variance or None
-        The local scales, which are integrated out; None: the weights are Gaussian.
-    total : Variance or None
-        The global scale. Beside weights that have one, local scales of others are held.
-    """
-
-    member: Member
+    member: Member  # the weights
+    # The local scales, which are integrated out; None: the weights are Gaussian.
     local: Variance | None
+    # The global scale. Beside weights that have one, local scales of others are held.
     total: Variance | None
 
     def tails(self) -> tuple[TensorVariable, ...]:
@@ -185,37 +170,18 @@ class Shrunk:
 
 @dataclass(frozen=True)
 class GatedTrajectories(Conditional):
-    """Weights of a layer, its gates, its outgoing weights, the bias of the output and scales.
+    """Weights of a layer, its gates, its outgoing weights, the bias of the output and scales."""
 
-    Attributes
-    ----------
-    rows : InterwovenGates
-        The move of the layer's own weights.
-    incoming : tuple of Shrunk
-        The members of these.
-    outgoing : tuple of Shrunk
-        The weights through which outputs see the layer.
-    seen : ByOutput
-        The same by output.
-    biases : ByOutput or None
-        The biases of the outputs, if they are moved as well.
-    noise : Variance or None
-        The variances of the layer's noise, if they are moved as well.
-    responses : tuple of Variance
-        Those of the response that are.
-    scaled : array, shape (max(1, k), m)
-        One for each output of such a variance.
-    """
-
+    name = "Hamiltonian trajectory"
     draws: tuple[TensorVariable, ...]
-    rows: InterwovenGates
-    incoming: tuple[Shrunk, ...]
-    outgoing: tuple[Shrunk, ...]
-    seen: ByOutput
-    biases: ByOutput | None
-    noise: Variance | None
-    responses: tuple[Variance, ...]
-    scaled: np.ndarray
+    rows: InterwovenGates  # the move of the layer's own weights
+    incoming: tuple[Shrunk, ...]  # the members of these
+    outgoing: tuple[Shrunk, ...]  # the weights through which outputs see the layer
+    seen: ByOutput  # the same by output
+    biases: ByOutput | None  # the biases of the outputs, if they are moved as well
+    noise: Variance | None  # the variances of the layer's noise, if they are moved as well
+    responses: tuple[Variance, ...]  # those of the response that are
+    scaled: np.ndarray  # one for each output of such a variance, shape (max(1, k), m)
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     averages: TensorVariable
@@ -223,11 +189,6 @@ class GatedTrajectories(Conditional):
     supplements: bool = True
     waits: bool = True
     target_accept: float = TARGET_ACCEPT
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Hamiltonian trajectory"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:

@@ -78,36 +78,19 @@ LONGEST_ROW = 128
 
 @dataclass(frozen=True)
 class Interweaving(Conditional):
-    """Rows of a layer's weights with its pre-activations, its activations integrated out.
+    """Rows of a layer's weights with its pre-activations, its activations integrated out."""
 
-    Attributes
-    ----------
-    pre_activations : TensorVariable
-        One of the draws.
-    members : tuple of Member
-        The weights, and biases: the others.
-    inputs : TensorVariable, shape (n_obs, d)
-    activation : PiecewiseForm
-        The mean of the activations as a function of the pre-activations.
-    passes : int
-        How often each row is moved.
-    """
-
+    name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
-    pre_activations: TensorVariable
-    members: tuple[Member, ...]
-    inputs: TensorVariable
-    activation: PiecewiseForm
+    pre_activations: TensorVariable  # one of the draws
+    members: tuple[Member, ...]  # the weights, and biases: the others
+    inputs: TensorVariable  # shape (n_obs, d)
+    activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
     likelihood: MarginalLikelihood
-    passes: int
+    passes: int  # how often each row is moved
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     waits: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Metropolis-Hastings, interwoven"
 
     @property
     def kernel(self) -> Any:
@@ -173,10 +156,7 @@ class Interweaving(Conditional):
         z = self.pre_activations
         order = (1, 0) if self.likelihood.units == 1 else (0, 1)
         block = rows if prior_of(self.members).label_lengths else rows[0]
-        return {
-            **split(block, self.members),
-            z: typed_like(z, pre_activations.dimshuffle(order)),
-        }
+        return {**split(block, self.members), z: typed_like(z, pre_activations.dimshuffle(order))}
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -196,13 +176,7 @@ class Interweaving(Conditional):
 
 
 def why_too_long(n_weights: int) -> str | None:
-    """Why rows are not interwoven where that is left open, if they are too long for it.
-
-    Parameters
-    ----------
-    n_weights : int
-        Number of a unit's weights and biases.
-    """
+    """Why rows are not interwoven where that is left open, if they are too long for it."""
     if n_weights <= LONGEST_ROW:
         return None
     return (

@@ -45,7 +45,7 @@ units at a time as fit into memory, and computed again in each pass.
 The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -70,34 +70,23 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interweaving import why_too_long
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)
 class InterwovenGates(Conditional):
-    """Rows of a layer's weights with its gates, its activations integrated out.
+    """Rows of a layer's weights with its gates, its activations integrated out."""
 
-    Attributes
-    ----------
-    passes : int or integer scalar
-        How often each row is moved.
-    """
-
+    name = "Metropolis-Hastings, interwoven"
     draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    passes: int | TensorVariable
+    passes: int | TensorVariable  # how often each row is moved
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Metropolis-Hastings, interwoven"
 
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
@@ -223,9 +212,7 @@ def propose_interwoven_gates(context: Context) -> Proposals:
 
 
 def match_interwoven_gates(
-    activations: Gaussian,
-    conditionals: Sequence[Conditional],
-    passes: int,
+    activations: Gaussian, conditionals: Sequence[Conditional], passes: int
 ) -> InterwovenGates:
     """Find the gates and the weights of activations, to be moved together."""
     layer = match_collapsed(activations, conditionals)
@@ -234,21 +221,13 @@ def match_interwoven_gates(
     weights = layer.weights.draws
     others = {seen.child for seen in layer.weights.observations} - {a, gates}
     if others:
+        names = ", ".join(sorted(map(describe, others)))
         raise NotConjugate(
-            f"{describe(weights[0])} is seen by {_names(others)} beside {describe(gates)} and "
-            f"{describe(a)}"
+            f"{describe(weights[0])} is seen by {names} beside {describe(gates)} and {describe(a)}"
         )
     closed = layer.gates.observations[0].offset
     if closed is not None and given_any([closed], weights):
         raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
     return InterwovenGates(
-        (*weights, gates),
-        layer,
-        passes,
-        (a,),
-        pt.dvector(f"rho of {describe(gates)}"),
+        (*weights, gates), layer, passes, (a,), pt.dvector(f"rho of {describe(gates)}")
     )
-
-
-def _names(rvs: Collection[TensorVariable]) -> str:
-    return ", ".join(sorted(map(describe, rvs)))

@@ -49,29 +49,18 @@ from pymc_nnsteps.graphs.values import array_constant, typed_like
 from pymc_nnsteps.kernels.ops import move_kernels
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.interweaving import (
-    Interweaving,
-    design_of_all,
-    layer_above,
-    only_child,
-)
+from pymc_nnsteps.moves.interweaving import Interweaving, design_of_all, layer_above, only_child
 
 
 @dataclass(frozen=True)
 class InterwovenKernels(Interweaving):
     """Kernels of a convolution with its pre-activations, its activations integrated out.
 
-    Where these are pooled, the pooled ones are moved and the others integrated out too.
-
-    Attributes
-    ----------
-    inputs : TensorVariable, shape (n_obs * positions, d)
-        Patches, or pooled patches.
-    unpooled : Gaussian or None
-        The draw of the pre-activations that are pooled.
+    Where these are pooled, the pooled ones are moved and the others integrated out too. The inputs
+    are patches, or pooled patches, shape (n_obs * positions, d).
     """
 
-    unpooled: Gaussian | None = None
+    unpooled: Gaussian | None = None  # the draw of the pre-activations that are pooled
 
     @property
     @override

@@ -3,8 +3,7 @@
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws.effects import Effects, largest
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 
 
 @proposes(priority=500)

@@ -87,25 +87,14 @@ MOST_ABOVE = 400
 
 @dataclass(frozen=True)
 class LayerTrajectories(Conditional):
-    """Weights of a layer, its pre-activations, its outgoing weights and the biases of the outputs.
+    """A layer's weights and pre-activations, its outgoing weights and the biases of the outputs."""
 
-    Attributes
-    ----------
-    outgoing : OutgoingWeights
-        The draw of the outgoing weights, which knows the layer.
-    biases : ByOutput or None
-        The biases of the outputs, if they are moved as well.
-    scales : tuple of ResidualScale
-        The scales of the response that are moved as well.
-    scaled : array, shape (max(1, k), m)
-        One for each output of a scale.
-    """
-
+    name = "Hamiltonian trajectory"
     draws: tuple[TensorVariable, ...]
-    outgoing: OutgoingWeights
-    biases: ByOutput | None
-    scales: tuple[ResidualScale, ...]
-    scaled: np.ndarray
+    outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
+    biases: ByOutput | None  # the biases of the outputs, if they are moved as well
+    scales: tuple[ResidualScale, ...]  # the scales of the response that are moved as well
+    scaled: np.ndarray  # one for each output of a scale, shape (max(1, k), m)
     integrates_out: tuple[TensorVariable, ...]
     tuning: TensorVariable
     averages: TensorVariable
@@ -114,11 +103,6 @@ class LayerTrajectories(Conditional):
     waits: bool = True
     target_accept: float = TARGET_ACCEPT
     every: int = 1
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Hamiltonian trajectory"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -183,24 +167,9 @@ class LayerTrajectories(Conditional):
 
 
 def find_trajectories(
-    model: pm.Model,
-    outgoing: OutgoingWeights,
-    conditionals: Sequence[Conditional],
-    shapes: Shapes,
+    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> LayerTrajectories | None:
-    """The trajectories of a layer's weights; None if activations have an offset, or rows are long.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the outgoing weights and of scales.
-    shapes : mapping from random variable to tuple of int
-
-    Raises
-    ------
-    NotConjugate
-        If outputs have too many weights.
-    """
+    """Trajectories of a layer's weights; none if activations have an offset, or rows are long."""
     rows, weights = outgoing.rows, outgoing.outgoing
     m, units = weights.places.shape
     if rows.activation.offset is not None or why_too_long(rows.row_length(shapes)):

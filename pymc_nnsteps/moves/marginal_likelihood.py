@@ -40,13 +40,9 @@ from pymc_nnsteps.laws.gaussian import Gaussian
 class Augmentation(Conditional):
     """Polya-Gamma variables of logistic children, held until they are drawn again."""
 
+    name = "Polya-Gamma"
     held: Mapping[TensorVariable, BinaryObservation]
     draws: tuple[TensorVariable, ...] = ()
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Polya-Gamma"
 
     @override
     def group(self, model: pm.Model) -> Group:
@@ -62,22 +58,13 @@ class Augmentation(Conditional):
 
 @dataclass(frozen=True)
 class MarginalLikelihood:
-    """What the children of a layer's activations say of them.
+    """What the children of a layer's activations say of them."""
 
-    Attributes
-    ----------
-    layer : Member
-        The activations, one axis of samples and one of units.
-    before : tuple of Augmentation
-        What is to be drawn before anything that uses ``rows``, if anything is.
-    fresh : Gaussian
-        The draw of the activations given everything, that included.
-    """
-
-    layer: Member
+    layer: Member  # the activations, one axis of samples and one of units
     rows: Rows
+    # What is to be drawn before anything that uses ``rows``, if anything is.
     before: tuple[Augmentation, ...]
-    fresh: Gaussian
+    fresh: Gaussian  # the draw of the activations given everything, that included
 
     @property
     def activations(self) -> TensorVariable:
@@ -258,10 +245,7 @@ def _are_apart(picked: Sequence[TensorVariable | None]) -> bool:
 def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) -> MarginalLikelihood:
     """Collect what the children of a layer's activations say.
 
-    Parameters
-    ----------
-    of_positions : bool
-        Whether units may have several axes: channels, and positions of an image.
+    ``of_positions`` allows units with several axes: channels, and positions of an image.
     """
     [layer, *others] = activations.members
     a = layer.rv

@@ -43,9 +43,10 @@ from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.orbits import log_prior, of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.moves.residual_scales import along_eigenvectors, said_by
+from pymc_nnsteps.moves.residual_scales import along_eigenvectors
 from pymc_nnsteps.random.lattice import lattice_step
 
 POINTS = 16
@@ -57,29 +58,15 @@ WIDEST = 0.5
 
 @dataclass(frozen=True)
 class NoiseScale(Conditional):
-    """A scale of pre-activations' noise, and these.
+    """A scale of pre-activations' noise, and these."""
 
-    Attributes
-    ----------
-    likelihood : MarginalLikelihood
-        Of the activations.
-    noise : Scaled
-        How the pre-activations depend on the scale.
-    elsewhere : tuple of Scaled
-        Further children of the scale.
-    """
-
+    name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
-    noise: Scaled
-    elsewhere: tuple[Scaled, ...]
+    noise: Scaled  # how the pre-activations depend on the scale
+    elsewhere: tuple[Scaled, ...]  # further children of the scale
     integrates_out: tuple[TensorVariable, ...]
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step on a lattice"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -96,11 +83,9 @@ class NoiseScale(Conditional):
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
         """Log density of the scale's logarithm at shifts from the present one, up to a constant."""
         s, z = self.draws
-        number = s.dimshuffle() if s.ndim else s
-        there = (number * pt.exp(shifts)).dimshuffle(0, *["x"] * s.ndim)
-        total: TensorVariable = pm.logp(s, there).flatten() + shifts
+        total = log_prior(s, shifts)
         for seen in self.elsewhere:
-            total += said_by(seen, seen.form.exponent * shifts)
+            total += of_scaled(seen, seen.form.exponent)(shifts)
         misfit = _misfit(self.likelihood)
         by_shift = shifts.dimshuffle(0, *["x"] * z.ndim)
         moved = pt.specify_shape(self._shifted(by_shift), (None, *z.type.shape)).astype(z.dtype)
@@ -140,11 +125,6 @@ def find_noise_scale(
     """The move of a layer's pre-activations with the scale of their noise.
 
     None if this is fixed, has several entries, or is that of the activations as well.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of scales.
     """
     a = likelihood.activations
     if likelihood.has_outputs_of_samples and likelihood.rows.design.type.shape[0] is None:

@@ -66,17 +66,11 @@ MOST_OUTPUTS = 4
 
 @dataclass(frozen=True)
 class ByOutput:
-    """Entries of variables, of which each output sees some and no two the same.
-
-    Attributes
-    ----------
-    members : tuple of Member
-    places : array of int, shape (m, n)
-        Which entries each output sees, counted along all axes of the first variable, then of the
-        second, and so on. All are seen.
-    """
+    """Entries of variables, of which each output sees some and no two the same."""
 
     members: tuple[Member, ...]
+    # Which entries each output sees, counted along all axes of the first variable, then of the
+    # second, and so on, shape (m, n). All are seen.
     places: np.ndarray
 
     @property
@@ -116,25 +110,14 @@ class ByOutput:
 
 @dataclass(frozen=True)
 class OutgoingWeights(Conditional):
-    """Weights through which outputs see a layer, its activations integrated out.
+    """Weights through which outputs see a layer, its activations integrated out."""
 
-    Attributes
-    ----------
-    rows : Interweaving
-        The move of the layer's own weights, which knows what is seen of the activations.
-    outgoing : ByOutput
-        The weights.
-    """
-
+    name = "Gaussian, unit by unit"
     draws: tuple[TensorVariable, ...]
+    # The move of the layer's own weights, which knows what is seen of the activations.
     rows: Interweaving
     outgoing: ByOutput
     integrates_out: tuple[TensorVariable, ...]
-
-    @property
-    @override
-    def name(self) -> str:
-        return "Gaussian, unit by unit"
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -159,15 +142,7 @@ class OutgoingWeights(Conditional):
 def find_outgoing(
     model: pm.Model, rows: Interweaving, conditionals: Sequence[Conditional]
 ) -> OutgoingWeights | None:
-    """The draw of the weights through which outputs of a child see a layer; None if there is none.
-
-    Parameters
-    ----------
-    rows : Interweaving
-        The move of the layer's own weights.
-    conditionals : sequence of Conditional
-        Among them that of the outgoing weights.
-    """
+    """The draw of the weights through which outputs of a child see a layer, if there is one."""
     likelihood = rows.likelihood
     outgoing = outgoing_of(model, likelihood, conditionals)
     if outgoing is None:

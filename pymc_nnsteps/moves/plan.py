@@ -92,17 +92,9 @@ def _first(reasons: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep.
+    """A sweep."""
 
-    Attributes
-    ----------
-    sweep : tuple of Conditional
-        In the order in which they are drawn.
-    explanation : Explanation
-        The same as a table.
-    """
-
-    sweep: tuple[Conditional, ...]
+    sweep: tuple[Conditional, ...]  # in the order in which they are drawn
     explanation: Explanation
 
 
@@ -117,14 +109,7 @@ def plan(
 
     The conditionals of the variables, which the joint moves of the table
     (:func:`.contract.proposes`) replace in the order of their priorities, in the order of a scan.
-
-    Parameters
-    ----------
-    rvs : collection of TensorVariable
-        Or their conditionals, by variable, where these have been found.
-    shapes : mapping from random variable to tuple of int
-    reasons : mapping from random variable to str, optional
-        Why others, to be named in the table, are not drawn.
+    ``rvs`` may be conditionals by variable. The table names ``reasons`` why others are not drawn.
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)

@@ -36,30 +36,21 @@ from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
+from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.effects import Effects
-from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gaussian import Gaussian, is_zero_sum, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, at_the_end, proposes
-from pymc_nnsteps.moves.rays import Ray
-from pymc_nnsteps.moves.replacement import Proposals
-from pymc_nnsteps.moves.scale_rays import Degrees, find_ray, scales_of
+from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
+from pymc_nnsteps.moves.rays import Degrees, Ray, find_ray, scales_of
 
 
 @dataclass(frozen=True)
 class Product:
-    """A factor and what it multiplies.
-
-    Attributes
-    ----------
-    down : tuple of TensorVariable
-        All that children see by products with it.
-    columns : mapping from random variable to int
-        Axes of both of which children see products entry by entry; none: no such are known.
-    """
+    """A factor and what it multiplies."""
 
     up: TensorVariable
-    down: tuple[TensorVariable, ...]
+    down: tuple[TensorVariable, ...]  # all that children see by products with it
+    # Axes of both of which children see products entry by entry; none: no such are known.
     columns: Mapping[TensorVariable, int]
 
 
@@ -144,10 +135,7 @@ def _multiplied(
 
 
 def _product(
-    model: pm.Model,
-    up: TensorVariable,
-    seed: TensorVariable,
-    pool: Collection[TensorVariable],
+    model: pm.Model, up: TensorVariable, seed: TensorVariable, pool: Collection[TensorVariable]
 ) -> Product:
     """All that a factor multiplies, one variable among it."""
     seen_by = {child: observe(model, child, [up]) for child in children(model, up)}

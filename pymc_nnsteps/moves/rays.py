@@ -1,25 +1,10 @@
-r"""Scales moved along a ray with what they scale.
+r"""Scales moved along orbits with what they scale.
 
 A scale and what it scales are locked together when each is drawn given the other. The move here
-takes both along: coordinates :math:`x_i` of degrees :math:`e_i` go to
-:math:`T_u x_i = e^{e_i u} x_i`, Gaussian ones about their means. If u has the density
-
-.. math:: q(u) \propto p(T_u x \mid y) \, e^{u \sum_i e_i},
-
-:math:`T_u x` leaves the posterior invariant (Liu and Sabatti, *Generalised Gibbs sampler and
-multigrid Monte Carlo for Bayesian computation*, 2000). What goes along with its scale has a density
-that cancels its own part of the Jacobian; what is left of :math:`\log q`, up to a constant, is
-
-.. math::
-
-    \sum_s [\log p(s e^{e_s u}) + n_s e_s u]
-    - \sum_z [k_z q_z u + t_z e^{-m_z q_z u}]
-    + \sum_c [a_c e^{e_c u} - \tfrac12 b_c e^{2 e_c u}]
-
-with the priors of the :math:`n_s` entries of each scale s that no other takes along; children z
-whose scale is moved by the degree :math:`q_z` and that stay (of :mod:`.scales` the order k and the
-statistic t); and Gaussian children c of what is moved with :math:`y_c = o_c + H_c w + \epsilon_c`,
-:math:`\epsilon_c \sim N(0, \Lambda_c^{-1})`,
+takes both along, by the log density of :mod:`pymc_nnsteps.laws.orbits`. There :math:`n_s` are the
+entries of each scale s that no other takes along; children that stay are those whose scale alone is
+moved; and Gaussian children c of what is moved, :math:`y_c = o_c + H_c w + \epsilon_c`,
+:math:`\epsilon_c \sim N(0, \Lambda_c^{-1})`, have
 
 .. math::
 
@@ -37,11 +22,18 @@ children see (:mod:`.product_rays`), keeps what is left of its :math:`n` entries
 u is stepped in by :mod:`pymc_nnsteps.random.lattice`. It is zero where all of such a variable is,
 or where all of a child that stays equals its mean, as weights do that start at zero: there q may
 have no integral.
+
+A scale goes along a ray with all that it scales, down to effects or weights of which responses
+are seen; with scales alone that it controls, those below unmoved; and against another scale with
+which it multiplies.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from operator import add
+from types import MappingProxyType
 from typing import override
 
 import pymc as pm
@@ -50,74 +42,61 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child, Observation
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.search import parameters
+from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.graphs.shapes import lengths
-from pymc_nnsteps.graphs.values import substitute_given, typed_like
+from pymc_nnsteps.graphs.values import scalar_constant, substitute_given, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.gaussian import is_zero_sum, zero_sum_axes
-from pymc_nnsteps.laws.scales import Scaled
-from pymc_nnsteps.moves.residual_scales import order_and_rate, said_by
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
+from pymc_nnsteps.laws.effects import Effects
+from pymc_nnsteps.laws.gaussian import (
+    Gaussian,
+    is_zero_sum,
+    observe,
+    zero_sum_axes,
+    zero_sum_prior,
+)
+from pymc_nnsteps.laws.orbits import Powers, of_linear, of_scaled, order_and_rate, total
+from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
+from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
 from pymc_nnsteps.random.lattice import lattice_step
 
 WIDEST = 0.3
 """Largest spacing of the lattice, in units of the logarithm of a scale."""
 
+Degrees = Mapping[TensorVariable, float]
+
 
 @dataclass(frozen=True)
 class Apart:
-    """Prior of a Gaussian variable that moves by another degree than its scale, or about zero.
-
-    Attributes
-    ----------
-    degree : float
-        That of its scale.
-    """
+    """Prior of a Gaussian variable that moves by another degree than its scale, or about zero."""
 
     mean: TensorVariable
     precision: TensorVariable
-    degree: float
+    degree: float  # that of its scale
 
 
 @dataclass(frozen=True)
 class Ray(Conditional):
-    """Scales with what they scale, multiplied by the same number to the power of their degrees.
+    """Scales with what they scale, multiplied by the same number to the power of their degrees."""
 
-    Attributes
-    ----------
-    degrees : mapping from random variable to float
-        Degrees of all that is moved.
-    scales : tuple of TensorVariable
-        Those that no other takes along.
-    about : mapping from random variable to TensorVariable
-        Means of the Gaussian ones.
-    stay : tuple of (Scaled, float)
-        Children that are not moved, and the degree by which their scale is.
-    linear : tuple of (Child, float)
-        Gaussian children of Gaussian variables, and the degree of these.
-    against : tuple of TensorVariable
-        Those by whose products with the others children see both.
-    columns : mapping from random variable to int
-        The axis of each variable along which each entry has a number of its own; none: there is
-        one number.
-    """
-
+    name = "step along a ray"
     draws: tuple[TensorVariable, ...]
-    degrees: Mapping[TensorVariable, float]
-    scales: tuple[TensorVariable, ...]
-    about: Mapping[TensorVariable, TensorVariable]
+    degrees: Degrees  # of all that is moved
+    scales: tuple[TensorVariable, ...]  # those that no other takes along
+    about: Mapping[TensorVariable, TensorVariable]  # means of the Gaussian ones
+    # Children that are not moved, and the degree by which their scale is.
     stay: tuple[tuple[Scaled, float], ...]
+    # Gaussian children of Gaussian variables, and the degree of these.
     linear: tuple[tuple[Child, float], ...]
     apart: Mapping[TensorVariable, Apart] = field(default_factory=dict)
+    # Those by whose products with the others children see both.
     against: tuple[TensorVariable, ...] = ()
+    # The axis of each variable along which each entry has a number of its own; none: there is one
+    # number.
     columns: Mapping[TensorVariable, int] = field(default_factory=dict)
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step along a ray"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -149,24 +128,15 @@ class Ray(Conditional):
     def log_density(
         self, observations: Sequence[Observation], shifts: TensorVariable
     ) -> TensorVariable:
-        """Log density of u, given what the Gaussian children say, up to a constant.
-
-        Parameters
-        ----------
-        observations : sequence of Observation
-        shifts : TensorVariable, shape (points,) or (points, columns)
-        """
-        total = pt.zeros_like(shifts)
-        for rv in self.scales:
-            total += self._prior(rv, shifts)
-        for seen, degree in self.stay:
-            total += said_by(seen, degree * shifts)
+        """Log density of u, given what the Gaussian children say, up to a constant."""
+        parts = [of_scaled(seen, degree) for seen, degree in self.stay]
         for (child, degree), observation in zip(self.linear, observations, strict=True):
-            a, b = self._squares(child, observation)
-            total += a * pt.exp(degree * shifts) - b * pt.exp(2 * degree * shifts) / 2
-        for rv in self.apart:
-            total += self._of_apart(rv, shifts)
-        return total.astype("float64")
+            parts.append(of_linear(*self._squares(child, observation), degree))
+        parts += [self._of_apart(rv) for rv in self.apart]
+        log_density = reduce(
+            add, [self._prior(rv, shifts) for rv in self.scales], total(parts)(shifts)
+        )
+        return log_density.astype("float64")
 
     def _moved(self, rv: TensorVariable, shift: TensorVariable) -> TensorVariable:
         along = self._along(rv, shift[None])[0]
@@ -181,20 +151,19 @@ class Ray(Conditional):
         total: TensorVariable = self._sum(rv, prior + pt.zeros_like(rv))
         return total
 
-    def _of_apart(self, rv: TensorVariable, shifts: TensorVariable) -> TensorVariable:
+    def _of_apart(self, rv: TensorVariable) -> Powers:
         """What is left of a Gaussian density and of the Jacobian."""
         prior, degree = self.apart[rv], self.degrees[rv]
-        left = degree - prior.degree
-        precision = prior.precision.astype("float64")
+        left, precision = degree - prior.degree, prior.precision.astype("float64")
         squares, products, means = (
             self._sum(rv, precision * each + pt.zeros_like(rv))
             for each in (pt.sqr(rv), rv * prior.mean, pt.sqr(prior.mean))
         )
-        total: TensorVariable = left * self._free_entries(rv) * shifts
-        total -= squares * pt.exp(2 * left * shifts) / 2
-        total += products * pt.exp((left - prior.degree) * shifts)
-        total -= means * pt.exp(-2 * prior.degree * shifts) / 2
-        return total
+        terms = (
+            *((2 * left, -squares / 2), (left - prior.degree, products)),
+            (-2 * prior.degree, -means / 2),
+        )
+        return Powers(left * self._free_entries(rv), terms)
 
     def _entries(self) -> TensorVariable:
         """Number of entries by which the width of the density goes."""
@@ -238,3 +207,149 @@ class Ray(Conditional):
         fit = predictor - rest + pt.zeros_like(observation.value)
         weighted = observation.precision * fit
         return (weighted * (observation.value - rest)).sum(), (weighted * fit).sum()
+
+
+@proposes(priority=700)
+def propose_rays(context: Context) -> Proposals:
+    """Propose to move scales along rays when all else has been drawn."""
+    if not context.options.rays or not context.sweep:
+        return Proposals()
+    rays: list[Ray] = []
+    for scales, deep in _starts(context):
+        try:
+            ray = find_ray(context, scales, deep=deep)
+        except NotConjugate:
+            continue
+        if all(ray.degrees != other.degrees for other in rays):
+            rays.append(ray)
+    return at_the_end(context, rays)
+
+
+def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:
+    """Scales that begin a ray, and whether all below goes along or only scales do."""
+    laws = scales_of(context.blocks)
+    for rv, law in laws.items():
+        smaller = [seen for seen in law.scaled if _size(context, rv) < _size(context, seen.child)]
+        if smaller:
+            yield {rv: 1.0}, True
+        if any(seen.child in laws for seen in law.scaled):
+            yield {rv: 1.0}, False
+        for other, its_law in laws.items():
+            for ours, theirs in ((a, b) for a in law.scaled for b in its_law.scaled):
+                smaller_one = _size(context, rv) < _size(context, other)
+                if ours.child is theirs.child and smaller_one:
+                    yield {rv: 1.0, other: -ours.form.exponent / theirs.form.exponent}, False
+
+
+def find_ray(
+    context: Context,
+    scales: Degrees,
+    *,
+    deep: bool = False,
+    factors: Degrees = MappingProxyType({}),
+) -> Ray:
+    """The ray of scales that no other takes along, by their degrees, and of what goes with them.
+
+    Effects and weights go along only if it is ``deep``; ``factors`` are those of products that stay
+    as they are.
+    """
+    laws = scales_of(context.blocks)
+    means = {
+        member.rv: member.mean
+        for block in context.blocks
+        if isinstance(block, Gaussian | Effects)
+        for member in block.members
+    }
+    degrees = {**scales, **factors}
+    of_scales = dict.fromkeys(factors, 0.0)
+    stay: list[tuple[Scaled, float]] = []
+    for child in context.model.basic_RVs:
+        seen_by = {
+            rv: seen
+            for rv in degrees.keys() & laws.keys()
+            for seen in laws[rv].scaled
+            if seen.child is child
+        }
+        degree = sum(degrees[rv] * seen.form.exponent for rv, seen in seen_by.items())
+        if not seen_by or (child not in scales and math.isclose(degree, 0, abs_tol=1e-12)):
+            continue
+        _require_moved_alike(child, scales, degrees, seen_by.values())
+        if child in factors:
+            of_scales[child] = degree
+        elif child in laws or (deep and child in means):
+            degrees[child] = degree
+        else:
+            [seen, *_] = seen_by.values()
+            if seen.role.mixing is not None:
+                raise NotConjugate(f"{describe(child)} is given its own precision")
+            stay.append((seen, degree))
+    if len(degrees) == 1:
+        raise NotConjugate("nothing goes along with it")
+    moved = [rv for rv in degrees if rv in means and rv not in factors]
+    return Ray(
+        tuple(degrees),
+        degrees,
+        tuple(scales),
+        {rv: means[rv] for rv in moved},
+        tuple(stay),
+        _linear(context, degrees, moved, [seen.child for seen, _ in stay]),
+        _apart(context.model, factors, of_scales),
+    )
+
+
+def _apart(model: pm.Model, factors: Degrees, of_scales: Degrees) -> dict[TensorVariable, Apart]:
+    """Factors whose density changes on a ray."""
+    found = {}
+    for rv, degree in of_scales.items():
+        mean, precision = zero_sum_prior(model, rv) if is_zero_sum(rv) else normal_prior(model, rv)
+        if not math.isclose(degree, factors[rv]) or scalar_constant(mean) != 0:
+            found[rv] = Apart(mean, precision, degree)
+    return found
+
+
+def _require_moved_alike(
+    child: TensorVariable, scales: Degrees, degrees: Degrees, seen_by: Iterable[Scaled]
+) -> None:
+    """Check that a child depends on what is moved by one power of it in all entries."""
+    if child in scales:
+        raise NotConjugate(f"{describe(child)} is scaled by another scale of the ray")
+    if any(seen.form.where is not None for seen in seen_by):
+        raise NotConjugate(f"some entries of {describe(child)} only are scaled")
+    [role, *_] = [seen.role for seen in seen_by]
+    given = [other for i, other in enumerate(parameters(child)) if i != role.scale]
+    if given_any(given, degrees):
+        raise NotConjugate(f"more than the scale of {describe(child)} depends on it")
+
+
+def _linear(
+    context: Context,
+    degrees: Degrees,
+    moved: Sequence[TensorVariable],
+    stay: Sequence[TensorVariable],
+) -> tuple[tuple[Child, float], ...]:
+    """How responses see the Gaussian variables that are moved."""
+    model = context.model
+    found = []
+    seen_by = {rv: children(model, rv) for rv in moved}
+    for rv, responses in seen_by.items():
+        if not _size(context, rv) < sum(_size(context, child) for child in responses):
+            raise NotConjugate(f"{describe(rv)} has as many entries as what is seen of it")
+    for child in dict.fromkeys(child for each in seen_by.values() for child in each):
+        is_latent = child in model.free_RVs and children(model, child)
+        if is_latent or child in stay:
+            raise NotConjugate(f"{describe(child)}, a child of what is moved, is no response")
+        rvs = [rv for rv, responses in seen_by.items() if child in responses]
+        [degree, *others] = {degrees[rv] for rv in rvs}
+        if others:
+            raise NotConjugate(f"{describe(child)} sees variables of several degrees")
+        found.append((observe(model, child, rvs), degree))
+    return tuple(found)
+
+
+def scales_of(blocks: Sequence[Conditional]) -> dict[TensorVariable, ScaleLaw]:
+    """Laws of scales, by variable."""
+    return {block.draws[0]: block for block in blocks if isinstance(block, ScaleLaw)}
+
+
+def _size(context: Context, rv: TensorVariable) -> int:
+    return math.prod(context.shapes[rv])

@@ -26,6 +26,28 @@ only, or the noise varies with the sample, :math:`\log \det V_n + r_n^T V_n^{-1}
 eliminating the outputs in turn, for all samples of the same noise at once. The density is stepped
 in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before
 anything else is given it (:mod:`.scan` checks it).
+
+Several scales :math:`s_j`, of densities :math:`p_j`, move one after another, with
+:math:`D_n = \text{diag}(d_n)`.
+
+**Of groups of rows.** There is one output, and row n of group g has :math:`d_n \propto s_g^{2 p}`.
+Given u the groups are independent: with the present variance d of the rows of one of them, and
+their residuals :math:`r_n = y_n - C u_n`, the log density of t at :math:`s_g e^t` is
+
+.. math::
+
+    \log p_g(s_g e^t) + t - \tfrac12 \sum_{n \in g} \Bigl[\log v + \frac{r_n^2}{v}\Bigr]
+    + \text{const}, \qquad v = d e^{2 p t} + C \Sigma C^T.
+
+**Of outputs.** Output j has :math:`d_j \propto s_j^{2 p}` in all rows, so that these share V. Given
+the other outputs and their scales it has the residuals and the variance
+
+.. math:: r_n = \frac{(V^{-1} (y_n - C u_n))_j}{(V^{-1})_{jj}}, \qquad \frac{1}{(V^{-1})_{jj}},
+
+in which :math:`s_j` moves :math:`d_j` alone, and the same density with
+:math:`v = d_j e^{2 p t} + 1 / (V^{-1})_{jj} - d_j`. What the others say for themselves does not
+depend on :math:`s_j`. The outputs have their turns one after another, and :math:`V^{-1}` changes by
+a matrix of rank one after each. Sums of products of residuals are all that is needed of the rows.
 """
 
 import math
@@ -42,13 +64,24 @@ from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.arrays import expand, varies
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import Link
+from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
-from pymc_nnsteps.kernels.ops import sum_over_covariances, sum_over_variances
+from pymc_nnsteps.kernels.ops import (
+    move_scales_of_groups,
+    move_scales_of_outputs,
+    sum_over_covariances,
+    sum_over_variances,
+)
+from pymc_nnsteps.kernels.vector_scales import Lattices
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.orbits import of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.random.lattice import POINTS, lattice_step
+from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step
+from pymc_nnsteps.random.uniform import uniform
 
 MOST_OUTPUTS = 100
 """Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""
@@ -63,37 +96,22 @@ no more than a quarter of the numbers that the scale of the response is known fr
 
 @dataclass(frozen=True)
 class ResidualScale(Conditional):
-    """A scale of the response to activations, or of these, which are integrated out.
+    """A scale of the response to activations, or of these, which are integrated out."""
 
-    Attributes
-    ----------
-    of_response, of_activations : float
-        The exponents p and q.
-    elsewhere : tuple of Scaled
-        Further children of the scale.
-    is_of_all : bool
-        Whether it is the scale of all outputs of the response, or of the activations.
-    outputs : TensorVariable, shape (m,), optional
-        One for each output of which it is the scale, else zero; None where all are scaled alike and
-        their noise is the same in all samples.
-    entry : tuple of int
-        Which entry of the variable it is.
-    """
-
+    name = "step on a lattice"
     draws: tuple[TensorVariable, ...]
     likelihood: MarginalLikelihood
+    # The exponents p and q.
     of_response: float
     of_activations: float
-    elsewhere: tuple[Scaled, ...]
+    elsewhere: tuple[Scaled, ...]  # further children of the scale
     integrates_out: tuple[TensorVariable, ...]
+    # Whether it is the scale of all outputs of the response, or of the activations.
     is_of_all: bool = True
+    # One for each output of which it is the scale, else zero, shape (m,); None where all are
+    # scaled alike and their noise is the same in all samples.
     outputs: TensorVariable | None = None
-    entry: tuple[int, ...] = ()
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step on a lattice"
+    entry: tuple[int, ...] = ()  # which entry of the variable it is
 
     @override
     def how(self, rv: TensorVariable) -> list[str]:
@@ -131,7 +149,7 @@ class ResidualScale(Conditional):
         total: TensorVariable = prior.sum(tuple(range(1, prior.ndim))) + shifts
         total += self._said_by_response(shifts)
         for seen in self.elsewhere:
-            total += said_by(seen, seen.form.exponent * shifts)
+            total += of_scaled(seen, seen.form.exponent)(shifts)
         return total
 
     def _said_by_response(self, shifts: TensorVariable) -> TensorVariable:
@@ -184,56 +202,41 @@ def along_eigenvectors(
     return n_obs, squares, pt.maximum(found, 0)
 
 
-def said_by(seen: Scaled, shifts: TensorVariable) -> TensorVariable:
-    """Log density of a child at shifts of its scale's logarithm, up to a constant."""
-    order, rate = order_and_rate(seen)
-    said: TensorVariable = -order * shifts - rate * pt.exp(-seen.role.power * shifts)
-    return said
-
-
-def order_and_rate(seen: Scaled) -> tuple[TensorVariable, TensorVariable]:
-    """Sums of the order k, and of the statistic at the present scale, over a child's entries."""
-    role = seen.role
-    given = parameters(seen.child)
-    zero = pt.zeros_like(seen.value)
-    order = (role.order(seen.value, *given) + zero).sum()
-    rate = (role.statistic(seen.value, *given) * given[role.scale] ** -role.power + zero).sum()
-    return order, rate
-
-
 def find_residual_scales(
-    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
+    likelihood: MarginalLikelihood,
+    conditionals: Sequence[Conditional],
+    shapes: Shapes,
+    declined: dict[TensorVariable, str],
 ) -> list[ResidualScale]:
     """The scale of a layer's noise, or else that of its response, drawn without the layer.
 
     Once one of them moves freely the other one does: a draw of both costs more than it gains.
-    Children with scales of their own have a draw each.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the scales.
-    shapes : mapping from random variable to tuple of int
+    Children with scales of their own have a draw each. Reasons why a scale has none go to
+    ``declined``.
     """
+    a = likelihood.activations
     seen_by = [seen.child for seen in likelihood.fresh.observations]
-    n_obs = shapes[likelihood.activations][likelihood.samples]
+    n_obs = shapes[a][likelihood.samples]
     n_seen = sum(math.prod(shapes[child]) for child in seen_by)
-    if n_seen > MOST_OUTPUTS * n_obs:
-        return []
-    is_few = n_seen <= MOST_BY_SAMPLE * n_obs
-    of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[likelihood.activations])
-    laws = [c for c in conditionals if isinstance(c, ScaleLaw)]
-    found = [
-        residual_scale(likelihood, scale, *some) for scale in laws for some in _parts(scale, shapes)
-    ]
-    scales = [
-        scale
-        for scale in found
-        if scale is not None
-        and (is_few or scale.outputs is None)
-        and not (of_few_units and scale.of_activations == 0)
-    ]
+    of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[a])
+    scales, reasons = [], {}
+    for law in (c for c in conditionals if isinstance(c, ScaleLaw)):
+        if of_few_units and all(seen.child is not a for seen in law.scaled):
+            continue
+        for some in _parts(law, shapes):
+            try:
+                scale = residual_scale(likelihood, law, *some)
+                if scale is None or (of_few_units and scale.of_activations == 0):
+                    continue
+                limit = MOST_OUTPUTS if scale.outputs is None else MOST_BY_SAMPLE
+                if n_seen > limit * n_obs:
+                    raise NotConjugate(f"more than {limit} outputs see {describe(a)}")
+                scales.append(scale)
+            except NotConjugate as reason:
+                reasons[law.draws[0]] = f"not drawn without {describe(a)}: {reason}"
     of_all = [scale for scale in scales if scale.is_of_all]
+    if not of_all:
+        declined |= reasons
     first = sorted(of_all, key=lambda scale: scale.of_activations == 0)[:1]
     return first + [scale for scale in scales if not scale.is_of_all]
 
@@ -269,12 +272,12 @@ def residual_scale(
 ) -> ResidualScale | None:
     """A scale of activations or of their response, drawn without them; None if it is neither.
 
-    Parameters
-    ----------
-    entry : tuple of int
-        Which of its entries; empty if it is a number.
-    seen_by : sequence of Scaled, optional
-        The children that this entry scales; None: all.
+    With an ``entry`` it is that entry of a scale of several, which the children ``seen_by`` have.
+
+    Raises
+    ------
+    NotConjugate
+        With the reason why it cannot be drawn without them.
     """
     [rv], a = scale.draws, likelihood.activations
     if not entry and not all(rv.type.broadcastable):
@@ -284,20 +287,23 @@ def residual_scale(
     children = [seen.child for seen in likelihood.fresh.observations]
     seen_above = [scaled.pop(child) for child in children if child in scaled]
     parts = [seen for seen in (own, *seen_above) if seen is not None]
-    exponents = {seen.form.exponent for seen in seen_above}
-    if not parts or len(exponents) > 1:
+    if not parts:
         return None
-    if seen_above and not (
-        likelihood.sees_entries_once
-        and all(likelihood.has_no_zero_factor(seen.child) for seen in seen_above)
-    ):
-        return None
+    names = ", ".join(describe(seen.child) for seen in seen_above)
+    if len({seen.form.exponent for seen in seen_above}) > 1:
+        raise NotConjugate(f"the scales of {names} are different powers of it")
+    if seen_above and not likelihood.sees_entries_once:
+        raise NotConjugate(f"{names} may see an entry of {describe(a)} twice")
+    for seen in seen_above:
+        if not likelihood.has_no_zero_factor(seen.child):
+            raise NotConjugate(f"the factor of {describe(a)} in {describe(seen.child)} may be zero")
     elsewhere = tuple(scaled.values())
-    if any(seen.form.where is not None for seen in (*parts, *elsewhere)):
-        return None
+    for seen in (*parts, *elsewhere):
+        if seen.form.where is not None:
+            raise NotConjugate(f"a condition picks the scale of {describe(seen.child)}")
     for seen in elsewhere:
         if seen.role.mixing is not None or given_any([seen.value, *parameters(seen.child)], [a]):
-            return None
+            raise NotConjugate(f"{describe(seen.child)} has the same scale in another way")
     outputs = None
     if likelihood.has_outputs_of_samples or (seen_above and len(children) > 1):
         outputs = likelihood.are_of([seen.child for seen in seen_above])
@@ -317,24 +323,19 @@ def scales_of_response(
 ) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
     """Scales without other children that outputs have, and of which outputs each is the scale.
 
-    Of one output, where it has the same scale for all samples. None of an output with several.
-
-    Parameters
-    ----------
-    outputs : mapping from random variable to array of int, optional
-        The output that each row by which a child sees the layer belongs to.
-
-    Returns
-    -------
-    scales : tuple of ResidualScale
-    scaled : array, shape (max(1, k), m)
+    Of one output, where it has the same scale for all samples. None of an output with several. The
+    ``outputs`` are those that rows by which each child sees the layer belong to; the flags have the
+    shape (max(1, k), m).
     """
     m = 1 if outputs is None else 1 + max(of_rows.max() for of_rows in outputs.values())
     found: list[tuple[ResidualScale, np.ndarray]] = []
     if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
         for law in (law for law in conditionals if isinstance(law, ScaleLaw)):
             for some in _parts(law, shapes):
-                scale = residual_scale(likelihood, law, *some)
+                try:
+                    scale = residual_scale(likelihood, law, *some)
+                except NotConjugate:
+                    continue
                 if scale is not None and not scale.of_activations and not scale.elsewhere:
                     scaled_by = [seen.child for seen in some[1]]
                     found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))
@@ -366,3 +367,120 @@ def prior_ratio(scale: ResidualScale, shift: TensorVariable) -> TensorVariable:
     there = pm.logp(s, s * scale.factor(shift), warn_rvs=False)
     ratio: TensorVariable = (there - pm.logp(s, s, warn_rvs=False)).sum() + shift
     return ratio - scale.of_response * shift
+
+
+MOST_GROUPS = 1000
+"""Number of groups of rows up to which their scales are drawn without the activations."""
+
+FEW = 32
+"""Number of scales up to which the points of each take no time beside the rest of a sweep."""
+
+
+@dataclass(frozen=True)
+class VectorScale(Conditional):
+    """Scales of outputs or of groups of rows, with the activations below integrated out."""
+
+    name = "steps on lattices"
+    draws: tuple[TensorVariable, ...]
+    likelihood: MarginalLikelihood
+    exponent: float  # the exponent p
+    # The group of each row; None: each output has a scale.
+    groups: TensorVariable | None
+    integrates_out: tuple[TensorVariable, ...]
+
+    @override
+    def how(self, rv: TensorVariable) -> list[str]:
+        return [f"{without}, given which it moves by small steps" for without in self.without()]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [rv] = self.draws
+        count, *seen = self.seen()
+        rng, levels = uniform(rng, (3, rv.size))
+        levels = levels.astype("float64")
+        widest = 2 / pt.sqrt(pt.maximum(count, 1.0))
+        n_points = 4 * POINTS if math.prod(shapes[rv]) <= FEW else POINTS
+        points = lattice_of(levels[:2], widest, n_points)
+        lattices = self.lattices(points, levels[2])
+        move = move_scales_of_outputs if self.groups is None else move_scales_of_groups
+        shift = move(lattices, count, *seen).reshape(rv.shape)
+        return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
+
+    def lattices(self, points: TensorVariable, level: TensorVariable) -> Lattices[TensorVariable]:
+        """Lattices (q, m) of the scales' logarithms, and their prior there."""
+        [rv] = self.draws
+        q, m = points.shape
+        there = rv * pt.exp(points.T.reshape((m, *rv.shape)))
+        prior = pm.logp(rv, there, warn_rvs=False).reshape((m, q)).T + points
+        power = pt.constant([2 * self.exponent], dtype="float64")
+        return Lattices(power, points, prior, level)
+
+    def seen(self) -> tuple[TensorVariable, TensorVariable, TensorVariable, TensorVariable]:
+        """Numbers of rows, sums of squares, and variances due to the scales and to the rest."""
+        [rv] = self.draws
+        likelihood = self.likelihood
+        design = likelihood.rows.design.astype("float64")
+        residual = likelihood.residual.astype("float64")
+        variance = pt.reciprocal(likelihood.weight.astype("float64"))
+        spread = pt.dot(design * likelihood.variance, design.T)
+        if self.groups is None:
+            count = residual.shape[:1].astype("float64")
+            return count, pt.dot(residual.T, residual), variance[0], spread
+        zeros = pt.zeros(rv.size, dtype="float64")
+        count = zeros[self.groups].inc(1.0)
+        squares = zeros[self.groups].inc(pt.sqr(residual[:, 0]))
+        # A mean of equal numbers: where PyTensor fuses sums with a set, it sums that as well.
+        total = zeros[self.groups].inc(variance[:, 0])
+        own = pt.switch(pt.gt(count, 0), total / pt.maximum(count, 1.0), 1.0)
+        return count, squares, own, spread[0]
+
+
+def find_vector_scales(
+    likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
+) -> list[VectorScale]:
+    """Scales of outputs, or of groups of rows, that are drawn without a layer's activations."""
+    found = [vector_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
+    return [
+        scale
+        for scale in found
+        if scale is not None
+        and math.prod(shapes[scale.draws[0]])
+        <= (MOST_OUTPUTS if scale.groups is None else MOST_GROUPS)
+    ]
+
+
+def vector_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> VectorScale | None:
+    """Scales of the only child of activations, drawn without them; None if they are something else.
+
+    Those of a child with missing entries are left to draws given the activations.
+    """
+    [rv], [seen, *others] = scale.draws, scale.scaled or (None,)
+    if seen is None or others or all(rv.type.broadcastable):
+        return None
+    if [child.child for child in likelihood.fresh.observations] != [seen.child]:
+        return None
+    if seen.form.where is not None or seen.form.picked:
+        return None
+    if not likelihood.sees_in_order or likelihood.evidence_by(seen.child).factor is not None:
+        return None
+    carried = _carried(rv, seen)
+    if carried is None:
+        return None
+    axis, link = carried
+    [samples] = likelihood.seen_by(seen.child).label_axes
+    if axis != samples:
+        if link.index is not None or varies(likelihood.rows.weight, [0]) or seen.child.ndim > 2:
+            return None
+    elif (
+        link.index is None or not likelihood.has_one_output or seen.form.term.varies_along(samples)
+    ):
+        return None
+    return VectorScale((rv,), likelihood, seen.form.exponent, link.index, (likelihood.activations,))
+
+
+def _carried(rv: TensorVariable, seen: Scaled) -> tuple[int, Link] | None:
+    """The one axis of a child along which scales differ, and how it carries them."""
+    links = [(axis, link) for axis, link in enumerate(seen.form.term.links) if link is not None]
+    long = [axis for axis, is_one in enumerate(rv.type.broadcastable) if not is_one]
+    differing = [(axis, link) for axis, link in links if link.axis in long]
+    return differing[0] if len(long) == len(differing) == 1 else None

@@ -13,7 +13,7 @@ enter them linearly:
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
 and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
 have draws of their own (:mod:`.outgoing_weights`), and so have scales
-(:mod:`.residual_scales`, :mod:`.vector_scales`).
+(:mod:`.residual_scales`).
 All of them stand just before the draw of the activations. The bias alone is left to the draw that
 it has with v: to draw it without X as well gains nothing.
 """
@@ -39,12 +39,14 @@ from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
-from pymc_nnsteps.moves.replacement import Proposals, Replacement
-from pymc_nnsteps.moves.residual_scales import cover, find_residual_scales
-from pymc_nnsteps.moves.vector_scales import find_vector_scales
+from pymc_nnsteps.moves.residual_scales import (
+    cover,
+    find_residual_scales,
+    find_vector_scales,
+)
 
 
 @proposes(priority=400)
@@ -54,6 +56,7 @@ def propose_responses(context: Context) -> Proposals:
         return Proposals()
     model, blocks, shapes = context.model, context.blocks, context.shapes
     proposals = []
+    declined: dict[TensorVariable, str] = {}
     for block in blocks:
         [a, *others] = block.draws
         if others or not isinstance(block, Gaussian) or not block.observations:
@@ -64,7 +67,7 @@ def propose_responses(context: Context) -> Proposals:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
         scales = [
-            *find_residual_scales(likelihood, blocks, shapes),
+            *find_residual_scales(likelihood, blocks, shapes, declined),
             *find_vector_scales(likelihood, blocks, shapes),
         ]
         noise = find_noise_scale(model, likelihood, blocks)
@@ -80,7 +83,9 @@ def propose_responses(context: Context) -> Proposals:
                 if isinstance(draw, ScaleLaw) and cover(scales, draw.draws[0], shapes)
             )
             proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
-    return Proposals(tuple(proposals))
+    moved = {rv for replacement in proposals for draw in replacement.puts for rv in draw.draws}
+    left = {rv: reason for rv, reason in declined.items() if rv not in moved}
+    return Proposals(tuple(proposals), declined=left)
 
 
 def find_effects(
@@ -89,14 +94,7 @@ def find_effects(
     conditionals: Sequence[Conditional],
     shapes: Shapes,
 ) -> Effects | None:
-    """The draw of all that enters the outputs of a layer linearly, beside the layer.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of the effects.
-    shapes : mapping from random variable to tuple of int
-    """
+    """The draw of all that enters the outputs of a layer linearly, beside the layer."""
     a = likelihood.activations
     beside = [
         rv

@@ -33,13 +33,6 @@ def check_scan(
     """Check that no draw uses a variable after it was integrated out and before its fresh draw.
 
     That draw must be a part of the same sweep, whose end is what is stored.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        In the order of the sweep.
-    given : sequence of collection of TensorVariable
-        What each draw conditions on.
     """
     stale: dict[TensorVariable, Conditional] = {}
     for conditional, conditions in zip(conditionals, given, strict=True):

@@ -62,26 +62,14 @@ from pymc_nnsteps.random.uniform import uniform
 
 @dataclass(frozen=True)
 class UnitRays(Conditional):
-    """Weights and pre-activations of a layer's units, and their outgoing weights.
+    """Weights and pre-activations of a layer's units, and their outgoing weights."""
 
-    Attributes
-    ----------
-    outgoing : OutgoingWeights
-        The draw of the outgoing weights, which knows the layer.
-    scale : ResidualScale or None
-        The scale of the response, if it is moved as well.
-    """
-
+    name = "step along rays of units"
     draws: tuple[TensorVariable, ...]
-    outgoing: OutgoingWeights
-    scale: ResidualScale | None
+    outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
+    scale: ResidualScale | None  # the scale of the response, if it is moved as well
     integrates_out: tuple[TensorVariable, ...]
     supplements: bool = True
-
-    @property
-    @override
-    def name(self) -> str:
-        return "step along rays of units"
 
     @override
     def also(self, rv: TensorVariable) -> list[str]:
@@ -119,19 +107,9 @@ class UnitRays(Conditional):
 
 
 def find_unit_rays(
-    model: pm.Model,
-    outgoing: OutgoingWeights,
-    conditionals: Sequence[Conditional],
-    shapes: Shapes,
+    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> UnitRays | None:
-    """The move of a layer's units along rays; None if what is seen of them changes on these.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        Among them those of scales.
-    shapes : mapping from random variable to tuple of int
-    """
+    """The move of a layer's units along rays; None if what is seen of them changes on these."""
     rows, activation = outgoing.rows, outgoing.rows.activation
     function = activation.function
     if not rows.likelihood.has_one_output:

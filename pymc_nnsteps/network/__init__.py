@@ -4,9 +4,8 @@
 module           its subject
 ===============  ==================================================================
 ``network``      :class:`.Network`: inputs, latent layers, weights and response
-``layers``       one layer: the law of a random variable, given the layers below
-``activations``  what the next layer sees: an activation, a decision, or gates
-``dense``        layers ``x @ W.T + b`` one after another, read as a whole
+``layers``       the law of a layer given those below, and dense ones read as a whole
+``activations``  inputs of the next layer: an activation, a decision, or gates
 ``functional``   networks whose hidden layers are functions of their inputs; wide ones
 ===============  ==================================================================
 """

@@ -1,4 +1,4 @@
-r"""What the next layer sees of a layer: an activation, a decision by utilities, or gates.
+r"""Inputs of the next layer: activations of a layer, a decision by utilities, or gates.
 
 An activation is a piecewise-linear function of the pre-activations. A decision is a label, a side
 of a threshold of its utility or the number of the largest one. Gates are

@@ -55,17 +55,11 @@ BY_ENTRY = (type(None), LogTransform, LogExpM1, LogOddsTransform)
 
 @dataclass(frozen=True)
 class Units:
-    """Units of one layer.
+    """Units of one layer."""
 
-    Attributes
-    ----------
-    axes : mapping from random variable to int
-        Free variables that are permuted together, and along which axis.
-    signs : tuple of frozenset of random variable
-        Of these, variables whose entries for a unit may all change sign together.
-    """
-
+    # Free variables that are permuted together, and along which axis.
     axes: Mapping[TensorVariable, int]
+    # Of these, variables whose entries for a unit may all change sign together.
     signs: tuple[frozenset[TensorVariable], ...] = ()
 
 

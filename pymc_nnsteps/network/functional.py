@@ -91,18 +91,11 @@ WIDE = 256
 
 @dataclass(frozen=True)
 class WideNetwork:
-    """Variables of a wide network.
+    """Variables of a wide network."""
 
-    Attributes
-    ----------
-    readout : frozenset of TensorVariable
-        Free variables that only the readout depends on, and no likelihood.
-    hidden : frozenset of TensorVariable
-        Weights of its hidden layers.
-    """
-
+    # Free variables that only the readout depends on, and no likelihood.
     readout: frozenset[TensorVariable] = frozenset()
-    hidden: frozenset[TensorVariable] = frozenset()
+    hidden: frozenset[TensorVariable] = frozenset()  # weights of its hidden layers
 
 
 def wide_network(model: pm.Model) -> WideNetwork:

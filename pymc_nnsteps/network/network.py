@@ -15,25 +15,14 @@ from pymc_nnsteps.network.layers import Layer, layer_of
 
 @dataclass(frozen=True)
 class Network:
-    """A network in a model.
-
-    Attributes
-    ----------
-    inputs : TensorSharedVariable
-        The data container of the inputs.
-    response : TensorVariable
-        The observed variable that depends on the inputs.
-    latents : tuple of TensorVariable
-        Latent layers: the free variables that depend on the inputs, in the model's order.
-    weights : tuple of TensorVariable
-        The other free variables.
-    """
+    """A network in a model."""
 
     model: pm.Model
-    inputs: TensorSharedVariable
-    response: TensorVariable
+    inputs: TensorSharedVariable  # the data container of the inputs
+    response: TensorVariable  # the observed variable that depends on the inputs
+    # Latent layers: the free variables that depend on the inputs, in the model's order.
     latents: tuple[TensorVariable, ...]
-    weights: tuple[TensorVariable, ...]
+    weights: tuple[TensorVariable, ...]  # the other free variables
 
     def layer(self, rv: TensorVariable) -> Layer:
         """Read a layer, or a normal response, given the layers below it."""
@@ -76,23 +65,8 @@ def network_of(
 ) -> Network:
     """Find the network in a model.
 
-    Parameters
-    ----------
-    inputs : TensorSharedVariable
-        The data container of the inputs.
-    any_response : bool
-        Whether one of several observed variables that depend on the inputs will do.
-    named : str, optional
-        Name of the one that is meant.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc_nnsteps as nns
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> model = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
-    >>> network = network_of(model, model["inputs"])
-    >>> network.latents, network.weights, network.response
-    ((Z2, X2), (W1, b1, W2, b2), y)
+    With ``any_response`` one of several observed variables that depend on the inputs will do;
+    ``named`` is the name of the one that is meant.
     """
     response = response_of(model, inputs, any_response=any_response, named=named)
     latents = tuple(rv for rv in model.free_RVs if depends_on(rv, {inputs}))

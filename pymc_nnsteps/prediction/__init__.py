@@ -7,9 +7,8 @@ established by :mod:`~pymc_nnsteps.graphs.rows`.
 module              its subject
 ==================  ==========================================================================
 ``new_inputs``      :func:`predict`, the room's door; :func:`encode` for ``pm.set_data``
-``log_likelihood``  :func:`log_likelihood` of each observed row
+``log_likelihood``  :func:`log_likelihood` of each row; :func:`stacking_weights` of chains
 ``dependence``      :func:`partial_dependence` on one input or two
-``stacking``        :func:`stacking_weights` of chains that disagree
 ``latents``         :func:`without_latents`: what a chain must store for predictions
 ``forward``         the output, or the law of the targets, as a function of the inputs
 ``closed_forms``    networks of which a part is integrated out in closed form
@@ -20,7 +19,7 @@ module              its subject
 ``row_data``        data that go with the rows of the inputs, such as groups
 ``new_groups``      entries that new inputs pick, such as the effect of a group, and new ones
 ``gaps``            targets with missing entries
-``posterior``       stored draws in the model's order
+``posterior``       stored draws in the model's order, and predictions with labels
 ``columns``         columns of the inputs, by position or name
 ``blocks``          an expression for all draws and inputs, in blocks of memory
 ==================  ==========================================================================
@@ -28,9 +27,8 @@ module              its subject
 
 from pymc_nnsteps.prediction.dependence import partial_dependence
 from pymc_nnsteps.prediction.latents import without_latents
-from pymc_nnsteps.prediction.log_likelihood import log_likelihood
+from pymc_nnsteps.prediction.log_likelihood import log_likelihood, stacking_weights
 from pymc_nnsteps.prediction.new_inputs import encode, predict
-from pymc_nnsteps.prediction.stacking import stacking_weights
 
 __all__ = [
     "encode",

@@ -150,24 +150,16 @@ def _is_posterior(
 
 @dataclass(frozen=True)
 class Units:
-    """The hidden units, as graphs in terms of inputs and weights.
+    """The hidden units, as graphs in terms of inputs and weights."""
 
-    Attributes
-    ----------
-    activations : TensorVariable, shape (n_obs, units)
-        An input, to be zero.
-    offset, sd : TensorVariable, shape (n_obs, ...)
-        Mean of the target where all activations are zero, and its own standard deviation.
-    activation_sd : TensorVariable, shape (n_obs, units)
-        Of the activations about their component's value.
-    components : tuple of (weight, location, scale, lower, upper)
-        Each of a shape that broadcasts to (n_obs, units).
-    """
-
-    activations: TensorVariable
+    activations: TensorVariable  # shape (n_obs, units): an input, to be zero
+    # shape (n_obs, ...): mean of the target where all activations are zero, and its own standard
+    # deviation.
     offset: TensorVariable
     sd: TensorVariable
+    # shape (n_obs, units): of the activations about their component's value.
     activation_sd: TensorVariable
+    # Each of a shape that broadcasts to (n_obs, units).
     components: tuple[tuple[TensorVariable, ...], ...]
 
 

@@ -16,17 +16,10 @@ TAKEN = {"chain", "draw", "obs", "output"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the inputs: one of numbers, or indicators of its levels.
-
-    Attributes
-    ----------
-    places : list of int
-    name : str
-        Its label; or the container's name with it, if it is a number or a name of a dimension.
-    levels : list of str or None
-    """
+    """A column of the inputs: one of numbers, or indicators of its levels."""
 
     places: list[int]
+    # Its label; or the container's name with it, if it is a number or a name of a dimension.
     name: str
     levels: list[str] | None = None
 

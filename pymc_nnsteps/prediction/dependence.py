@@ -19,8 +19,6 @@ from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
 from pymc_nnsteps.prediction.row_data import sampled_row_data
 
-__all__ = ["PARTS", "Features", "partial_dependence"]
-
 Features = int | str | Sequence[int | str]
 
 PARTS = ("mean", "lower", "upper")
@@ -106,10 +104,7 @@ def partial_dependence(
     >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> with nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1) as model:
-    ...     idata = pm.sample(
-    ...         50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
-    ...         compute_convergence_checks=False,
-    ...     )
+    ...     idata = pm.sample(50, tune=20, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> dependence = nns.partial_dependence(idata, 0, points=5, model=model)
     >>> dependence["mean"].sizes
     Frozen({'inputs[0]': 5, 'output': 1})

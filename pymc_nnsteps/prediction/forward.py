@@ -52,23 +52,14 @@ NO_LENGTHS: Lengths = {}
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """What a network computes of its inputs and of what the chain has stored.
+    """What a network computes of its inputs and of what the chain has stored."""
 
-    Attributes
-    ----------
-    parameters : tuple of TensorVariable
-        The output alone, of shape (n_obs,) or (n_obs, n_outputs).
-    rows : dict of Variable to TensorVariable
-        What stands for the container of the inputs, and for data that go with its rows.
-    weights : dict of TensorVariable to TensorVariable
-        What stands for each stored variable of the model that the parameters depend on.
-    normal : tuple of TensorVariable, shape (n_obs, ...)
-        Standard normal noise, here of missing inputs.
-    """
-
+    # The output alone, of shape (n_obs,) or (n_obs, n_outputs).
     parameters: tuple[TensorVariable, ...]
-    rows: RowData
+    rows: RowData  # what stands for the container of the inputs, and for data that go with its rows
+    # What stands for each stored variable of the model that the parameters depend on.
     weights: dict[TensorVariable, TensorVariable]
+    # shape (n_obs, ...): standard normal noise, here of missing inputs.
     normal: tuple[TensorVariable, ...]
 
 
@@ -77,38 +68,23 @@ class NoisyPass(ForwardPass):
     """The law of the targets of each row, given the noise.
 
     Its parameters are mean and standard deviation, with rows along their first axis if they have as
-    many axes as the law; of any other law the log density alone.
-
-    Attributes
-    ----------
-    y : TensorVariable
-        The observed variable.
-    value : TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
-        What is observed of it; NaN where it is missing.
-    normal, uniform : tuple of TensorVariable, shape (n_obs, ...)
-        Noise of missing inputs and layers: standard normal, and uniform between 0 and 1.
-    linear : tuple of TensorVariable
-        Normal noise that the law's mean is affine in and its standard deviation does not depend on.
-    units : Units or None
-        The mean as a sum of independent hidden units, where there is one noisy layer.
-    numbers : ndarray of int, or None
-        Of the rows that are observed, if these are not all.
-    of_complete_rows : NoisyPass or None
-        That of rows without gaps in their inputs, if the others have noise of missing inputs.
-    known, made : dict
-        What stands for variables of the model, and what is passed on in place of others: latent
-        layers as functions of the layers before and of noise, and all rows for some.
+    many axes as the law; of any other law the log density alone. Its normal noise is that of
+    missing inputs and of layers.
     """
 
-    y: TensorVariable
-    value: TensorVariable
+    y: TensorVariable  # the observed variable
+    value: TensorVariable  # its data, NaN where missing, (n_obs,) or (n_obs, n_outputs)
     law: Law
-    uniform: tuple[TensorVariable, ...]
+    uniform: tuple[TensorVariable, ...]  # noise between 0 and 1, shape (n_obs, ...)
+    # Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     linear: tuple[TensorVariable, ...]
-    units: Units | None
-    numbers: NDArray[np.intp] | None
+    units: Units | None  # the mean as a sum of independent hidden units, with one noisy layer
+    numbers: NDArray[np.intp] | None  # of the rows that are observed, if these are not all
+    # That of rows without gaps in their inputs, if the others have noise of missing inputs.
     of_complete_rows: "NoisyPass | None"
-    known: Known
+    known: Known  # what stands for variables of the model
+    # What is passed on in place of others: latent layers as functions of the layers before and of
+    # noise, and all rows for some.
     made: dict[Any, TensorVariable]
 
     @property

@@ -1,8 +1,8 @@
 """Targets with missing entries, read as one observed variable.
 
 PyMC makes two variables of one with missing entries: the observed entries and the others. A
-``pm.Deterministic`` joins them. What a network says of a row is said by the law of all its entries.
-So the two are put together again here, and observed as NaN where entries are missing.
+``pm.Deterministic`` joins them. The law of a row is that of all its entries. So the two
+are put together again here, and observed as NaN where entries are missing.
 
 A variable that is observed of some rows, as of ``f[:40]``, has the law of ``f`` in these
 (:func:`some_rows`).

@@ -18,6 +18,7 @@ Doucet, *A Note on Efficient Conditional Simulation of Gaussian Distributions* (
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
 from pymc_nnsteps.prediction.row_data import Known
 
-__all__ = ["Column", "Imputation", "imputation_of"]
+__all__ = ["Column", "Imputation", "imputation_of", "imputations_of"]
 
 
 @dataclass(frozen=True)
@@ -140,15 +141,28 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     columns = tuple(_columns(model, container))
     if not columns:
         return None
-    missing = np.zeros(container.get_value(borrow=True).shape, dtype=bool)
-    for column in columns:
-        missing[column.rows, column.number] = True
+    n_features = container.get_value(borrow=True).shape[1]
     noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(columns)))
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
-        completed = _completed(model, columns, missing.shape[1], noise)
-        observed = [_observed(model, column, len(missing)) for column in columns]
+        completed = _completed(model, columns, n_features, noise)
+        observed, lengths = zip(*(_observed(model, column) for column in columns), strict=True)
+        if len(set(lengths)) > 1:
+            raise NotConjugate("its columns have different numbers of rows")
+    missing = np.zeros((lengths[0], n_features), dtype=bool)
+    for column in columns:
+        missing[column.rows, column.number] = True
     made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, observed), made, columns, tuple(observed), noise, missing)
+    return Imputation(without(model, observed), made, columns, observed, noise, missing)
+
+
+def imputations_of(model: pm.Model) -> list[Imputation]:
+    """Laws of missing inputs of all tables, as far as they can be read."""
+    found = []
+    for data in model.data_vars:
+        if isinstance(data, TensorSharedVariable) and data.ndim == 2:
+            with suppress(NotConjugate):
+                found.append(imputation_of(model, data))
+    return [each for each in found if each is not None]
 
 
 def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
@@ -192,18 +206,19 @@ def _picked(parameter: Any) -> tuple[Any, NDArray[Any] | None]:
     return full, constant_or_none(rows)
 
 
-def _observed(model: pm.Model, column: Column, n_obs: int) -> TensorVariable:
-    """The variable of a column's other entries, which has the same law."""
-    others = np.setdiff1d(np.arange(n_obs), column.rows)
+def _observed(model: pm.Model, column: Column) -> tuple[TensorVariable, int]:
+    """The variable of a column's other entries, which has the same law; number of all entries."""
     sigma = parameters(column.entries)[1]
     for rv in model.observed_RVs:
         if not has_law(model, rv, NormalRV):
             continue
         mean, other = parameters(rv)
         full, rows = _picked(mean)
-        is_rest = full is column.mean and rows is not None and np.array_equal(rows, others)
-        if is_rest and equal_computations([other], [sigma]):
-            return rv
+        if full is not column.mean or rows is None or not equal_computations([other], [sigma]):
+            continue
+        every = np.sort(np.append(rows, column.rows))
+        if np.array_equal(every, np.arange(len(every))):
+            return rv, len(every)
     raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
 
 

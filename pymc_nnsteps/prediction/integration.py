@@ -64,7 +64,7 @@ CENTRES = 4
 """Values of the noise about which the mean is linearised: zero, and draws of its prior."""
 
 LARGEST_ERROR = 0.3
-"""Upper limit of the standard errors that are told: of a hundred draws, ten count."""
+"""Upper limit of the standard errors that are reported: of a hundred draws, ten count."""
 
 ALIKE = 1e-9
 """Standard error below which weights are the same: it is then that of what no draw has met."""
@@ -118,16 +118,9 @@ class _Local:
 class Integrator:
     """The likelihood of rows as a function of the weights.
 
-    Parameters
-    ----------
-    data : sequence of ndarray, shape (n_obs, ...)
-        The inputs, and data that go with their rows.
-    y : ndarray, shape (n_obs,) or (n_obs, n_outputs)
-        NaN where it is missing: the likelihood is that of the others.
-    draws : int
-        Of the noise.
-    apart : bool
-        Whether each column of a row counts by itself: one has the likelihood of each number.
+    ``data`` are the inputs and what goes with their rows, shape (n_obs, ...). ``y`` of shape
+    (n_obs,) or (n_obs, n_outputs) is NaN where it is missing: the likelihood is that of the others.
+    With ``apart`` each column of a row has a likelihood of its own.
     """
 
     def __init__(

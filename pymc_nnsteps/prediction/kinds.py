@@ -109,7 +109,15 @@ def _responses(
         normal = [rng.standard_normal((n_obs, *e.type.shape[1:])) for e in network.normal]
         uniform = [rng.random((n_obs, *e.type.shape[1:])) for e in network.uniform]
         own = rng.spawn(len(generators))
-        return np.asarray(function(*own, *rows, *normal, *uniform, *weights))
+        try:
+            return np.asarray(function(*own, *rows, *normal, *uniform, *weights))
+        except ValueError as reason:
+            y = network.y
+            raise ValueError(
+                f"{describe(y)} is {distribution(y)}, which has no draws at these rows ({reason}); "
+                f"look in {', '.join(str(data.name) for data in network.rows)} for values that the "
+                "model cannot have, such as negative ones."
+            ) from reason
 
     return draw
 

@@ -129,8 +129,10 @@ def group_numbers(
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         return given
     array = as_array(name, given)
-    if array.dtype.kind not in "OUT" or not array.size:
+    if array.dtype.kind not in "OUT" or not numbers_groups(model, data):
         return given
+    if not array.size:
+        return array.astype("int64")
     labels = _labels(model, data)
     if not labels:
         raise ValueError(

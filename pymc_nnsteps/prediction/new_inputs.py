@@ -35,7 +35,6 @@ from pymc_nnsteps.prediction.forward import (
     forward_pass,
     noisy_pass,
 )
-from pymc_nnsteps.prediction.groups import extend
 from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
@@ -46,6 +45,7 @@ from pymc_nnsteps.prediction.new_groups import (
     require_entries,
 )
 from pymc_nnsteps.prediction.posterior import (
+    add_predictions,
     labelled,
     posterior_of,
     stacked,
@@ -193,7 +193,7 @@ def predict(
             random_seed,
         )
         if extend_inferencedata:
-            extend(idata, predicted, _by_data(X_new, model, container), model)
+            add_predictions(idata, predicted, _by_data(X_new, model, container), model)
         return stacked(predicted, samples, posterior)
     noise_draws = positive_integer("noise_draws", noise_draws)
     read = partial(noisy_pass, model, container, named=output)
@@ -212,7 +212,7 @@ def predict(
     name = "p" if kind == "probability" else str(network.y.name)
     predicted = labelled(values, name, model, table, posterior, container)
     if extend_inferencedata:
-        extend(idata, predicted, _by_data(X_new, model, container), model)
+        add_predictions(idata, predicted, _by_data(X_new, model, container), model)
     return stacked(predicted, samples, posterior)
 
 
@@ -230,12 +230,7 @@ def function_values(
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls ``X``, for messages.
-    idata, X, model, inputs, progressbar, output, sample_new_groups, random_seed
-        As for :func:`predict`.
+    ``argument`` is what the caller calls ``X``, for messages.
     """
     container = input_container(argument, model, inputs)
     read = partial(forward_pass, model, container, output)
@@ -263,14 +258,7 @@ def function_expression(
 ) -> TensorVariable:
     """What the network computes from given inputs, in terms of the model's variables.
 
-    Parameters
-    ----------
-    argument, X, model, inputs
-        As for :func:`function_values`.
-
-    Returns
-    -------
-    TensorVariable, shape (n_obs,) or (n_obs, n_outputs)
+    It has shape (n_obs,) or (n_obs, n_outputs).
     """
     container = input_container(argument, model, inputs)
     read = partial(forward_pass, model, container, None)
@@ -337,13 +325,22 @@ def _with_groups(
             if data.ndim == 1 and data is not container and numbers_groups(model, data)
         ]
         if not numbered:
-            raise ValueError("groups are of no use, as no pm.Data of the model number any groups.")
+            raise ValueError("groups must be left out, as no pm.Data of the model number any.")
         if len(numbered) > 1:
             raise ValueError(
                 f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
             )
         groups = {numbered[0]: groups}
-    return (X if isinstance(X, dict) else {container.name: X}) | groups
+    return _by_name(X, model, container) | groups
+
+
+def _by_name(X: object, model: pm.Model, container: TensorSharedVariable) -> dict[Any, object]:
+    """New inputs and other data, which columns of a frame may be, by their names."""
+    if isinstance(X, dict):
+        return X
+    apart = [str(data.name) for data in model.data_vars if data.ndim == 1]
+    inputs, beside = without_columns(X, apart)
+    return {container.name: inputs} | beside
 
 
 def _at[P: (ForwardPass, NoisyPass)](
@@ -373,10 +370,7 @@ def _at[P: (ForwardPass, NoisyPass)](
 def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
     """The data container of this name, or the one that holds the network's inputs.
 
-    Parameters
-    ----------
-    argument : str
-        What the caller calls the inputs, for messages.
+    ``argument`` is what the caller calls the inputs, for messages.
     """
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
@@ -427,10 +421,8 @@ def _read(
 ) -> tuple[Table, np.ndarray, dict[Variable, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
     others: dict[Variable, object] = {}
-    if not isinstance(given, dict):
-        apart = [str(data.name) for data in model.data_vars if data.ndim == 1]
-        given, beside = without_columns(given, apart)
-        given = {container.name: given} | beside if beside else given
+    by_name = _by_name(given, model, container)
+    given = by_name if isinstance(given, dict) or len(by_name) > 1 else given
     if isinstance(given, dict):
         others = given_rows(argument, given, model)
         if container not in others:

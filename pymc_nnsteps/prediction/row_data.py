@@ -123,6 +123,8 @@ def rows_of(
             values = _read(f"{argument}[{describe(each)!r}]", given[each], each)
         elif is_own:
             values = own_rows(each)
+        elif (str(each.name).rpartition("::")[2], each.type.dtype) == ("censored", "bool"):
+            values = np.zeros(len(X), bool)  # predicted durations are whole ones
         else:
             others = [other for other in data if other is not container]
             raise ValueError(_lack(argument, container, others, given))
@@ -155,8 +157,8 @@ def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
     old = own_rows(data)
     read = in_type(numbers(name, values, ()).values, old.dtype)
     if read.ndim != old.ndim or read.shape[1:] != old.shape[1:]:
-        lengths = ", ".join(map(str, old.shape[1:]))
-        raise ValueError(f"{name} must have shape (n_obs, {lengths}); got {read.shape}.")
+        lengths = ", ".join(["n_obs", *map(str, old.shape[1:])]) + "," * (old.ndim == 1)
+        raise ValueError(f"{name} must have shape ({lengths}); got {read.shape}.")
     require_finite(name, read)
     if read.dtype != old.dtype:
         raise ValueError(

@@ -70,16 +70,12 @@ NEGLIGIBLE = 1e-14
 
 @dataclass(frozen=True)
 class Sum:
-    """``F = offset + sum_j x_j + N(0, variance)``, in rows.
+    """``F = offset + sum_j x_j + N(0, variance)``, in rows."""
 
-    Attributes
-    ----------
-    offset, variance : ndarray, shape (n_obs,)
-    weight, location, scale, lower, upper : ndarray, shape (components, n_obs, units)
-    """
-
+    # shape (n_obs,).
     offset: Numbers
     variance: Numbers
+    # shape (components, n_obs, units).
     weight: Numbers
     location: Numbers
     scale: Numbers

@@ -56,18 +56,7 @@ def lattice_step(
 def lattice_of(
     levels: TensorVariable, widest: float | TensorVariable, n_points: int
 ) -> TensorVariable:
-    """Points about the present one, which is zero, of one lattice or of several.
-
-    Parameters
-    ----------
-    levels : TensorVariable, shape (2, ...)
-        Uniform numbers, two of each lattice.
-    widest : float or TensorVariable, shape (...)
-
-    Returns
-    -------
-    TensorVariable, shape (..., n_points)
-    """
+    """Points (..., n_points) about zero, the present one, from uniform numbers (2, ...)."""
     place, spacing = levels[0, ..., None], (widest * levels[1] ** 3)[..., None]
     points: TensorVariable = spacing * (pt.arange(n_points) - pt.floor(place * n_points))
     return points

@@ -106,13 +106,7 @@ def draw_truncated_generalized_inverse_gaussian(
 
 @jit
 def truncated_generalized_inverse_gaussian_kernel(
-    rng: Generator,
-    nu: Array,
-    delta2: Array,
-    lambda2: Array,
-    lower: Array,
-    upper: Array,
-    out: Array,
+    rng: Generator, nu: Array, delta2: Array, lambda2: Array, lower: Array, upper: Array, out: Array
 ) -> Array:
     """Independent generalised inverse Gaussians between bounds."""
     n = out.size

@@ -121,19 +121,11 @@ class Waiting(NamedTuple):
       piece. A normal is ``center + scale * normal``, and its distance is zero. A tail begins that
       many sds from the mode at the edge, which is its center, in the scale's direction.
     - POINT, STAYS: a proposal, and one where the draw is to be proposed (again)
-
-    Parameters
-    ----------
-    table : array, shape (11 ROOM,)
-    place : array of int, shape (ROOM,)
-        Where each draw goes.
-    order : array of int, shape (ROOM,)
-        Those that stay come first.
     """
 
-    table: Array
-    place: Array
-    order: Array
+    table: Array  # shape (11 ROOM,)
+    place: Array  # where each draw goes, shape (ROOM,)
+    order: Array  # those that stay come first, shape (ROOM,)
 
 
 class Streams(NamedTuple):

@@ -3,11 +3,9 @@
 ===============  ==================================================================
 module           its subject
 ===============  ==================================================================
-``fingerprint``  what tells a run from others
-``writing``      one process writes at a time, and what is lost is named
+``fingerprint``  what tells a run from others; files that one process writes
 ``run``          what a run samples, and where a chain stands
 ``store``        a run on disk: draws, statistics and checkpoints, in Zarr
-``chains``       a chain goes on from its checkpoint
 ``tasks``        work in this process or on a Dask cluster, with one progress bar
 ``sampling``     runs begun, gone on with, extended
 ``experiments``  a function at each of many settings

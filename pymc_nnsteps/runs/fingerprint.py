@@ -1,4 +1,4 @@
-"""Fingerprint of a stored run: its data, model, steps and versions.
+"""Fingerprint of a stored run (data, model, steps and versions), and files that one process writes.
 
 Data and constants are known by digests, and what is done with them by the graph of the log density
 of each factor and of each expression, as PyTensor prints it. What a function in Python does that
@@ -10,8 +10,10 @@ import json
 import platform
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from importlib import import_module
 from numbers import Number
 from pathlib import Path
@@ -21,6 +23,7 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
+from filelock import FileLock, Timeout
 from pymc.step_methods.compound import flatten_steps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -31,8 +34,88 @@ from pytensor.printing import debugprint
 from pytensor.tensor.random.type import RandomType
 
 from pymc_nnsteps.runs.tasks import COMPILING
-from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.steps.assigned import Step
+
+DIGEST_SIZE = 16
+
+
+def location_of(store: str | Path) -> str:
+    """A place that means the same in all processes: an absolute path, or a URL as it is."""
+    if not isinstance(store, str | Path):
+        raise ValueError(f"store must be a folder or a URL; got {type(store).__name__}.")
+    return str(store) if "://" in str(store) else str(Path(store).absolute())
+
+
+@contextmanager
+def writing(place: str | Path) -> Iterator[None]:
+    """Be the one process that writes to a place, by a lock on a file beside it.
+
+    The operating system takes the lock back from a process that ends, however it does. Nothing is
+    locked at a URL.
+    """
+    location = location_of(place)
+    if "://" in location:
+        yield
+        return
+    Path(location).parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{Path(location).resolve()}.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RuntimeError(
+            f"another process is writing to {place}; wait until it has ended, or end it first."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def damaged(what: str) -> ValueError:
+    """The error for a part of a run that is not as it was written."""
+    return ValueError(
+        f"{what} is lost or damaged; bring it back from a copy, or begin the run again elsewhere: "
+        "with the same random_seed it has the same draws."
+    )
+
+
+def digest(*parts: bytes) -> bytes:
+    """Digest of bytes, which depends on their division into parts."""
+    found = blake2b(digest_size=DIGEST_SIZE)
+    for part in parts:
+        found.update(len(part).to_bytes(8, "big"))
+        found.update(part)
+    return found.digest()
+
+
+def sealed(value: Any) -> bytes:
+    """A pickle behind its digest."""
+    data = cloudpickle.dumps(value)
+    return digest(data) + data
+
+
+def unsealed(data: bytes, what: str) -> Any:
+    """Value of a sealed pickle."""
+    if digest(data[DIGEST_SIZE:]) != data[:DIGEST_SIZE]:
+        raise damaged(what)
+    return cloudpickle.loads(data[DIGEST_SIZE:])
+
+
+def write(file: Path, value: Any) -> None:
+    """Replace a file at once: an interrupt leaves the old one or the new one."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_bytes(sealed(value))
+    part.replace(file)
+
+
+def read(file: Path) -> Any:
+    """Value that was written."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise damaged(str(file)) from None
+    return unsealed(data, str(file))
+
 
 DECISIVE = ("python", "pymc_nnsteps", "pymc", "pytensor", "floatX")
 """Versions that decide what is drawn, and whether pickles can be read."""
@@ -56,22 +139,13 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identity of a run.
-
-    Attributes
-    ----------
-    model : mapping from str to str
-        Variables, data, constants and labels, in words and digests.
-    graphs : mapping from str to str
-        Digests of the graphs of log densities, of deterministic variables and of test functions.
-    settings : mapping from str to str
-        Steps and arguments.
-    """
+    """Identity of a run."""
 
     versions: Mapping[str, str]
-    model: Mapping[str, str]
+    model: Mapping[str, str]  # variables, data, constants and labels, in words and digests
+    # Digests of the graphs of log densities, of deterministic variables and of test functions.
     graphs: Mapping[str, str]
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)  # steps and arguments
 
     @classmethod
     def of(

@@ -27,55 +27,28 @@ from pymc_nnsteps.steps.assigned import Step, assign
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of a chain.
+    """State of a chain."""
 
-    Attributes
-    ----------
-    done : int
-        Number of its draws, those of tuning included.
-    point : dict
-        Values of the model's transformed variables.
-    state : object
-        State of its step, generators included: see :func:`state_of`.
-    seconds : float
-        Time that it has taken.
-    written : tuple of (int, tuple of bytes)
-        What is in the store: numbers of draws at which a piece of it ends, and the digests of the
-        arrays in this piece.
-    """
-
-    done: int
-    point: PointType
-    state: Any
-    seconds: float = 0.0
+    done: int  # number of its draws, those of tuning included
+    point: PointType  # values of the model's transformed variables
+    state: Any  # state of its step, generators included: see :func:`state_of`
+    seconds: float = 0.0  # time that it has taken
+    # What is in the store: numbers of draws at which a piece of it ends, and the digests of the
+    # arrays in this piece.
     written: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
 class Run:
-    """Model and step of a run.
-
-    Attributes
-    ----------
-    step : step
-        Step for all variables. It takes over the state of the chain that it moves.
-    var_names : tuple of str
-        Variables that are stored.
-    draws_per_chunk : int
-        Draws between two checkpoints.
-    identity : str
-        Tells the run from others in a process.
-    fingerprint : Fingerprint
-        Tells it from others in all of them.
-    """
+    """Model and step of a run."""
 
     model: pm.Model
-    step: Step
-    var_names: tuple[str, ...]
+    step: Step  # step for all variables. It takes over the state of the chain that it moves.
+    var_names: tuple[str, ...]  # variables that are stored
     tune: int
-    draws_per_chunk: int
-    identity: str
-    fingerprint: Fingerprint
+    draws_per_chunk: int  # draws between two checkpoints
+    identity: str  # tells the run from others in a process
+    fingerprint: Fingerprint  # tells it from others in all of them
 
     def trace(self, chain: int, draws: int) -> Trace:
         """Room for draws of a chain and their statistics, as ``pm.sample`` keeps them."""
@@ -114,13 +87,8 @@ def begin(
     """Assign steps, and place each chain before its first draw.
 
     The model, with the data that it has now, and what is stated in its variables are copied, so
-    that nothing that is done to them later is seen by the run.
-
-    Returns
-    -------
-    run : Run
-    starts : list of Checkpoint
-        One for each chain.
+    that nothing that is done to them later is seen by the run. The result is the run, and a
+    checkpoint for each chain.
     """
     known = [rv.name for rv in model.unobserved_RVs]
     strange = sorted(set(var_names or ()).difference(known))

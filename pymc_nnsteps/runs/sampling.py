@@ -1,5 +1,7 @@
 """Runs that outlive the session that began them: begun, gone on with, and extended."""
 
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,19 +9,77 @@ from typing import Any
 
 import pymc as pm
 from pymc.sampling.mcmc import _sample_return
+from pymc.stats.convergence import log_warning_stats
 from pymc.util import RandomGenerator
 from xarray import DataTree
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.runs import tasks
-from pymc_nnsteps.runs.chains import advance, remember, run_of
-from pymc_nnsteps.runs.fingerprint import Fingerprint
-from pymc_nnsteps.runs.run import begin
+from pymc_nnsteps.runs.fingerprint import Fingerprint, location_of, writing
+from pymc_nnsteps.runs.run import Checkpoint, Run, begin, restore, state_of
 from pymc_nnsteps.runs.store import Store
-from pymc_nnsteps.runs.tasks import require_client
-from pymc_nnsteps.runs.writing import location_of, writing
+from pymc_nnsteps.runs.tasks import COMPILING, require_client
 from pymc_nnsteps.steps.assigned import Step
+
+
+class _Loaded(threading.local):
+    """The run that a thread moved last. A step is compiled when it is loaded, and moves alone."""
+
+    run: Run | None = None
+
+
+_loaded = _Loaded()
+
+
+def remember(run: Run) -> None:
+    """Spare this thread from loading a run."""
+    _loaded.run = run
+
+
+def run_of(store: Store) -> Run:
+    """The run of a store, compiled once in each thread."""
+    if _loaded.run is None or _loaded.run.identity != store.identity:
+        with COMPILING:
+            _loaded.run = store.run()
+    return _loaded.run
+
+
+@one_thread
+def advance(location: str, chain: int, until: int) -> int:
+    """Bring a chain to ``until`` draws, with a checkpoint at the end of each chunk.
+
+    Done twice it does nothing; broken off it goes on from the last checkpoint; done by two at the
+    same time it writes the same twice. The result is the number of draws that were made.
+    """
+    store = Store(location)
+    now = first = store.checkpoint(chain)
+    if now.done >= until:
+        return 0
+    run = run_of(store)
+    restore(run.step, now.state)
+    while now.done < until:
+        length = run.draws_per_chunk - now.done % run.draws_per_chunk
+        now = _chunk(store, run, chain, now, min(length, until - now.done))
+    return until - first.done
+
+
+def _chunk(store: Store, run: Run, chain: int, before: Checkpoint, draws: int) -> Checkpoint:
+    """Some draws, which are then in the store."""
+    step, point = run.step, before.point
+    trace = run.trace(chain, draws)
+    start = time.perf_counter()
+    for draw in range(before.done, before.done + draws):
+        if draw == run.tune:
+            step.stop_tuning()
+        point, stats = step.step(point)
+        trace.record(point, stats, in_warmup=draw < run.tune)
+        log_warning_stats(stats)
+    seconds = before.seconds + time.perf_counter() - start
+    after = Checkpoint(before.done + draws, point, state_of(step), seconds, before.written)
+    return store.write(trace, after)
+
 
 LEGS = 100
 """Tasks of a chain, at most: enough for a bar that moves, few for Dask's scheduler."""
@@ -155,7 +215,7 @@ def resume(
     Parameters
     ----------
     store : str or Path
-        Where :func:`~pymc_nnsteps.sample_distributed` was told to keep it. It has pickles: open
+        The ``store`` of :func:`~pymc_nnsteps.sample_distributed`. It has pickles: open
         only your own.
     model : pm.Model, optional
         The model of the run, as a check: variables, log densities, data, constants and labels have

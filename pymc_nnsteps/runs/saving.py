@@ -25,15 +25,12 @@ from pymc.exceptions import ShapeError
 
 from pymc_nnsteps.arguments import require_bool
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.models.model import Model
-from pymc_nnsteps.models.parts.recorded import BUILDERS, call_of
+from pymc_nnsteps.models.parts.context import BUILDERS, Model, call_of
 from pymc_nnsteps.prediction.posterior import posterior_of
 from pymc_nnsteps.runs.arguments import Arrays, NotWritableError, restored, written
-from pymc_nnsteps.runs.chains import run_of
-from pymc_nnsteps.runs.fingerprint import DECISIVE, Fingerprint
-from pymc_nnsteps.runs.sampling import resume
+from pymc_nnsteps.runs.fingerprint import DECISIVE, Fingerprint, location_of, sealed, unsealed
+from pymc_nnsteps.runs.sampling import resume, run_of
 from pymc_nnsteps.runs.store import Store
-from pymc_nnsteps.runs.writing import location_of, sealed, unsealed
 
 CONTENT, PICKLE = "content.json", "pickle"
 """Parts of a file: its text, and a model that is no builder's."""
@@ -362,7 +359,7 @@ def _model(path: str, described: dict[str, Any], arrays: Arrays, trust: bool) ->
     if "floatX" in other:
         raise ValueError(f"{wrote}; set pytensor.config.floatX before you load it.")
     if recipe is None:
-        _require_trust(path, trust)
+        _require_trust(f"{path} is a file of nns.save", trust)
         if not other.keys().isdisjoint(DECISIVE):
             raise ValueError(f"{wrote}, and only these are sure to read its pickle; install them.")
         return unsealed(arrays[PICKLE].tobytes(), f"the model in {path}")

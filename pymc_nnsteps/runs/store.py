@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.runs.fingerprint import Fingerprint
+from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, digest, sealed, unsealed
 from pymc_nnsteps.runs.run import Checkpoint, Run
 from pymc_nnsteps.runs.tasks import needed
-from pymc_nnsteps.runs.writing import damaged, digest, sealed, unsealed
 
 CHECKPOINTS, RUN = "checkpoints", "run"
 
@@ -38,22 +37,7 @@ UNREADABLE = AttributeError, KeyError, MemoryError, RuntimeError, TypeError, Val
 
 
 class Store:
-    """A run on disk.
-
-    Parameters
-    ----------
-    location : str
-        A folder or a URL.
-
-    Attributes
-    ----------
-    identity : str
-        Of the run.
-    fingerprint : Fingerprint
-        Of the run.
-    draws : int
-        Final number of draws of each chain, tuning included.
-    """
+    """A run on disk, in a folder or at a URL; ``draws`` of a chain include those of tuning."""
 
     def __init__(self, location: str) -> None:
         self.location = location

@@ -49,21 +49,8 @@ def carried_out(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function, in each sequence one call after another and the sequences beside each other.
 
-    Parameters
-    ----------
-    client : distributed.Client or None
-        None: the calls are made here, one sequence after another.
-    function : callable
-        It may be called again with the same arguments, where a worker died.
-    sequences : sequence of sequence of mapping
-        Arguments.
-
-    Yields
-    ------
-    number : int
-        Which sequence.
-    result : object
-        What a call of it returned.
+    Yields the number of a sequence and the result of a call of it. Without a client the calls are
+    made here, one sequence after another. A call may be repeated where a worker died.
     """
     if client is None:
         for number, calls in enumerate(sequences):

@@ -5,7 +5,6 @@ module        its subject
 ============  =================================================================
 ``rounds``    which draws of a sweep are of rows, which are shared, and when
 ``shards``    the rows of a shard, and what is drawn once for all of them
-``pool``      shards in this process, or on the workers of a Dask cluster
-``sampling``  chains over shards
+``sampling``  chains over shards, in this process or on a Dask cluster
 ============  =================================================================
 """

@@ -9,7 +9,7 @@ rows split into shards :math:`s`,
     p(\theta, a, y) = p(\theta) \prod_s p(a_s, y_s \mid \theta),
 
 so that given the shared variables :math:`\theta` (weights, scales) each shard draws its latent
-variables :math:`a_s` by itself, and of these :math:`\theta` are told sums over rows only
+variables :math:`a_s` by itself, and :math:`\theta` depends on these through sums over rows only
 (:class:`~pymc_nnsteps.laws.conditional.Additive`), which add over shards.
 
 A *round* is: draws of rows in each shard, sums in each shard, one reduction, shared draws. A sweep
@@ -47,17 +47,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Rounds:
-    """A sweep over rows in shards.
-
-    Attributes
-    ----------
-    rounds : tuple of Round
-    of_rows : frozenset of TensorVariable
-        Variables that depend on rows, observed ones included.
-    """
+    """A sweep over rows in shards."""
 
     rounds: tuple[Round, ...]
-    of_rows: frozenset[TensorVariable]
+    of_rows: frozenset[TensorVariable]  # variables that depend on rows, observed ones included
 
     def told(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
         """Children of a shared draw that are of rows."""
@@ -71,12 +64,8 @@ class Rounds:
 def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequential") -> Rounds:
     """Plan a sweep over rows in shards.
 
-    Parameters
-    ----------
-    model : pm.Model
-        With some rows, two or more.
-    exchanged : collection of str
-        Names of the data containers that hold rows, along their first axis.
+    The model has two rows or more. ``exchanged`` are the data containers that hold rows, along
+    their first axis.
     """
     n_rows = _number_of_rows(model, exchanged)
     of_rows = _variables_of_rows(model, {model[name] for name in exchanged}, n_rows)

@@ -1,8 +1,15 @@
-"""Chains over rows in shards."""
+"""Chains over rows in shards, which are in this process or actors on the workers of a Dask cluster.
 
+Many shards receive messages in groups, by a worker for each group, which adds their sums: of S
+shards no process speaks to more than about the root of S. The order in which sums are added depends
+on the number of shards alone, and so do the bits of the draws.
+"""
+
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from math import isqrt
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,12 +23,127 @@ from pymc.progress_bar import create_simple_progress
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.moves.scan import Scan
-from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words
+from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words, writing
 from pymc_nnsteps.runs.tasks import require_client, saying
-from pymc_nnsteps.runs.writing import writing
-from pymc_nnsteps.sharded.pool import ShardPool
 from pymc_nnsteps.sharded.rounds import rounds_of
-from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shared
+from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shard, Shared, Sums, added
+
+PATIENCE = 10.0
+"""Waiting time in seconds before it is checked whether workers are there."""
+
+GROUPED_FROM = 16
+"""Number of shards from which a second layer of messages saves time."""
+
+
+def group_size(n_shards: int) -> int:
+    """Number of shards that share one relay and one sum."""
+    return isqrt(n_shards) if n_shards >= GROUPED_FROM else 1
+
+
+class Relay:
+    """An actor that lets shards draw, and adds what they say."""
+
+    def __init__(self, shards: Sequence[Any]) -> None:
+        self._shards = shards
+
+    async def draw(self, *message: Any) -> Sums:
+        """Let all draw, beside what else the worker does."""
+        return added(await asyncio.gather(*(shard.draw(*message) for shard in self._shards)))
+
+
+class ShardPool:
+    """Shards that are sent the same messages.
+
+    Without a client they are in this process. Neighbours are on different ``workers``, and
+    ``number`` is that of the next message.
+    """
+
+    def __init__(self, instructions: Instructions, shards: Sequence[Load], client: Any) -> None:
+        self._client, self.number, self.workers = client, 0, list[str]()
+        self._size = group_size(len(shards))
+        self.members: list[Any]
+        if client is None:
+            self.members = [Shard(instructions, load) for load in shards]
+        else:
+            client.wait_for_workers(1)
+            there = sorted(_workers(client))
+            self.workers = [there[index % len(there)] for index in range(len(shards))]
+            self._futures = [
+                self._submit(Shard, index, instructions, load) for index, load in enumerate(shards)
+            ]
+            self.members = list(map(self._result, self._futures))
+        self._tellers = self.members
+        if client is not None and self._size > 1:
+            starts = range(0, len(shards), self._size)
+            self._relays = [
+                self._submit(Relay, start, self._futures[start : start + self._size])
+                for start in starts
+            ]
+            self._tellers = list(map(self._result, self._relays))
+
+    def _submit(self, actor: type, index: int, *arguments: Any) -> Any:
+        """An actor on the worker of a shard."""
+        worker = self.workers[index]
+        return self._client.submit(actor, *arguments, actor=True, pure=False, workers=[worker])
+
+    def _result(self, call: Any) -> Any:
+        """What a call of an actor returns; in this process it has been called already."""
+        if self._client is None:
+            return call
+        while True:
+            try:
+                return call.result(timeout=PATIENCE)
+            except TimeoutError:
+                if gone := set(self.workers).difference(_workers(self._client)):
+                    raise OSError(f"worker {', '.join(sorted(gone))} is gone") from None
+
+    def begin(self, seeds: Sequence[Any], shared: Any) -> None:
+        """Begin a chain in each shard, with a seed of its own."""
+        self._all("begin", [(self.number, seed, shared) for seed in seeds])
+        self.number += 1
+
+    def draw(self, which: int, shared: Any) -> list[Sums]:
+        """Draw the latent variables of a round; the sums of each group of shards."""
+        calls = [each.draw(self.number, which, shared) for each in self._tellers]
+        said = [list(self._result(call)) for call in calls]
+        self.number += 1
+        if len(said) < len(self.members):
+            return said
+        return [added(said[i : i + self._size]) for i in range(0, len(said), self._size)]
+
+    def checkpoint(self, folder: Path) -> None:
+        """Write where each shard stands."""
+        self._all("save", [(file,) for file in self._files(folder)])
+
+    def restore(self, folder: Path, number: int) -> None:
+        """Go on from there."""
+        self.number = number
+        self._all("restore", [(file,) for file in self._files(folder)])
+
+    def _all(self, method: str, given: Sequence[tuple[Any, ...]]) -> None:
+        """Call a method of each shard with arguments of its own."""
+        calls = [
+            getattr(member, method)(*arguments)
+            for member, arguments in zip(self.members, given, strict=True)
+        ]
+        for call in calls:
+            self._result(call)
+
+    def forget_others(self, folder: Path) -> None:
+        """Remove older checkpoints."""
+        kept = set(self._files(folder))
+        for file in folder.glob("shard-*"):
+            if file not in kept:
+                file.unlink()
+
+    def _files(self, folder: Path) -> list[Path]:
+        return [folder / f"shard-{i}-{self.number}.pickle" for i in range(len(self.members))]
+
+
+def _workers(client: Any) -> dict[str, Any]:
+    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
+
 
 RUN = "run.pickle"
 
@@ -34,30 +156,17 @@ NOT_KEPT = "with store= a run can go on."
 
 @dataclass
 class Run:
-    """State of a run.
+    """State of a run."""
 
-    Attributes
-    ----------
-    entropy : int
-        The seed, or what takes its place.
-    chain, sweep : int
-        Chains that are complete, and sweeps of the next one; -1: it has not begun.
-    kept : list of list of dict
-        Natural values of the shared variables, for each chain and draw.
-    number : int
-        Number of the next message to the shards.
-    point : dict from name to array
-        The shared variables.
-    changed : dict from name to array
-        Shared variables whose new values have not been sent to the shards.
-    """
-
-    entropy: Any
+    entropy: Any  # the seed, or what takes its place
+    # Chains that are complete, and sweeps of the next one; -1: it has not begun.
     chain: int = 0
     sweep: int = -1
+    # Natural values of the shared variables, for each chain and draw.
     kept: list[list[Point]] = field(default_factory=list)
-    number: int = 0
-    point: Point = field(default_factory=dict)
+    number: int = 0  # number of the next message to the shards
+    point: Point = field(default_factory=dict)  # the shared variables
+    # Shared variables whose new values have not been sent to the shards.
     changed: Point = field(default_factory=dict)
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
 
@@ -210,10 +319,7 @@ def _sweeps(
 ) -> Iterator[int]:
     """Bring a run of (tune, draws, chains) to its end from where it stands.
 
-    Yields
-    ------
-    int
-        Sweeps that are done.
+    Yields the number of sweeps that are done.
     """
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
@@ -248,15 +354,8 @@ def _require_shards(shards: Sequence[Load]) -> None:
 def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
     """Draw every variable once.
 
-    Parameters
-    ----------
-    changed : dict from name to array
-        Shared variables that have been drawn since the shards were last told.
-
-    Returns
-    -------
-    dict from name to array
-        The same after the sweep.
+    ``changed`` are shared variables that have been drawn since the shards last received any; the
+    result is the same after the sweep.
     """
     for which in range(shared.n_rounds):
         changed = shared.draw(which, pool.draw(which, changed))

@@ -30,8 +30,9 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
+from pymc_nnsteps.prediction.new_groups import group_numbers
+from pymc_nnsteps.runs.fingerprint import digest, read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
-from pymc_nnsteps.runs.writing import digest, read, write
 from pymc_nnsteps.sharded.rounds import Rounds
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow
@@ -59,21 +60,11 @@ class OutOfStepError(RuntimeError):
 
 @dataclass(frozen=True)
 class Instructions:
-    """Model and plan of a sweep that a shard needs beside its rows.
+    """Model and plan of a sweep that a shard needs beside its rows."""
 
-    Attributes
-    ----------
-    network : bytes
-        A model of some rows and the rounds of its sweep, pickled.
-    rows : tuple of str
-        Names of the data containers that rows are exchanged in.
-    float_x : str
-        PyTensor's ``floatX``.
-    """
-
-    network: bytes
-    rows: tuple[str, ...]
-    float_x: str
+    network: bytes  # a model of some rows and the rounds of its sweep, pickled
+    rows: tuple[str, ...]  # names of the data containers that rows are exchanged in
+    float_x: str  # PyTensor's ``floatX``
 
     @classmethod
     def of(cls, model: pm.Model, planned: Rounds, rows: Sequence[str]) -> "Instructions":
@@ -84,19 +75,9 @@ class Instructions:
 class Shard:
     """Latent variables of some rows, with a random generator of their own.
 
-    Parameters
-    ----------
-    load : mapping from name to array, or callable that returns one
-        The rows: what the model's data containers are exchanged for.
-
-    Attributes
-    ----------
-    point : dict from name to array
-        Latent variables, and the shared variables as they were last told.
-    number : int
-        Of the next message.
-    seconds : float
-        Time spent on draws and sums.
+    ``load`` has the rows: what the model's data containers are exchanged for.
+    Its ``point`` has latent variables, and the shared variables that were last received;
+    ``number`` is that of the next message, and ``seconds`` is the time spent on draws and sums.
     """
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
@@ -145,14 +126,7 @@ class Shard:
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
         """Draw the latent variables of a round, and say the sums that are asked for after it.
 
-        Parameters
-        ----------
-        number : int
-            Of the message.
-        which : int
-            The round.
-        shared : mapping from name to array
-            Shared variables that have changed.
+        ``shared`` are the shared variables that have changed.
         """
         if number != self.number:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
@@ -195,18 +169,7 @@ class Shard:
 
 
 class Shared:
-    """Draws of the shared variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-        Of some rows.
-
-    Attributes
-    ----------
-    names : list of str
-        The variables.
-    """
+    """Draws of the shared variables, which ``names`` names."""
 
     def __init__(self, model: pm.Model, planned: Rounds) -> None:
         self._model = model
@@ -265,10 +228,7 @@ class Shared:
 class _Compiled:
     """A compiled function of a generator, a point, and further arrays.
 
-    Attributes
-    ----------
-    superseded : list of str
-        Variables drawn without use of their present values.
+    Variables that are ``superseded`` are drawn without use of their present values.
     """
 
     @one_thread
@@ -306,7 +266,7 @@ class _Compiled:
 
 
 def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
-    """Draws of a round's rows, and the sums that its shared draws are told."""
+    """Draws of a round's rows, and the sums that its shared draws depend on."""
     stage = planned.rounds[number]
     first = pt.random.rng("rng")
     chained = follow(natural_values(model), stage.rows, first, shapes, model.free_RVs)
@@ -349,7 +309,7 @@ def _told(
 
 @dataclass(frozen=True)
 class _FromSums(Conditional):
-    """A draw that is told sums of rows, and by other children what these say."""
+    """A draw given sums over the rows, to which sums over its other children are added."""
 
     draws: tuple[TensorVariable, ...]
     law: Additive
@@ -381,7 +341,10 @@ def _exchange(model: pm.Model, data: Data) -> None:
     for name, values in data.items():
         container: Any = model[name]
         require_same_rows(data[first], values, names=(f"{first} of a shard", f"{name} of a shard"))
-        given = read_rows(f"{name} of a shard", model, container, values).values
+        numbers: object = values
+        if container.ndim == 1:
+            numbers = group_numbers(f"{name} of a shard", values, model, container, False)
+        given = read_rows(f"{name} of a shard", model, container, numbers).values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
         old = container.get_value(borrow=True).shape

@@ -18,7 +18,8 @@ Cotter, Roberts, Stuart and White, *MCMC Methods for Functions*, Statistical Sci
 Section 4.2.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,6 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
-from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -36,14 +36,12 @@ from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.places import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
-from pymc_nnsteps.graphs.search import depends_on, parameters
+from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.imputation import Imputation, imputation_of
+from pymc_nnsteps.prediction.imputation import Imputation, imputations_of
 from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
 from pymc_nnsteps.steps.compiled import Compiled
-
-__all__ = ["ImputedRows", "imputed_rows"]
 
 STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
 """Values of beta, one after another."""
@@ -57,13 +55,14 @@ class RowMove:
     ----------
     layers : tuple of TensorVariable
         Normal latent layers whose noise is held.
-    judges : tuple of TensorVariable
-        Other variables, by whose densities a row is accepted.
+    judges : dict of TensorVariable to pair of TensorVariable
+        Other variables, by whose densities a row is accepted: what stands for each, and its log
+        density there.
     """
 
     imputation: Imputation
     layers: tuple[TensorVariable, ...]
-    judges: tuple[TensorVariable, ...]
+    judges: dict[TensorVariable, tuple[TensorVariable, TensorVariable]]
 
     @property
     def completed(self) -> TensorVariable:
@@ -88,19 +87,27 @@ def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[Row
     ...     X, X[:, 1], hidden=(3,), noise=0.1, missing="impute"
     ... )
     >>> [move] = imputed_rows(model, model.free_RVs)
-    >>> move.moved, move.judges
-    ([inputs::0_missing, Z2, X2], (y,))
+    >>> move.moved, [*move.judges]
+    ([inputs::0_missing, Z2, X2], [y])
     """
+    return [move for move in _moves_of(model) if set(move.moved) <= set(moved)]
+
+
+def moved_by_gradients(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """A step's variables without missing entries that it moves by row, if there are others."""
+    entries = {
+        column.entries for move in imputed_rows(model, rvs) for column in move.imputation.columns
+    }
+    return [rv for rv in rvs if rv not in entries] or list(rvs)
+
+
+@once_per_model
+def _moves_of(model: pm.Model) -> list[RowMove]:
+    """Moves of all tables."""
     found = []
-    for data in model.data_vars:
-        if isinstance(data, TensorSharedVariable) and data.ndim == 2:
-            try:
-                imputation = imputation_of(model, data)
-                move = None if imputation is None else _read(model, imputation)
-            except (NotConjugate, MixesRows):
-                continue
-            if move is not None and set(move.moved) <= set(moved):
-                found.append(move)
+    for imputation in imputations_of(model):
+        with suppress(NotConjugate, MixesRows):
+            found.append(_read(model, imputation))
     return found
 
 
@@ -118,7 +125,7 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     entries = [column.entries for column in imputation.columns]
     laws, barriers = {*entries, *imputation.observed}, {*changed, *model.basic_RVs}
     known: Known = {rv: (rv, None) for rv in model.free_RVs} | rows
-    layers, judges = [], []
+    layers, judges = [], {}
     for rv in model.basic_RVs:
         if rv not in laws and any(depends_on(p, entries, barriers) for p in parameters(rv)):
             raise NotConjugate(f"{describe(rv)} depends on entries apart from the inputs")
@@ -135,7 +142,7 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
             known |= {value: (value, Rows(0))}
             followed = log_density(model, rv, value)
             n_axes = followed.ndim
-            judges.append(rv)
+            judges[rv] = value, followed
         new, place = follow_rows(followed, known)
         if place != Rows(0) or new.ndim != n_axes:
             raise MixesRows(f"{describe(rv)} has no row for each of the inputs")
@@ -143,7 +150,7 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     for potential in model.potentials:
         if depends_on(potential, {*changed, *entries}, model.basic_RVs):
             raise NotConjugate(f"{describe(potential)} is a potential that depends on the inputs")
-    return RowMove(imputation, tuple(layers), tuple(judges))
+    return RowMove(imputation, tuple(layers), judges)
 
 
 class ImputedRows:
@@ -172,45 +179,64 @@ class ImputedRows:
                     "pm.set_data has changed columns with missing entries, which belong to the "
                     f"model's own rows ({describe(move.moved[0])}): build the model anew."
                 )
-            noise = move.imputation.noise.type()
+            shape = len(STEPS), len(move.imputation.missing), len(move.imputation.columns)
+            noise = pt.tensor(dtype="float64", shape=shape)
+            centre, change = move.completed.type(), move.completed.type()
             step, level = pt.scalar(dtype="float64"), pt.vector(dtype="float64")
-            outputs = model.replace_rvs_by_values(_new_values(model, move, noise, step, level))
+            drawn = _drawn(move, noise)
+            new = _new_values(model, move, (centre, change), step, level)
+            functions = [
+                Compiled([*given, *values], model.replace_rvs_by_values(outputs), compile_kwargs)
+                for given, outputs in (([noise], drawn), ([centre, change, step, level], new))
+            ]
             names = [str(model.rvs_to_values[rv].name) for rv in move.moved]
-            function = Compiled([noise, step, level, *values], outputs, compile_kwargs)
-            shape = len(move.imputation.missing), len(move.imputation.columns)
-            self._moves.append((names, shape, function))
+            self._moves.append((names, shape, functions))
 
     def __call__(
         self, rng: np.random.Generator, point: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:
         """New values of what is moved."""
         found: dict[str, NDArray[Any]] = {}
-        for names, shape, function in self._moves:
-            function.refresh_if_data_changed()
-            for step in STEPS:
-                noise, level = rng.standard_normal(shape), np.log(rng.random(shape[0]))
-                state = {**point, **found}
-                new = function(noise, np.array(step), level, *(state[name] for name in self._read))
-                found.update(zip(names, new, strict=True))
+        for names, shape, functions in self._moves:
+            for function in functions:
+                function.refresh_if_data_changed()
+            propose, judge = functions
+            state = {**point, **found}
+            noise, levels = rng.standard_normal(shape), np.log(rng.random(shape[:2]))
+            centre, *changes = propose(noise, *(state[name] for name in self._read))
+            for step, change, level in zip(STEPS, changes, levels, strict=True):
+                given = centre, change, np.array(step), level
+                new = judge(*given, *(state[name] for name in self._read))
+                state.update(zip(names, new, strict=True))
+            found |= {name: state[name] for name in names}
         return found
+
+
+def _drawn(move: RowMove, noise: TensorVariable) -> list[TensorVariable]:
+    """Inputs with means of the missing entries, and differences from these of a draw a step."""
+    imputation = move.imputation
+    given = pt.where(imputation.missing, np.nan, imputation.inputs)
+    [law] = {*imputation.made.values()}
+    centre, *draws = (
+        substitute([law], {imputation.inputs: given, imputation.noise: e})[0]
+        for e in (pt.zeros_like(noise[0]), *(noise[k] for k in range(len(STEPS))))
+    )
+    return [centre, *((draw - centre).astype(centre.dtype) for draw in draws)]
 
 
 def _new_values(
     model: pm.Model,
     move: RowMove,
-    noise: TensorVariable,
+    law: tuple[TensorVariable, TensorVariable],
     step: TensorVariable,
     level: TensorVariable,
 ) -> list[TensorVariable]:
-    """Values of what is moved after each row has been proposed and judged."""
-    imputation, x = move.imputation, move.completed
-    given = pt.where(imputation.missing, np.nan, imputation.inputs)
-    [law] = {*imputation.made.values()}
-    centre, fresh = (
-        substitute([law], {imputation.inputs: given, imputation.noise: e})[0]
-        for e in (pt.zeros_like(noise), noise)
-    )
-    proposed = centre + pt.sqrt(1 - step**2) * (x - centre) + step * (fresh - centre)
+    """Values of what is moved after each row has been proposed and judged.
+
+    The law of the missing entries is given by their means, and what a draw adds to these.
+    """
+    x, (centre, change) = move.completed, law
+    proposed = centre + pt.sqrt(1 - step**2) * (x - centre) + step * change
     new: dict[Any, Any] = {x: proposed.astype(x.dtype)}
     fixed = {rv: rv for rv in move.judges}
     for rv in move.layers:
@@ -218,16 +244,14 @@ def _new_values(
         [shifted] = substitute([mean], new | fixed)
         new[rv] = (rv + shifted - mean).astype(rv.dtype)
     log_ratio: Any = 0.0
-    for rv in move.judges:
-        placeholder = rv.type()
-        before = log_density(model, rv, placeholder)
+    for rv, (placeholder, before) in move.judges.items():
         [after] = substitute([before], new | fixed)
         value = model.rvs_to_values[rv] if rv in model.observed_RVs else rv
         [change] = substitute([after - before], {placeholder: value})
         log_ratio += change.sum(axis=list(range(1, change.ndim)))
     accepted = pt.lt(level, log_ratio)
     found = []
-    for column in imputation.columns:
+    for column in move.imputation.columns:
         moved = new[x][column.rows, column.number]
         found.append(pt.where(accepted[column.rows], moved, column.entries))
     for rv in move.layers:

@@ -9,6 +9,7 @@ These are the variables for which NUTS is wrong or poor:
   inputs. These are precisions of weights, biases and observations, and what controls them, at every
   level. A latent network adds half-Normal scales, as of effects beside it, which rays move;
 - the missing targets of a network with such scales;
+- beside such scales, weights and standard deviations in the laws of missing inputs;
 - beside a latent network or such scales, linked variables on which no functional network depends,
   if Gibbs knows the law of each: scales and coefficients of another response, means of effects;
 - what the likelihood does not depend on in a wide network whose readout is whitened by the data.
@@ -23,17 +24,18 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
-from pymc_nnsteps.graphs.search import children, once_per_model, stated_in
+from pymc_nnsteps.graphs.search import children, once_per_model, parameters, stated_in
+from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
-from pymc_nnsteps.laws.factors import Factor
 from pymc_nnsteps.laws.gates import Gates
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import match
-from pymc_nnsteps.laws.scale_priors import PRIORS, SQUARES
+from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of
 from pymc_nnsteps.network.functional import functional_networks, wide_network
+from pymc_nnsteps.prediction.imputation import imputations_of
 
 HELD = 30
 
@@ -68,7 +70,7 @@ def networks_of(model: pm.Model) -> Networks:
         behind = set(ancestors(functional - of_gibbs))
         by_gradients = {rv for rv in model.free_RVs if rv in behind}
         network = of_gibbs | by_gradients | wide.readout | wide.hidden
-        of_gibbs |= _known_groups(model, network)
+        of_gibbs |= _known_groups(model, network) | _laws_of_missing_inputs(model)
     return Networks(frozenset(of_gibbs | wide.readout), frozenset(functional), wide.hidden)
 
 
@@ -164,6 +166,15 @@ def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
 def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
     """Outputs that are not observed."""
     return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
+
+
+def _laws_of_missing_inputs(model: pm.Model) -> set[TensorVariable]:
+    """Variables that the laws of missing inputs depend on, if Gibbs knows their own."""
+    entries = {
+        column.entries for imputation in imputations_of(model) for column in imputation.columns
+    }
+    stated = stated_in([p for rv in entries for p in parameters(rv)], model.basic_RVs)
+    return {rv for rv in stated.intersection(model.free_RVs) - entries if has_law(model, rv)}
 
 
 def _known_groups(model: pm.Model, network: Collection[TensorVariable]) -> set[TensorVariable]:

@@ -25,6 +25,7 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.variable import TensorVariable
 
@@ -262,7 +263,10 @@ def terms(model: pm.Model, factors: Sequence[TensorVariable], block: Gaussian | 
     rows = log_density(model, [f for f in found.factors if f in factors])
     if block is None:
         return Terms(rest, (rows,), found)
-    rest, rows = substitute([rest, rows], _zeros(model, block.draws))
+    simplified: Any = rewrite_graph(
+        substitute([rest, rows], _zeros(model, block.draws)), clone=True
+    )
+    rest, rows = simplified
     inside = likelihood(block, [s for s in block.observations if s.child in found.factors])
     others = likelihood(block, [s for s in block.observations if s.child not in found.factors])
     if inside is None:

@@ -185,6 +185,8 @@ def _why_untrained(model: pm.Model) -> str:
     """Why no weights are trained, of the first observed variable."""
     if not model.observed_RVs:
         return "this model observes nothing"
+    if gaps := [rv for rv in model.free_RVs if rv.name.endswith("_missing")]:
+        return f"{describe(gaps[0])} are missing inputs; leave out their rows, or pass no starts"
     [rv, *_] = model.observed_RVs
     if not _has_data(model.rvs_to_values[rv]):
         return f"those of {describe(rv)} are no pm.Data, or have gaps"

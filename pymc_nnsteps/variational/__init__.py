@@ -6,14 +6,11 @@ module             its subject
 ``fit``            :func:`fit`, the room's door: starts, restarts, processes, progress
 ``approximation``  what a fit returns: draws, moments, predictions, mixtures of several
 ``reading``        the network, its hyperparameters and data, from a model's graph, checked
-``ascent``         sweeps over all rows, steps for batches of rows, and the ELBO
-``start``          where a fit begins
+``ascent``         sweeps over all rows, steps for batches of rows, starts, and the ELBO
 ``rows``           updates of activations, gates and Polya-Gamma variables, and sums over rows
 ``updates``        updates of weights, noise and scales, and EM steps
-``draws``          draws of weights, noise, scales, gates and activations; predictions
-``selection``      weights and units that can be left out
+``draws``          draws, predictions, and weights and units that can be left out
 ``factors``        prior of a network, and the factors of its approximation
-``laws``           moments of generalised inverse Gaussian laws
 =================  ========================================================================
 """
 

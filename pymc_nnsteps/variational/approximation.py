@@ -22,14 +22,14 @@ from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import (
     LayerDraws,
     Prediction,
+    Selection,
     by_iteration,
     by_monte_carlo,
     draw_layer,
+    select,
 )
-from pymc_nnsteps.variational.factors import LayerFactors
-from pymc_nnsteps.variational.laws import GIG
+from pymc_nnsteps.variational.factors import GIG, LayerFactors
 from pymc_nnsteps.variational.reading import Reading
-from pymc_nnsteps.variational.selection import Selection, select
 
 Numbers = NDArray[np.float64]
 PredictionMethod = Literal["monte_carlo", "iteration"]

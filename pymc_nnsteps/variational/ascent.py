@@ -1,4 +1,4 @@
-r"""Coordinate ascent over all rows, and its stochastic form over batches of rows.
+r"""Coordinate ascent over all rows, its stochastic form over batches, and where both begin.
 
 Both make the same sweep: scales, then what belongs to the rows, then weights and noise, then an
 EM step. With all rows in one batch and a step of 1 they are equal.
@@ -10,13 +10,20 @@ of the laws of weights, noise and scales. Terms in :math:`E[\log \eta^2]`, :math
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior
-from pymc_nnsteps.variational.laws import relative_entropy
+from pymc_nnsteps.variational.factors import (
+    GIG,
+    LayerFactors,
+    LayerPrior,
+    NetworkPrior,
+    gaussian_rows,
+    relative_entropy,
+)
 from pymc_nnsteps.variational.rows import (
     LOG_2PI,
     Gates,
@@ -25,7 +32,6 @@ from pymc_nnsteps.variational.rows import (
     forward_gates,
     sweep_rows,
 )
-from pymc_nnsteps.variational.start import LayerStart, start_layers
 from pymc_nnsteps.variational.updates import (
     em_step,
     prior_precision,
@@ -35,6 +41,103 @@ from pymc_nnsteps.variational.updates import (
 )
 
 Numbers = NDArray[np.float64]
+
+LayerStart = Literal["laplace", "spike_slab"]
+
+VARIANCE = 0.01
+"""Variance of the weights at the start."""
+
+MARGIN = 0.05
+"""Margin around the range of the data for bends of units, as a share of that range."""
+
+PENALTIES = np.logspace(-3, 3, 13)
+"""Candidate ridge penalties, per mean square of an activation and row."""
+
+
+def start_layers(
+    network: NetworkPrior,
+    x: Numbers,
+    y: Numbers,
+    start: LayerStart,
+    rng: np.random.Generator,
+    n_obs: int | None = None,
+) -> list[LayerFactors]:
+    r"""Laws of weights, noise and scales to begin with (Appendix D.1), from rows x and y.
+
+    The start decides which optimum is found: gates soon are nearly certain, and stay so.
+    Hidden weights are Laplace with scale :math:`\sqrt{2/D_{l-1}}`, or a mixture of zero and a
+    normal law; biases are such that each unit bends at a random place within (and 5 % beyond) the
+    range of its inputs. There may be more rows, ``n_obs`` in all.
+    """
+    n_obs = len(x) if n_obs is None else n_obs
+    layers = []
+    for prior in network.layers[:-1]:
+        W = WEIGHTS[start](rng, prior.shape)
+        low, high = x.min(axis=0), x.max(axis=0)
+        place = rng.uniform(-MARGIN, 1 + MARGIN, size=prior.shape)
+        b = -np.sum(W * (low + place * (high - low)), axis=1)
+        layers.append(_layer(prior, np.column_stack([b, W]), n_obs))
+        z = x @ W.T + b
+        x = scipy.special.expit(z / network.temperature) * z
+    layers.append(_layer(network.layers[-1], _ridge(x, y), n_obs))
+    return layers
+
+
+def _laplace(rng: np.random.Generator, shape: tuple[int, int]) -> Numbers:
+    return rng.laplace(scale=np.sqrt(2 / shape[1]), size=shape)
+
+
+def _spike_slab(rng: np.random.Generator, shape: tuple[int, int]) -> Numbers:
+    root = np.sqrt(shape[1])
+    slab = rng.normal(scale=np.sqrt(2 / root), size=shape)
+    return np.where(rng.random(shape) < 1 / (1 + root), slab, 0.0)
+
+
+WEIGHTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Numbers]] = {
+    "laplace": _laplace,
+    "spike_slab": _spike_slab,
+}
+
+
+def _layer(prior: LayerPrior, mean: Numbers, n_obs: int) -> LayerFactors:
+    """Weights about given means, noise with the precision of its prior, and scales that fit."""
+    units, width = mean.shape
+    precision = np.broadcast_to(np.eye(width) / VARIANCE, (units, width, width))
+    shift = mean / VARIANCE
+    _, cov, log_det = gaussian_rows(precision, shift)
+    alpha = prior.alpha + n_obs / 2
+    beta = alpha * prior.beta / prior.alpha
+    scales = _about_centre(prior.tau), _about_centre(prior.psi)
+    layer = LayerFactors(precision, shift, mean, cov, log_det, alpha, beta, *scales)
+    return update_scales(prior, layer)
+
+
+def _about_centre(prior: GIG | None) -> GIG | None:
+    """A law whose mean inverse is that of the middle of the prior."""
+    if prior is None:
+        return None
+    return GIG(-1.0, 2 * prior.centre, np.zeros_like(prior.centre))
+
+
+def _ridge(x: Numbers, y: Numbers) -> Numbers:
+    """Biases and weights of a ridge regression; the penalty has the least cross-validated error."""
+    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
+    left, values, right = np.linalg.svd(x - x_mean, full_matrices=False)
+    projected = left.T @ (y - y_mean)
+    size = max(float(np.mean(np.sum(x**2, axis=0))), np.finfo(float).tiny)
+    best, weights = np.inf, np.zeros((y.shape[1], x.shape[1]))
+    for penalty in PENALTIES * size:
+        shrunk = values**2 / (values**2 + penalty)
+        residuals = y - y_mean - left @ (shrunk[:, None] * projected)
+        leverage = np.minimum(np.einsum("ni,i,ni->n", left, shrunk, left) + 1 / len(x), 1 - 1e-6)
+        error = np.mean((residuals / (1 - leverage)[:, None]) ** 2)
+        if error < best:
+            best = error
+            scaled = (values / (values**2 + penalty))[:, None] * projected
+            weights = (right.T @ scaled).T
+    return np.column_stack([y_mean - weights @ x_mean, weights])
+
+
 Batch = tuple[Numbers, Numbers]
 Report = Callable[[float], None]
 """Callback that receives the evidence after each sweep."""
@@ -48,51 +151,25 @@ LOCAL_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Schedule:
-    """Number of sweeps and step sizes of a fit.
+    """Number of sweeps and step sizes of a fit."""
 
-    Attributes
-    ----------
-    sweeps : int
-        Maximal number of sweeps, or batches.
-    tolerance : float
-        Relative change of the evidence that counts as none.
-    em : bool
-        Whether a hyperparameter of the global scales is fitted.
-    forgetting : float
-        ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, between 1/2 and 1.
-    delay : float
-        Batches before steps are much shorter than 1.
-    local_sweeps : int
-        Most updates of the rows of a batch before those of weights and noise.
-    """
-
-    sweeps: int = 500
-    tolerance: float = 1e-5
-    em: bool = False
+    sweeps: int = 500  # maximal number of sweeps, or batches
+    tolerance: float = 1e-5  # relative change of the evidence that counts as none
+    em: bool = False  # whether a hyperparameter of the global scales is fitted
+    # ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, between 1/2 and 1.
     forgetting: float = 0.75
-    delay: float = 100.0
-    local_sweeps: int = 40
+    delay: float = 100.0  # batches before steps are much shorter than 1
+    local_sweeps: int = 40  # most updates of the rows of a batch before those of weights and noise
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Result of a fit.
+    """Result of a fit."""
 
-    Attributes
-    ----------
-    network : NetworkPrior
-        The prior, changed by EM steps if there were any.
-    layers : tuple of LayerFactors
-    history : ndarray
-        The evidence after each sweep.
-    evidence : float
-        The last value; of noisy ones the average of the last tenth.
-    """
-
-    network: NetworkPrior
+    network: NetworkPrior  # the prior, changed by EM steps if there were any
     layers: tuple[LayerFactors, ...]
-    history: Numbers
-    evidence: float
+    history: Numbers  # the evidence after each sweep
+    evidence: float  # the last value; of noisy ones the average of the last tenth
 
 
 def ascend(

@@ -30,6 +30,7 @@ from pymc_nnsteps.variational.approximation import (
 from pymc_nnsteps.variational.ascent import (
     Batch,
     Fitted,
+    LayerStart,
     Report,
     Schedule,
     ascend,
@@ -38,7 +39,6 @@ from pymc_nnsteps.variational.ascent import (
 )
 from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model, require_density
-from pymc_nnsteps.variational.start import LayerStart
 from pymc_nnsteps.variational.updates import shared_law
 
 Method = Literal["cavi", "svi"]
@@ -225,8 +225,9 @@ def _runner(
         raise ValueError("batches and n_obs, the number of all rows, must be given together.")
     if batches is None or n_obs is None:
         size = min(positive_integer("batch_size", batch_size), len(reading.inputs))
-        return partial(_by_own_batches, reading, schedule, size)
-    return partial(_by_batches, reading, schedule, batches, positive_integer("n_obs", n_obs))
+        return partial(_by_batches, reading, schedule, size, None, len(reading.inputs))
+    n_obs = positive_integer("n_obs", n_obs)
+    return partial(_by_batches, reading, schedule, 0, batches, n_obs)
 
 
 def _by_sweeps(
@@ -239,30 +240,21 @@ def _by_sweeps(
     return ascend(reading.network, reading.inputs, reading.targets, start, schedule, rng, report)
 
 
-def _by_own_batches(
-    reading: Reading,
-    schedule: Schedule,
-    batch_size: int,
-    start: LayerStart,
-    rng: np.random.Generator,
-    report: Report,
-) -> Fitted:
-    batches = random_batches(reading.inputs, reading.targets, batch_size, rng)
-    n_obs = len(reading.inputs)
-    return ascend_by_batches(reading.network, batches, n_obs, start, schedule, rng, report)
-
-
 def _by_batches(
     reading: Reading,
     schedule: Schedule,
-    batches: Iterable[tuple[ArrayLike, ArrayLike]],
+    batch_size: int,
+    given: Iterable[tuple[ArrayLike, ArrayLike]] | None,
     n_obs: int,
     start: LayerStart,
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
-    checked = (_checked(reading, batch) for batch in batches)
-    return ascend_by_batches(reading.network, checked, n_obs, start, schedule, rng, report)
+    """Steps for batches that are given, or else for random ones of the model's data."""
+    batches: Iterable[Batch] = random_batches(reading.inputs, reading.targets, batch_size, rng)
+    if given is not None:
+        batches = (_checked(reading, batch) for batch in given)
+    return ascend_by_batches(reading.network, batches, n_obs, start, schedule, rng, report)
 
 
 def _checked(reading: Reading, batch: object) -> Batch:
@@ -284,12 +276,8 @@ def _checked(reading: Reading, batch: object) -> Batch:
     return inputs, targets
 
 
-def _silent(evidence: float) -> None:
-    """Tell nobody."""
-
-
 def _in_process(run: Run, start: LayerStart, rng: np.random.Generator) -> Fitted:
-    return run(start, rng, _silent)
+    return run(start, rng, lambda evidence: None)
 
 
 def _in_processes(

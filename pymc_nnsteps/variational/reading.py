@@ -29,10 +29,9 @@ from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.scale_priors import PRIORS
-from pymc_nnsteps.network.dense import DenseLayer, dense_layers, normal_of
-from pymc_nnsteps.variational.factors import LayerPrior, NetworkPrior
-from pymc_nnsteps.variational.laws import GIG
+from pymc_nnsteps.laws.scales import PRIORS
+from pymc_nnsteps.network.layers import DenseLayer, dense_layers, normal_of
+from pymc_nnsteps.variational.factors import GIG, LayerPrior, NetworkPrior
 
 Numbers = NDArray[np.float64]
 Variables = dict[str, TensorVariable]
@@ -53,44 +52,30 @@ class LayerNames:
 
 @dataclass(frozen=True)
 class Reading:
-    """A network and its data.
-
-    Attributes
-    ----------
-    names : tuple of LayerNames
-    inputs : ndarray, shape (n_obs, n_features)
-    targets : ndarray, shape (n_obs, n_outputs)
-    has_one_output : bool
-        Whether the observed variable has one axis only.
-    dims : mapping from name of a variable to names of its dimensions
-    coords : mapping from name of a dimension to labels
-    input_dims : tuple of str
-        Names of the dimensions of the inputs.
-    """
+    """A network and its data."""
 
     network: NetworkPrior
     names: tuple[LayerNames, ...]
-    inputs: Numbers
-    targets: Numbers
-    has_one_output: bool
+    inputs: Numbers  # shape (n_obs, n_features)
+    targets: Numbers  # shape (n_obs, n_outputs)
+    has_one_output: bool  # whether the observed variable has one axis only
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, tuple[Any, ...]]
-    input_dims: tuple[str, ...]
+    input_dims: tuple[str, ...]  # names of the dimensions of the inputs
 
 
 def read_model(model: pm.Model) -> Reading:
     """Read a bow-tie network."""
+    for name, _, what in (rv.name.rpartition("_") for rv in model.free_RVs):
+        if what in ("unobserved", "missing") and f"{name}_observed" in model.named_vars:
+            raise NotConjugate(
+                f"{name} has missing entries, which fit does not impute: leave out the rows with "
+                "NaN, or draw from the posterior by pm.sample"
+            )
     if len(model.observed_RVs) != 1 or model.potentials:
         raise NotConjugate(
             "fit needs a model with one observed variable and without potentials; it has "
             f"{len(model.observed_RVs)} and {len(model.potentials)}"
-        )
-    [y] = model.observed_RVs
-    name = y.name.removesuffix("_observed")
-    if name != y.name and model.named_vars.get(f"{name}_unobserved") in model.free_RVs:
-        raise NotConjugate(
-            f"{name} has missing entries, which fit does not impute: leave out the rows with NaN, "
-            "or draw from the posterior by pm.sample"
         )
     with declined_as("fit takes networks like those of nns.bow_tie(marginalize_gates=False)"):
         return _Reader(model).read()

@@ -37,18 +37,10 @@ CERTAIN = 650.0
 
 @dataclass(frozen=True)
 class Gates:
-    """Laws of the gates of one hidden layer and of the variables that make them Gaussian.
+    """Laws of the gates of one hidden layer and of the variables that make them Gaussian."""
 
-    Attributes
-    ----------
-    logit : ndarray, shape (n_obs, units)
-        Of the probability ``rho`` that a gate is open.
-    tilt : ndarray, shape (n_obs, units)
-        ``A``: the Polya-Gamma law is PG(1, A).
-    """
-
-    logit: Numbers
-    tilt: Numbers
+    logit: Numbers  # shape (n_obs, units): of the probability ``rho`` that a gate is open
+    tilt: Numbers  # shape (n_obs, units): ``A``: the Polya-Gamma law is PG(1, A)
 
     def __getitem__(self, rows: slice) -> "Gates":
         """The same of some of the rows."""
@@ -62,22 +54,15 @@ class Gates:
 
 @dataclass(frozen=True)
 class Activations:
-    """Moments of the activations of one layer, the inputs being layer 0.
+    """Moments of the activations of one layer, the inputs being layer 0."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (n_obs, units)
-    cov : ndarray, shape (n_obs or 1, units, units), or None
-        None: the layer is known, as the inputs are.
-    cross : ndarray, shape (n_obs, fan_in, units), or None
-        Covariance with the layer before; None: that layer is known.
-    log_det : ndarray, shape (n_obs or 1,)
-        Log determinant of the conditional covariance given the layer before.
-    """
-
-    mean: Numbers
+    mean: Numbers  # shape (n_obs, units)
+    # shape (n_obs or 1, units, units), or None: none: the layer is known, as the inputs are.
     cov: Numbers | None = None
+    # shape (n_obs, fan_in, units), or None: covariance with the layer before; None: that layer is
+    # known.
     cross: Numbers | None = None
+    # shape (n_obs or 1,): log determinant of the conditional covariance given the layer before.
     log_det: Numbers = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
@@ -88,27 +73,20 @@ class Activations:
 
 @dataclass(frozen=True)
 class LayerStatistics:
-    r"""Sums over rows from which the laws of a layer's weights and noise are updated.
+    r"""Sums over rows from which the laws of a layer's weights and noise are updated."""
 
-    Attributes
-    ----------
-    seen : ndarray, shape (units or 1, 1 + fan_in, 1 + fan_in)
-        :math:`\sum \rho\, E[\tilde a \tilde a^T]`, of the output layer without :math:`\rho`.
-    doubt : ndarray, shape (units or 1, 1 + fan_in, 1 + fan_in)
-        :math:`\sum \bar w\, E[\tilde a \tilde a^T]`; zero of the output layer.
-    product : ndarray, shape (units, 1 + fan_in)
-        :math:`\sum \rho\, E[a\, \tilde a^T]`; of the output layer :math:`\sum y\, E[\tilde a^T]`.
-    lean : ndarray, shape (units, 1 + fan_in)
-        :math:`\sum (\rho - 1/2) E[\tilde a^T]`; zero of the output layer.
-    squares : ndarray, shape (units,)
-        :math:`\sum E[a^2]`; of the output layer :math:`\sum y^2`.
-    """
-
+    # shape (units or 1, 1 + fan_in, 1 + fan_in): :math:`\sum \rho\, E[\tilde a \tilde a^T]`, of the
+    # output layer without :math:`\rho`.
     seen: Numbers
+    # shape (units or 1, 1 + fan_in, 1 + fan_in): :math:`\sum \bar w\, E[\tilde a \tilde a^T]`; zero
+    # of the output layer.
     doubt: Numbers
+    # shape (units, 1 + fan_in): :math:`\sum \rho\, E[a\, \tilde a^T]`; of the output layer
+    # :math:`\sum y\, E[\tilde a^T]`.
     product: Numbers
+    # shape (units, 1 + fan_in): :math:`\sum (\rho - 1/2) E[\tilde a^T]`; zero of the output layer.
     lean: Numbers
-    squares: Numbers
+    squares: Numbers  # shape (units,): :math:`\sum E[a^2]`; of the output layer :math:`\sum y^2`
 
     def __add__(self, other: Self) -> Self:
         """Sums over the rows of both."""
@@ -121,22 +99,13 @@ class LayerStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Sums over rows, of all layers.
+    """Sums over rows, of all layers."""
 
-    Attributes
-    ----------
-    n_obs : float
-        Number of rows.
-    entropy : float
-        Sum of what the evidence has of each row beside expectations that weights and noise enter:
-        entropies of activations and gates, and constants of the Polya-Gamma laws.
-    layers : tuple of LayerStatistics
-        Hidden layers and the output layer.
-    """
-
-    n_obs: float
+    n_obs: float  # number of rows
+    # Sum of what the evidence has of each row beside expectations that weights and noise enter:
+    # entropies of activations and gates, and constants of the Polya-Gamma laws.
     entropy: float
-    layers: tuple[LayerStatistics, ...]
+    layers: tuple[LayerStatistics, ...]  # hidden layers and the output layer
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Sums over the rows of both."""
@@ -150,20 +119,7 @@ class Statistics:
 
 
 def mean_polya_gamma(tilt: Numbers) -> Numbers:
-    """Mean of PG(1, A), ``tanh(A/2) / (2 A)``.
-
-    Parameters
-    ----------
-    tilt : ndarray
-        ``A``, not negative.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_nnsteps.variational.rows import mean_polya_gamma
-    >>> mean_polya_gamma(np.array([0.0, 2.0])).round(4)
-    array([0.25  , 0.1904])
-    """
+    """Mean of PG(1, A), ``tanh(A/2) / (2 A)``."""
     return _polya_gamma(tilt)[0]
 
 
@@ -204,22 +160,11 @@ def activations(
 
     With :math:`R_n = \text{diag}(\bar e\rho_n) E[W]` of the layer above, whose conditional
     covariance is :math:`S_{l+1}`, the precision of a layer given the one before is
-    :math:`\text{diag}(\bar e_l) + \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, with
-    :math:`c = \bar e\rho + \bar w/T^2`; it is at least :math:`\text{diag}(\bar e_l)`.
-
-    Parameters
-    ----------
-    layers : sequence of LayerFactors
-        Hidden layers and the output layer.
-    x : ndarray, shape (n_obs, n_features)
-    y : ndarray, shape (n_obs, n_outputs), or None
-        None: targets are unknown, and activations have no news from above.
-    gates : sequence of Gates, one for each hidden layer
-
-    Returns
-    -------
-    list of Activations
-        Of the inputs and the hidden layers.
+    :math:`\text{diag}(\bar e_l) + \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, with :math:`c = \bar
+    e\rho + \bar w/T^2`; it is at least :math:`\text{diag}(\bar e_l)`. ``layers`` are the hidden
+    layers and the output layer, x has shape (n_obs, n_features), y (n_obs, n_outputs), or is None
+    if targets are unknown; there are gates of each hidden layer. The result has the inputs and the
+    hidden layers.
     """
     T, n_obs = network.temperature, len(x)
     depth = network.depth

@@ -11,8 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.variational.factors import LayerFactors, LayerPrior, NetworkPrior, gaussian_rows
-from pymc_nnsteps.variational.laws import GIG, SMALLEST
+from pymc_nnsteps.variational.factors import (
+    GIG,
+    SMALLEST,
+    LayerFactors,
+    LayerPrior,
+    NetworkPrior,
+    gaussian_rows,
+)
 from pymc_nnsteps.variational.rows import LayerStatistics, Statistics
 
 Numbers = NDArray[np.float64]

@@ -22,9 +22,8 @@ import pymc as pm
 import pytensor
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.sharded.pool import ShardPool, group_size
 from pymc_nnsteps.sharded.rounds import rounds_of
-from pymc_nnsteps.sharded.sampling import sweep
+from pymc_nnsteps.sharded.sampling import ShardPool, group_size, sweep
 from pymc_nnsteps.sharded.shards import Instructions, Load, Shared
 from tests.benchmarks.memory import peak_memory
 from tests.benchmarks.timing import run_program

@@ -71,6 +71,31 @@ def test_counts_are_between_their_neighbours():
     assert largest(rate) < 1.63 / np.sqrt(400) + 0.01 < largest(2 * rate)
 
 
+def test_classes_in_an_order():
+    """By their labels; those of another law are not calibrated."""
+    labels = ["low", "fair", "high"]
+    with pm.Model(coords={"class": labels}) as model:
+        f = pm.Data("inputs", X)[:, 0] * pm.Normal("w")
+        observed = np.arange(len(X)) % 3
+        pm.OrderedLogistic("y", eta=f, cutpoints=[-1, 1], observed=observed, compute_p=False)
+    draws = xr.Dataset({"w": (("chain", "draw"), np.ones((2, 250)))})
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(400, 2))
+    u = rng.logistic(size=400) + rows[:, 0]
+
+    def largest(u, labels=labels):
+        y = pd.Categorical.from_codes(np.digitize(u, [-1, 1]), labels, ordered=True)
+        y = y.reorder_categories(labels[::-1])
+        plot = nns.plot_calibration(draws, rows, y, model=model, random_seed=1)
+        return np.abs(plot.viz["ecdf_lines"]["y"].item().get_ydata()).max()
+
+    assert largest(u) < 1.63 / np.sqrt(400) + 0.01 < largest(u + 0.7)
+    with pytest.raises(ValueError, match="y has the classes 'a', 'b', 'c', but the model knows"):
+        largest(u, list("cba"))
+    with pytest.raises(ValueError, match=r"shows numbers; .* y as an ordered pandas.Categorical"):
+        nns.plot_calibration(draws, rows, observed, model=model)
+
+
 def test_places_among_few_draws():
     """Targets beyond all draws, at 0 or 1, and those in the middle, of which ArviZ makes p = 0."""
     model, draws, rows, y = line(1.0)

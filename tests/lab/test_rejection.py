@@ -1016,18 +1016,10 @@ def test_hopeless():
     """Ten million tries, where a million show that they will not do."""
     expected = (
         r"^rejection_sample accepted 0 of \d{3,6} tries: draws=1000 take more than "
-        r"\S+e\+\d\d tries and \S+ seconds, but max_tries=10000000; ask for fewer draws"
+        r"\S+e\+\d\d tries, but max_tries=10000000; ask for fewer draws"
     )
     with pytest.raises(RuntimeError, match=expected):
         sample(build_hopeless(), 1000)
-
-
-def test_long(monkeypatch):
-    """Silence for as long as a cap of many tries allows."""
-    monkeypatch.setattr(rejection, "PILOT_SECONDS", 0.0)
-    monkeypatch.setattr(rejection, "LONG_SECONDS", 0.0)
-    with pytest.warns(UserWarning, match=r"draws=20000 take about \S+ tries and .*; interrupt"):
-        sample(build_mean(), 20_000)
 
 
 @pytest.mark.parametrize("after", [0, 2])

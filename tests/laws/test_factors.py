@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws import factors, match
-from pymc_nnsteps.laws.factors import Factor
+from pymc_nnsteps.laws import any_scales, match
+from pymc_nnsteps.laws.any_scales import Factor
 from tests.planting import plant
 from tests.statistics import assert_chain_moments
 from tests.steps.chains import chain
@@ -77,12 +77,12 @@ def said_with(**changed):
 PLANTS = {
     "no Jacobian": (Factor, "log_density", lambda right, *args: right(*args) - args[-1]),
     "not halved": (
-        *(Factor, "log_density"),
-        lambda right, law, sums, shifts: right(law, (sums[0], 2 * sums[1]), shifts),
+        *(any_scales, "of_linear"),
+        lambda right, a, b, degree: right(a, 2 * b, degree),
     ),
-    "offset lost": (factors, "augmented", said_with(offset=lambda seen: None)),
+    "offset lost": (any_scales, "augmented", said_with(offset=lambda seen: None)),
     "no weights": (
-        factors,
+        any_scales,
         "augmented",
         said_with(precision=lambda seen: pt.ones_like(seen.value)),
     ),

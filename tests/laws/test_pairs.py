@@ -8,7 +8,7 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws import match, multivariate, pairs, scale_priors
+from pymc_nnsteps.laws import match, multivariate, pairs, scales
 from pymc_nnsteps.laws.entries import summed
 from tests.cases import quick
 from tests.statistics import assert_chain_moments, assert_uniform
@@ -129,9 +129,9 @@ def _a_class_too_far(patch):
 
 
 def _an_auxiliary_of_another_width(patch):
-    right = scale_priors.MIXTURES[scale_priors.HalfCauchyRV]
-    wrong = scale_priors.Mixture(lambda v, sigma: right.auxiliary(v, 2 * sigma), right.square)
-    patch.setitem(scale_priors.MIXTURES, scale_priors.HalfCauchyRV, wrong)
+    right = scales.MIXTURES[scales.HalfCauchyRV]
+    wrong = scales.Mixture(lambda v, sigma: right.auxiliary(v, 2 * sigma), right.square)
+    patch.setitem(scales.MIXTURES, scales.HalfCauchyRV, wrong)
 
 
 def _vectors_too_long(patch):

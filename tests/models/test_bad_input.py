@@ -63,7 +63,19 @@ CASES = {
     ),
     "numbers as text": (
         {"X": pd.DataFrame({"a": list("121323")})},
-        "X has numbers as text in the column 'a'; convert them, or make them categories",
+        "X has numbers as text in the column 'a'; convert them, such as .* or make them categor",
+    ),
+    "numbers beside text": (
+        {"X": pd.DataFrame({"a": ["1", "2", "?", "2", "1", "3"]})},
+        r"X has numbers as text beside '\?' in the column 'a'; convert them",
+    ),
+    "dates as text": (
+        {"X": pd.DataFrame({"day": ["2020-01-01", "2020-02-01"] * 3})},
+        "X has dates or durations in the column 'day'; pass numbers or categories made of them",
+    ),
+    "durations as y": (
+        {"y": pd.Series(pd.to_timedelta(Y, unit="D"))},
+        "y must be numeric; .*; pass numbers made of dates and durations, such as days",
     ),
     "a name of each row": (
         {"X": pd.DataFrame({"id": [f"a{i}" for i in range(30)]}), "y": np.arange(30.0)},

@@ -2,6 +2,7 @@
 
 import re
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -323,3 +324,41 @@ def test_a_partially_linear_model_is_sampled():
 def test_a_block_outside_of_a_model(block):
     with pytest.raises(TypeError, match=r'none is open; a block .* inside of "with pm.Model'):
         getattr(nns.blocks, block)(np.zeros((3, 2)))
+
+
+@pytest.mark.slow
+def test_a_line_beside_a_smooth_effect_of_space():
+    """Function values at new places, whose law is known in closed form."""
+    rng = np.random.default_rng(1)
+    X, place = rng.normal(size=(60, 2)), rng.uniform(-1, 1, size=(60, 2))
+    y = X[:, 0] + np.sin(3 * place[:, 0]) * place[:, 1] + 0.3 * rng.normal(size=60)
+    process = pm.gp.HSGP(m=[4, 4], L=[2.0, 2.0], cov_func=pm.gp.cov.ExpQuad(2, ls=0.7))
+    basis, sd = (each.eval() for each in process.prior_linearized(place))
+    with nns.Model() as model:
+        weights = pm.Normal("weights", size=len(sd))
+        f = nns.blocks.hierarchical(pm.Data("inputs", X), hidden=(), priors={"io": 1, "bo": 1})
+        mean = pm.Deterministic("mean", f + pm.Data("basis", basis) @ (weights * sd))
+        pm.Normal("y", mean, 0.3, observed=y, shape=f.shape)
+        step = nns.HMC(rng=3)
+        idata = pm.sample(
+            1000, tune=500, chains=2, cores=1, random_seed=2, step=step, progressbar=False
+        )
+    new = {
+        "inputs": X[:5] + 1,
+        "basis": process.prior_linearized(rng.uniform(-1, 1, size=(5, 2)))[0].eval(),
+    }
+    found = nns.predict(idata, new, model=model, output="mean")[..., 0]
+    rows = {"inputs": X, "basis": basis}, new
+    A, B = (
+        np.column_stack([each["inputs"], np.ones(len(each["inputs"])), each["basis"] * sd])
+        for each in rows
+    )
+
+    def law(noise):
+        covariance = np.linalg.inv(np.eye(A.shape[1]) + A.T @ A / noise**2)
+        return B @ covariance @ A.T @ y / noise**2, np.sqrt(np.diag(B @ covariance @ B.T))
+
+    errors = np.array([az.mcse(found[..., i].values) for i in range(5)])
+    off = [np.abs(found.mean(("chain", "draw")) - law(noise)[0]) / errors for noise in (0.3, 0.4)]
+    assert off[0].max() < 4 < off[1].max() / 2
+    np.testing.assert_allclose(found.std(("chain", "draw")), law(0.3)[1], rtol=0.12)

@@ -8,8 +8,8 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws.series import GaussianSeries
-from pymc_nnsteps.moves import common_shifts
-from pymc_nnsteps.moves.common_shifts import CommonShift
+from pymc_nnsteps.moves import shifts
+from pymc_nnsteps.moves.shifts import Translation
 from tests.laws.graphs import sweep_of
 from tests.moves.densities import built, draw_beside_model
 from tests.planting import plant
@@ -48,14 +48,14 @@ CASES = {correlated: ("a", "b", "k"), walk: ("a", "b"), regressions: ("a", "b")}
 
 def shifts_of(model, **options):
     sweep = sweep_of(model, **options)
-    return [draw for draw in sweep if isinstance(draw, CommonShift)]
+    return [draw for draw in sweep if isinstance(draw, Translation)]
 
 
 def compared(function):
     model = built(function)
     [shift] = shifts_of(model)
     assert tuple(rv.name for rv in shift.draws) == CASES[function]
-    return draw_beside_model(model, shift, [child for child, _ in shift.observations])
+    return draw_beside_model(model, shift, [child for child, _ in shift.seen])
 
 
 @pytest.mark.parametrize("function", CASES)
@@ -65,29 +65,27 @@ def test_law_is_the_models_with_deviations_kept(function):
     np.testing.assert_allclose(moved, 0, atol=1e-10)
 
 
-def no_prior_of_numbers(right, shift):
-    numbers = {rv: (mean, 0 * precision) for rv, (mean, precision) in shift.numbers.items()}
-    return right(replace(shift, numbers=numbers))
-
-
 def half_the_weight(right, *args):
     rng, seen = right(*args)
     return rng, replace(seen, precision=seen.precision / 2)
 
 
 def moved_alone(right, shift, *args):
-    drawn, [series] = right(shift, *args), shift.effects.draws
+    drawn, [series] = right(shift, *args), shift.draws[:1]
     return replace(drawn, values={**drawn.values, series: series})
 
 
 PLANTS = {
-    "no prior of numbers": (correlated, CommonShift, "_prior", no_prior_of_numbers),
+    "no prior of numbers": (
+        *(correlated, shifts, "_prior_along"),
+        lambda right, *args: [0 * part for part in right(*args)],
+    ),
     "no prior of effects": (
         *(walk, GaussianSeries, "about_shift"),
         lambda right, *args: [0 * part for part in right(*args)],
     ),
-    "half the weight": (correlated, common_shifts, "augmented", half_the_weight),
-    "moved alone": (regressions, CommonShift, "draw", moved_alone),
+    "half the weight": (correlated, shifts, "augmented", half_the_weight),
+    "moved alone": (regressions, Translation, "draw", moved_alone),
 }
 
 

@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.moves import levels
-from pymc_nnsteps.moves.levels import LevelExchange
+from pymc_nnsteps.moves import shifts
+from pymc_nnsteps.moves.shifts import Translation
 from tests.laws.graphs import sweep_of
 from tests.moves.densities import built, draw_beside_model
 from tests.planting import plant
@@ -70,7 +70,7 @@ CASES = {
 
 
 def exchanges_of(model, **options):
-    found = [draw for draw in sweep_of(model, **options) if isinstance(draw, LevelExchange)]
+    found = [draw for draw in sweep_of(model, **options) if isinstance(draw, Translation)]
     return {" ".join(rv.name for rv in draw.draws): draw for draw in found}
 
 
@@ -104,9 +104,9 @@ def turned(right, *args):
 
 
 PLANTS = {
-    "prior lost": ("two outcomes", levels, "normal_prior", lost_prior),
-    "prior of a factor lost": ("columns", levels, "normal_prior", lost_prior),
-    "wrong sign": ("ratings", levels, "_columns", turned),
+    "prior lost": ("two outcomes", shifts, "normal_prior", lost_prior),
+    "prior of a factor lost": ("columns", shifts, "normal_prior", lost_prior),
+    "wrong sign": ("ratings", shifts, "_columns", turned),
 }
 
 

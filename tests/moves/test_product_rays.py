@@ -12,6 +12,7 @@ from pymc.distributions.transforms import LogTransform
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.laws.orbits import Powers
 from pymc_nnsteps.moves import rays
 from pymc_nnsteps.moves.rays import Ray
 from tests.laws.graphs import draw_graph, sweep_of
@@ -165,7 +166,7 @@ NO_JACOBIAN = Ray, "_free_entries", lambda right, ray, rv: pt.zeros(())
 PLANTS = {
     "no Jacobian": ("intercepts", *NO_JACOBIAN),
     "no Jacobian of a matrix": ("matrix", *NO_JACOBIAN),
-    "no prior": ("matrix", *OF_APART, lambda right, ray, rv, shifts: 0 * shifts),
+    "no prior": ("matrix", *OF_APART, lambda right, ray, rv: Powers(0.0)),
     "mean forgotten": ("crossed", *OF_APART, with_prior(lambda each: {"mean": pt.zeros(())})),
     "scale stays": ("one scale", *OF_APART, with_prior(lambda each: {"degree": 0.0})),
     "twice as precise": (
@@ -177,10 +178,10 @@ PLANTS = {
         lambda right, ray, rv, shifts: right(ray, rv, shifts[:, ::-1]),
     ),
     "others of the scale lost": (
-        *("one scale", rays, "said_by"),
-        lambda right, *args: 0 * right(*args),
+        *("one scale", rays, "of_scaled"),
+        lambda right, *args: Powers(0.0),
     ),
-    "all entries": ("zero sum", rays, "is_zero_sum", lambda right, rv: False),
+    "all entries": ("zero sum", rays, "zero_sum_axes", lambda right, rv: ()),
 }
 
 

@@ -18,6 +18,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.augmentation import BinaryObservation
+from pymc_nnsteps.laws.orbits import Powers
 from pymc_nnsteps.moves import rays
 from tests.laws.graphs import draw_graph, sweep_of
 from tests.moves.densities import built, density_of, random_point
@@ -183,7 +184,7 @@ PLANTS = {
     "mean forgotten": ("intercepts", rays.Ray, "_moved", mean_forgotten),
     "not halved": ("logistic", rays.Ray, "_squares", not_halved),
     "no weights": ("crossed", rays.Ray, "_squares", no_weights),
-    "level below lost": ("a level", rays, "said_by", lambda right, *args: 0 * right(*args)),
+    "level below lost": ("a level", rays, "of_scaled", lambda right, *args: Powers(0.0)),
 }
 
 

@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+import pymc_nnsteps as nns
 from pymc_nnsteps.gaussian import common_noise
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import responses
@@ -236,3 +237,72 @@ def test_an_observed_child_in_the_mean_of_another_is_its_data():
     """A sweep was refused, as if the activations behind the child were given."""
     model = built(mediated)
     chain_draws(model, sweep_of(model), pt.random.rng("rng"), shapes_of(model))
+
+
+X = np.random.default_rng(5).normal(size=(20, 2))
+Y = np.abs(X)
+
+
+def plain(h, v, s):
+    pm.Normal("y", h @ v, s, observed=Y)
+
+
+def two(h, v, s):
+    for k in range(2):
+        pm.Normal(f"y{k}", h @ v[:, k], s, observed=Y[:, k])
+
+
+def times_data(h, v, s):
+    pm.Normal("y", pm.Data("times", np.arange(20.0))[:, None] * (h @ v), s, observed=Y)
+
+
+def times_a_variable(h, v, s):
+    pm.Normal("y", pm.Normal("gain") * (h @ v), s, observed=Y)
+
+
+def repeated(h, v, s):
+    pm.Normal("y", h[np.r_[:20, :5]] @ v, s, observed=Y[np.r_[:20, :5]])
+
+
+def squared(h, v, s):
+    pm.Normal("y", h @ v[:, 0], s, observed=Y[:, 0])
+    pm.Normal("z", h @ v[:, 1], s**2, observed=Y[:, 1])
+
+
+def beside_another_law(h, v, s):
+    pm.Normal("y", h @ v, s, observed=Y)
+    pm.StudentT("z", 4, mu=0, sigma=s, observed=Y[:, 1])
+
+
+def of_seven(h, v, s):
+    u = pm.Normal("u", shape=(3, 5))
+    pm.Normal("y", h @ v, s, observed=Y)
+    pm.Normal("z", h @ u, pm.HalfNormal("r"), observed=np.tile(Y, 3)[:, :5])
+
+
+@pytest.mark.parametrize(
+    ("observe", "reason"),
+    [
+        (plain, None),
+        (two, None),
+        (times_data, "the factor of H in y may be zero"),
+        (times_a_variable, "the factor of H in y may be zero"),
+        (repeated, "y may see an entry of H twice"),
+        (squared, "the scales of y, z are different powers of it"),
+        (beside_another_law, "z has the same scale in another way"),
+        (of_seven, "more than 6 outputs see H"),
+    ],
+)
+def test_explain_says_what_a_way_of_writing_loses(observe, reason):
+    with pm.Model() as model:
+        W = pm.Normal("W", shape=(2, 3))
+        Z = pm.Normal("Z", X @ W, 0.3)
+        H = pm.Normal("H", pt.maximum(Z, 0), 0.3)
+        observe(H, pm.Normal("v", shape=(3, 2)), pm.HalfNormal("s"))
+    [said] = [how for rv, _, how in nns.explain(model).rows if rv == "s"]
+    if reason is None:
+        assert "H integrated out" in said
+        assert "not drawn" not in said
+    else:
+        assert f"not drawn without H: {reason}" in said
+        assert "integrated out" not in said

@@ -20,9 +20,9 @@ from pymc_nnsteps.kernels import vector_scales as kernels
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.ops import move_scales_of_groups, move_scales_of_outputs
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves import vector_scales
+from pymc_nnsteps.moves import residual_scales
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
-from pymc_nnsteps.moves.vector_scales import VectorScale
+from pymc_nnsteps.moves.residual_scales import VectorScale
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 from tests.moves.in_python import in_python
@@ -84,7 +84,7 @@ def scales_of(model):
     conditionals = find_conditionals(model, model.free_RVs)
     [block] = [c for c in conditionals if c.draws == (model["X2"],)]
     likelihood = marginal_likelihood(block)
-    found = vector_scales.find_vector_scales(likelihood, conditionals, shapes_of(model))
+    found = residual_scales.find_vector_scales(likelihood, conditionals, shapes_of(model))
     return next(iter(found), None)
 
 
@@ -341,7 +341,7 @@ def test_joint_distribution(function):
 @pytest.mark.parametrize("function", [joint_outputs, joint_groups])
 def test_joint_distribution_test_sees_a_planted_error(function, monkeypatch):
     """The noise of the activations taken for smaller than it is."""
-    right = vector_scales.find_vector_scales
+    right = residual_scales.find_vector_scales
 
     def smaller(likelihood, *others):
         layer = replace(likelihood.layer, precision=3 * likelihood.layer.precision)

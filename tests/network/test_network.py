@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.network.dense import dense_layers
+from pymc_nnsteps.network.layers import dense_layers
 from pymc_nnsteps.network.network import network_of
 
 X = np.random.default_rng(0).normal(size=(6, 2))

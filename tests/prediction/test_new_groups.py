@@ -240,12 +240,16 @@ def test_groups_beside_a_table():
     table = pd.DataFrame(X, columns=["u", "v"])
     with pm.Model(coords={"feature": ["u", "v"], "groups": CITIES}) as model:
         x, group = pm.Data("inputs", table, dims=(None, "feature")), pm.Data("group", GROUP)
-        pm.Normal("y", pm.Normal("a", dims="groups")[group] + x @ [1.0, -2.0], 1, observed=X[:, 0])
+        mean = pm.Normal("a", dims="groups")[group] + pm.Data("time", X[:, 1]) + x @ [1.0, -2.0]
+        pm.Normal("y", mean, 1, observed=X[:, 0])
     draws = xr.Dataset({"a": (("chain", "draw", "groups"), RNG.normal(size=(1, 3, N_GROUPS)))})
-    new = table[["v", "u"]][:5]
-    expected = nns.predict(draws, {"inputs": X[:5], "group": [2, 0, 3, 0, 1]}, model=model)
-    column = polars.DataFrame(new.to_dict("list") | {"group": ASKED})
-    ways = [(new, ASKED), (new, {"group": ASKED}), ({"inputs": new}, ASKED), (column, None)]
+    new, time = table[["v", "u"]][:5], np.arange(5.0)
+    timed = new.assign(time=time)
+    rows = {"inputs": X[:5], "time": time, "group": [2, 0, 3, 0, 1]}
+    expected = nns.predict(draws, rows, model=model)
+    column = polars.DataFrame(timed.to_dict("list") | {"group": ASKED})
+    ways = [(timed, ASKED), (timed.to_xarray(), {"group": ASKED}), (column, None)]
+    ways.append(({"inputs": new, "time": time}, ASKED))
     for given, groups in ways:
         found = nns.predict(draws, given, groups=groups, model=model)
         np.testing.assert_array_equal(found, expected)
@@ -254,7 +258,7 @@ def test_groups_beside_a_table():
     np.testing.assert_array_equal(encoded["group"], [2, 0, 3, 0, 1])
     with pytest.raises(ValueError, match="has the labels 'X', 'Y', but the model knows 'Aix'"):
         nns.encode({"inputs": new, "group": OTHERS}, model=model)
-    with pytest.raises(ValueError, match="groups are of no use, as"):
+    with pytest.raises(ValueError, match="groups must be left out, as"):
         nns.predict(draws, X, groups=ASKED, model=nns.intermediate_noise_mlp(X, X[:, 0]))
 
 

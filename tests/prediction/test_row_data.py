@@ -128,7 +128,7 @@ def test_statistics_of_the_data_stay():
         "no inputs": ({"group": GROUP}, "X_new must have 'inputs', the network's inputs"),
         "an unknown name": ({"inputs": X, "grp": GROUP}, "X_new names 'grp', which the model does"),
         "fewer": ({"inputs": X, "group": GROUP[1:]}, "group goes with the rows of inputs and must"),
-        "two axes": ({"inputs": X, "group": X}, r"X_new\['group'\] must have shape \(n_obs, \)"),
+        "two axes": ({"inputs": X, "group": X}, r"X_new\['group'\] must have shape \(n_obs,\)"),
         "a new group": ({"inputs": X, "group": GROUP + 1}, "X_new picks entry 4 of a, which has"),
         "a fraction": (
             {"inputs": X, "group": GROUP + 0.5},

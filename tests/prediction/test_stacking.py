@@ -7,7 +7,7 @@ import xarray as xr
 from scipy.stats import norm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction.stacking import maximal_weights
+from pymc_nnsteps.prediction.log_likelihood import maximal_weights
 
 RNG = np.random.default_rng(0)
 

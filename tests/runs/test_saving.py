@@ -20,7 +20,7 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.models.parts.recorded import call_of
+from pymc_nnsteps.models.parts.context import call_of
 from pymc_nnsteps.runs import saving
 from pymc_nnsteps.runs.arguments import restored, written
 from pymc_nnsteps.runs.fingerprint import Fingerprint

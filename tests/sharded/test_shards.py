@@ -14,10 +14,9 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs import writing as stores
 from pymc_nnsteps.sharded import pool as pools
 from pymc_nnsteps.sharded import sampling
-from pymc_nnsteps.sharded.pool import ShardPool
 from pymc_nnsteps.sharded.rounds import rounds_of
-from pymc_nnsteps.sharded.sampling import sample_sharded
-from pymc_nnsteps.sharded.shards import Instructions, Shard, Shared
+from pymc_nnsteps.sharded.sampling import ShardPool, sample_sharded
+from pymc_nnsteps.sharded.shards import Instructions, Shard, Shared, _exchange
 from pymc_nnsteps.steps.sweep import Sweep
 from tests.cases import slow
 from tests.statistics import bonferroni_limit
@@ -368,6 +367,16 @@ def test_columns_of_a_shard_are_known_by_their_names():
     [shard] = pool.members
     expected = np.column_stack([X, X[:, 0] > 0, X[:, 0] <= 0])
     np.testing.assert_array_equal(shard._model["inputs"].get_value(), expected)
+
+
+def test_groups_of_a_shard_are_known_by_their_labels():
+    with pm.Model(coords={"city": ["Aix", "Brest"]}) as model:
+        pm.Normal("a", dims="city")[pm.Data("group", [0, 1])]
+        pm.Normal("y", pm.math.zeros(2) + model["a"][model["group"]], observed=[0.0, 1.0])
+    _exchange(model, {"group": ["Brest", "Aix", "Brest"]})
+    np.testing.assert_array_equal(model["group"].get_value(), [1, 0, 1])
+    with pytest.raises(ValueError, match=r"group of a shard has the labels 'Caen', but the model"):
+        _exchange(model, {"group": ["Caen", "Aix"]})
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")

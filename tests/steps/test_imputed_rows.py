@@ -7,10 +7,14 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows
+from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.steps.assignment import beside_gibbs
+from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows, moved_by_gradients
+from pymc_nnsteps.steps.integrated import block_to_collapse
 from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)
+OPTIONS = {nns.intermediate_noise_mlp: {"noise": 0.3}, nns.hierarchical_mlp: {}}
 
 
 def holed(n=30):
@@ -36,6 +40,20 @@ def test_layers_move_along_and_the_rest_judges(build, options, layers, judges):
     assert imputed_rows(model, move.moved[1:]) == []
 
 
+def test_laws_of_missing_inputs_are_gibbs_s_where_hmc_moves_the_entries():
+    """So that HMC integrates the readout out, and not the largest of the regressions."""
+    X = holed()
+    model = nns.hierarchical_mlp(X, X[:, 1], hidden=(3,), missing="impute")
+    by_hmc = [rv for rv, step, _ in beside_gibbs(model) if step == "HMC"]
+    entries = ["inputs::2_missing", "inputs::0_missing"]
+    assert [rv.name for rv in by_hmc] == [*entries, "W_ih1", "bh1", "W_h1o", "bo"]
+    assert len(imputed_rows(model, by_hmc)) == 1
+    weights = moved_by_gradients(model, by_hmc)
+    assert weights == by_hmc[len(entries) :]
+    block = block_to_collapse(model, weights, "auto", shapes_of(model))
+    assert [rv.name for rv in block.draws] == ["W_h1o", "bo"]
+
+
 def test_rows_have_effects_of_groups_beside_the_network():
     """Would catch the number of a variable's entries taken for data of the rows."""
     with pm.Model() as model:
@@ -43,7 +61,7 @@ def test_rows_have_effects_of_groups_beside_the_network():
         f = nns.blocks.hierarchical(nns.blocks.table(holed(), missing="impute"), hidden=(2,))
         pm.Poisson("y", pm.math.exp(f + effects), observed=np.arange(30))
     [move] = imputed_rows(model, model.free_RVs)
-    assert move.judges == (model["y"],)
+    assert [*move.judges] == [model["y"]]
 
 
 def test_rows_that_depend_on_each_other_stay():
@@ -68,7 +86,7 @@ def test_layers_of_a_potential_stay():
     with nns.intermediate_noise_mlp(X, X[:, 1], hidden=(3,), noise=0.1, missing="impute") as model:
         pm.Potential("more", -(model["Z2"] ** 2).sum())
     [move] = imputed_rows(model, model.free_RVs)
-    assert (move.layers, move.judges) == ((), (model["Z2"],))
+    assert (move.layers, [*move.judges]) == ((), [model["Z2"]])
     with model:
         pm.Potential("of_entries", -(model["inputs::0_missing"] ** 2).sum())
     assert imputed_rows(model, model.free_RVs) == []
@@ -94,6 +112,9 @@ def test_data_that_have_changed_since():
     pm.set_data({"inputs": np.nan_to_num(X) + 1}, model=model)
     with pytest.raises(ValueError, match="set_data has changed columns with missing entries"):
         ImputedRows(model, model.free_RVs, {})
+    pm.set_data({"inputs": np.nan_to_num(X[:4]), "targets": X[:4, 1]}, model=model)
+    with pytest.raises(ValueError, match="has changed the number of rows, but which"):
+        model.initial_point()
 
 
 def test_the_joint_law_of_inputs_layers_and_targets_stays():
@@ -147,9 +168,10 @@ def test_the_joint_law_of_inputs_layers_and_targets_stays():
 
 
 @pytest.mark.slow
-def test_the_sweeps_of_a_network_with_missing_inputs_leave_its_posterior():
+@pytest.mark.parametrize("build", [nns.intermediate_noise_mlp, nns.hierarchical_mlp])
+def test_the_sweeps_of_a_network_with_missing_inputs_leave_its_posterior(build):
     """Stein's identities; would catch a density of the columns' laws left out of their draws."""
     X = RNG.normal(size=(12, 3))
     X[:3, 0] = X[2:4, 1] = np.nan
-    model = nns.intermediate_noise_mlp(X, np.abs(X[:, 2]), hidden=(2,), noise=0.3, missing="impute")
+    model = build(X, np.abs(X[:, 2]), hidden=(2,), missing="impute", **OPTIONS[build])
     nns.verify(model, sweeps=1500, random_seed=0)

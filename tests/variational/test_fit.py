@@ -13,10 +13,9 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.variational.ascent import Schedule, ascend, ascend_by_batches
-from pymc_nnsteps.variational.draws import by_iteration, by_monte_carlo
+from pymc_nnsteps.variational.draws import by_iteration, by_monte_carlo, select
 from pymc_nnsteps.variational.factors import gaussian_rows
 from pymc_nnsteps.variational.reading import read_model
-from pymc_nnsteps.variational.selection import select
 from tests.statistics import assert_moments
 from tests.variational.networks import FAMILIES, small_model
 

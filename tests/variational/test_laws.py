@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from pymc_nnsteps.variational.laws import GIG, log_bessel, relative_entropy
+from pymc_nnsteps.variational.factors import GIG, log_bessel, relative_entropy
 
 
 def moment(law, power):

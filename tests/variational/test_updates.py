@@ -8,8 +8,7 @@ from scipy import optimize
 from scipy.special import expit
 
 from pymc_nnsteps.variational.ascent import elbo
-from pymc_nnsteps.variational.factors import inverse
-from pymc_nnsteps.variational.laws import GIG
+from pymc_nnsteps.variational.factors import GIG, inverse
 from pymc_nnsteps.variational.rows import (
     Activations,
     Gates,

@@ -4,8 +4,8 @@
 module                  its subject
 ======================  ================================================================
 ``intermediate_noise``  Gaussian noise on every pre- and post-activation
-``hierarchical``        precisions at up to three levels, and skips
-``bow_tie``             stochastic gates, and weights that are shrunk to zero
+``hierarchical``        precisions at up to three levels, and skips; noise that varies
+``bow_tie``             stochastic gates, weights that are shrunk to zero, starts
 ``wide``                NTK scaling
 ``table``               inputs of blocks: categories, missing entries
 ======================  ================================================================

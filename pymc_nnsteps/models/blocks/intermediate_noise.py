@@ -13,6 +13,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.noise import (
     DEFAULT_NOISE,
@@ -21,9 +22,6 @@ from pymc_nnsteps.models.parts.noise import (
     noisy,
     variances,
 )
-from pymc_nnsteps.models.parts.stack import Stack
-
-__all__ = ["NoisyLayers", "intermediate_noise"]
 
 
 def intermediate_noise(
@@ -102,7 +100,7 @@ def intermediate_noise(
 class NoisyLayers:
     """A network with the arguments of :func:`intermediate_noise`.
 
-    ``default`` is the noise where none is given; ``observed`` says that one number for all noise
+    ``default`` is the noise where none is given; ``observed`` means that one number for all noise
     is that of the last pre-activations too, ``needed`` that this must be positive then.
     """
 

@@ -18,8 +18,6 @@ from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_n
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.tables import before_encoding, level_of
 
-__all__ = ["table"]
-
 
 def table(
     X: ArrayLike | pd.DataFrame,
@@ -46,10 +44,10 @@ def table(
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     missing : {None, "impute"}
         ``"impute"``: missing entries (NaN) are variables of the model, drawn with the others. Each
-        column with gaps, such as ``"age"``, is Normal given the columns without gaps and those
-        with fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept first,
-        are N(0, 1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"`` are the
-        entries, in the units that the network sees. The entries are missing at random: whether an
+        column with gaps, such as ``"age"``, is Normal given the columns without gaps and those with
+        fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept first, are N(0,
+        1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"`` are the entries,
+        in the units of the inputs of the network. The entries are missing at random: whether an
         entry is missing depends on what is observed only.
     embed : mapping of str to int, optional
         Columns of text or categories whose levels are to be rows of a learnt matrix, with as many
@@ -59,7 +57,7 @@ def table(
     Returns
     -------
     TensorVariable, shape (n_obs, n_inputs)
-        What blocks are to see.
+        Inputs of blocks.
 
     Raises
     ------
@@ -83,6 +81,11 @@ def table(
     model = model_or_context(None, BEGIN)
     if not isinstance(dims, tuple | list) or len(dims) != 2:
         raise ValueError(f"dims must be two names, of the rows and of the columns; got {dims!r}.")
+    if embed is not None and not isinstance(embed, Mapping):
+        raise ValueError(
+            f'embed must be a dict from columns to lengths of rows, such as {{"depot": 2}}; got '
+            f"{embed!r}."
+        )
     inputs = data.inputs(X, standardize, missing)
     n_obs, n_features = inputs.table.shape
     labels = list(inputs.features or ())

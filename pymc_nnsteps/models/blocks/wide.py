@@ -19,11 +19,9 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
-from pymc_nnsteps.models.parts.stack import Stack
-
-__all__ = ["WideLayers", "positive", "wide"]
 
 
 def wide(

@@ -5,17 +5,14 @@ module            its subject
 ================  =======================================================================
 ``scaffold``      what every builder does first: data, dimensions, the model around
 ``block``         what every block does first: inputs, names, the model around
-``stack``         widths of layers, and what their dimensions are called
-``context``       finding the model to add to, its names and its dimensions
+``context``       the model to add to, its names and dimensions, and the call of its builder
 ``data``          what a builder accepts as inputs and targets
 ``layers``        layers with their priors, and settings given once or per layer
 ``convolutions``  convolutions and pooling of images, with their sizes
 ``noise``         variances of noise, known or learnt, once or by kind and layer
 ``groups``        groups of parameters of a hierarchical network, by name
 ``shrinkage``     priors of a bow-tie network's weights
-``scales``        standard deviations of inputs and targets, as units of priors
 ``readout``       readout weights: integrated out, and given hidden layers and targets
 ``likelihoods``   distributions of the targets
-``start``         points near the data at which chains begin
 ================  =======================================================================
 """

@@ -21,13 +21,17 @@ from pymc_nnsteps.arguments import positive_integer, require_finite
 from pymc_nnsteps.graphs.search import columns_of, model_or_context
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names, rehearsed
+from pymc_nnsteps.models.parts.context import (
+    Dim,
+    Stack,
+    add_dims,
+    check_dims,
+    check_names,
+    rehearsed,
+)
 from pymc_nnsteps.models.parts.data import Inputs
-from pymc_nnsteps.models.parts.scales import warn_of_scales
-from pymc_nnsteps.models.parts.stack import Stack
+from pymc_nnsteps.models.parts.scaffold import warn_of_scales
 from pymc_nnsteps.tables import is_table
-
-__all__ = ["BEGIN", "Block", "Network", "block", "require_name"]
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
@@ -40,36 +44,20 @@ Network = Callable[[TensorVariable], TensorVariable]
 
 @dataclass(frozen=True)
 class Block:
-    """A network within a model.
-
-    Attributes
-    ----------
-    inputs : TensorVariable, shape (n_obs, n_features)
-    dims : dict of str to Dim
-        Dimensions of the layers that the model may not have yet.
-    output_dims : tuple of str or None
-        Dimensions of the output.
-    is_vector : bool
-        Whether the one output is of shape (n_obs,).
-    table : Inputs or None
-        Inputs that are to be a data container of the block.
-    """
+    """A network within a model."""
 
     name: str
-    inputs: TensorVariable
+    inputs: TensorVariable  # shape (n_obs, n_features)
     stack: Stack
-    dims: dict[str, Dim]
-    output_dims: tuple[str, ...] | None
-    is_vector: bool
-    table: Inputs | None
+    dims: dict[str, Dim]  # dimensions of the layers that the model may not have yet
+    output_dims: tuple[str, ...] | None  # dimensions of the output
+    is_vector: bool  # whether the one output is of shape (n_obs,)
+    table: Inputs | None  # inputs that are to be a data container of the block
 
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
 
-        Parameters
-        ----------
-        usual : tuple of float
-            As for :func:`.warn_of_scales`, of inputs that depend on no random variable.
+        ``usual`` is as for :func:`.warn_of_scales`, of inputs that depend on no random variable.
         """
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
@@ -103,7 +91,7 @@ def block(
     name: str,
     dims: str | Sequence[str] | None,
 ) -> Block:
-    """Read what all blocks are told."""
+    """Read the arguments that all blocks have."""
     require_name(name)
     table = data.inputs(x, name="x") if is_table(x) else None
     inputs = _inputs(x if table is None else table.table)

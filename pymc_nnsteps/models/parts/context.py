@@ -1,4 +1,4 @@
-"""Finding the PyMC model to add a network to, and checking that its names and dims fit.
+"""The model that a network is added to: its names and dimensions, and the builder's call.
 
 A builder called inside ``with pm.Model(...)`` adds to that model. Everything that can go wrong
 is checked before the first variable is added, so a failed call leaves the model as it was.
@@ -7,23 +7,65 @@ is checked before the first variable is added, so a failed call leaves the model
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
+from typing import Any, NamedTuple, override
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
 from pymc.exceptions import ImputationWarning
+from pytensor import config
 
-from pymc_nnsteps.models.model import Model
+from pymc_nnsteps.kernels.compiling import (
+    c_by_default,
+    drawing,
+    without_blas_notice,
+    without_bookkeeping,
+)
 
-__all__ = [
-    "Dim",
-    "add_dims",
-    "add_rehearsed",
-    "check_dims",
-    "check_names",
-    "current_or_new_model",
-    "layer_dims",
-    "rehearsed",
-]
+
+class Model(pm.Model):
+    """A PyMC model whose functions are ready sooner: they are compiled by C++ in place of Numba.
+
+    Builders make such models. Use it in place of ``pm.Model`` for a network of your own, or for
+    blocks. Before the first draw PyMC compiles what a trace computes from each draw, and Numba
+    takes some four seconds for a product of matrices and more for a factorisation.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        As of :class:`pymc.Model`.
+
+    Notes
+    -----
+    This concerns functions that PyMC makes by ``model.compile_fn`` without a mode: those of
+    traces, of ``pm.sample_prior_predictive`` and ``pm.sample_posterior_predictive``,
+    ``compile_logp`` and ``compile_dlogp``, ``point_logps``. ``pm.sample`` compiles NUTS by
+    ``backend=`` and ``compile_kwargs=`` as for any model. If PyTensor's ``mode`` or ``linker`` is
+    configured, that is used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_nnsteps as nns
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> with nns.Model() as model:
+    ...     f = nns.blocks.hierarchical(x, hidden=(4,))
+    ...     y = pm.Normal("y", f, 0.1, observed=x[:, 0] ** 2)
+    >>> model.compile_logp()(model.initial_point()).shape
+    ()
+    """
+
+    @override
+    @without_bookkeeping()
+    def compile_fn(self, outs: Any, *, mode: Any = None, **kwargs: Any) -> Any:
+        """Compile a function of the model's variables, by C++ unless a mode is asked for."""
+        if mode is None and (config.mode, config.linker) == ("Mode", "auto"):
+            mode = drawing(c_by_default())["mode"]
+        with without_blas_notice():
+            return super().compile_fn(outs, mode=mode, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -136,3 +178,67 @@ def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: i
         add_dims(model, dims)
         build()
     return model
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers of a network, from the inputs (0) to the outputs."""
+
+    units: tuple[int, ...]  # their widths
+    unit_dims: tuple[str, ...]  # their dimensions
+    row_dim: str | None  # the dimension of the rows; None if it has no name
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers of weights."""
+        return len(self.units) - 1
+
+    def weight_shape(self, layer: int) -> tuple[int, int]:
+        """Shape (fan_out, fan_in) of the weights that lead into a layer."""
+        return self.units[layer], self.units[layer - 1]
+
+    def weight_dims(self, layer: int) -> tuple[str, str]:
+        """Dimensions of the weights that lead into a layer."""
+        return self.unit_dims[layer], self.unit_dims[layer - 1]
+
+    def row_dims(self, layer: int) -> tuple[str, str] | None:
+        """Dimensions of what a layer computes from each row, if they have names."""
+        return None if self.row_dim is None else (self.row_dim, self.unit_dims[layer])
+
+
+BUILDERS: dict[str, Callable[..., pm.Model]] = {}
+"""Functions that build models, by their names."""
+
+
+class Call(NamedTuple):
+    """A builder's name, and what it was given: arguments, and labels of the model around."""
+
+    builder: str
+    arguments: Mapping[str, Any]
+    coords: Mapping[str, Sequence[Any]]
+
+
+_calls: WeakKeyDictionary[pm.Model, Call] = WeakKeyDictionary()
+"""Beside the models and not in them: a copy for another process does without the arguments."""
+
+
+def recorded[**P](builder: Callable[P, pm.Model]) -> Callable[P, pm.Model]:
+    """Make a builder whose calls are remembered as long as the models that it made."""
+
+    @wraps(builder)
+    def build(*args: P.args, **kwargs: P.kwargs) -> pm.Model:
+        around = pm.Model.get_context(error_if_none=False)
+        labels = {} if around is None else around.coords
+        coords = {dim: list(own) for dim, own in labels.items() if own is not None}
+        model = builder(*args, **kwargs)
+        arguments = signature(builder).bind(*args, **kwargs).arguments
+        _calls[model] = Call(builder.__name__, arguments, coords)
+        return model
+
+    BUILDERS[builder.__name__] = build
+    return build
+
+
+def call_of(model: pm.Model) -> Call | None:
+    """The last builder's call that added to a model: what else it holds is not known from it."""
+    return _calls.get(model)

@@ -17,8 +17,6 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
-__all__ = ["Conv2D", "Convolution", "average_pool", "convolution", "sized"]
-
 Pair = tuple[int, int]
 
 
@@ -67,18 +65,11 @@ class Conv2D:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of images of a known size.
-
-    Attributes
-    ----------
-    image : tuple of int
-        Channels, height and width of what it is applied to.
-    kernel, stride, padding, pool : tuple of int
-        As for :class:`Conv2D`.
-    """
+    """A convolution of images of a known size."""
 
     channels: int
-    image: tuple[int, int, int]
+    image: tuple[int, int, int]  # channels, height and width of what it is applied to
+    # As for :class:`Conv2D`.
     kernel: Pair
     stride: Pair
     padding: Pair
@@ -91,7 +82,7 @@ class Convolution:
 
     @property
     def fan_in(self) -> int:
-        """Number of pixels that a pre-activation sees."""
+        """Number of pixels that enter a pre-activation."""
         return int(np.prod(self.kernel_shape[1:]))
 
     @property
@@ -193,7 +184,7 @@ def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 
 def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
-    """What a kernel sees, shape (n_obs, height, fan_in, width).
+    """Patches of the images, the inputs of a kernel, of shape (n_obs, height, fan_in, width).
 
     In memory weights come first, so that all patches are one matrix on the right of the kernels.
     """
@@ -207,7 +198,7 @@ def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 
 def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Which pixel of the flat image each weight sees at each place, and whether it is one."""
+    """Pixel of the flat image for each weight and position, and whether it is inside."""
     (channels, height, width), (_, out_height, out_width) = made.image, made.shape
     (ky, kx), (sy, sx), (py, px) = made.kernel, made.stride, made.padding
     rows = (np.arange(ky)[:, None] + np.arange(out_height) * sy - py)[:, None, :, None]

@@ -1,7 +1,7 @@
 """What a builder accepts as inputs ``X`` and targets ``y``: checked arrays with their labels.
 
 Every function here returns plain NumPy arrays ready for ``pm.Data`` or raises a ``ValueError``
-with one sentence that names the argument and says what to do.
+with one sentence that names the argument and a remedy.
 """
 
 from dataclasses import dataclass
@@ -26,18 +26,11 @@ Observed = TensorVariable | np.ma.MaskedArray
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any.
+    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any."""
 
-    Attributes
-    ----------
-    table : ndarray
-        The inputs as they are given, which the data container holds.
-    offset, scale : ndarray, shape (n_features,), or None
-        What the network sees is ``(table - offset) / scale``.
-    """
-
-    table: NDArray[np.floating]
+    table: NDArray[np.floating]  # the inputs as they are given, which the data container holds
     features: tuple[object, ...] | None
+    # shape (n_features,), or None: the inputs of the network are ``(table - offset) / scale``.
     offset: NDArray[np.floating] | None = None
     scale: NDArray[np.floating] | None = None
 
@@ -52,12 +45,12 @@ class Inputs:
 
     @property
     def values(self) -> NDArray[np.floating]:
-        """What the network sees, of the table without gaps."""
+        """Inputs of the network, of the table without gaps."""
         values: NDArray[np.floating] = self.seen(self.filled)
         return values
 
     def seen(self, table: Any) -> Any:
-        """What the network sees of rows, given as an array or as a tensor."""
+        """Inputs of the network for rows, which are an array or a tensor."""
         return table if self.scale is None else (table - self.offset) / self.scale
 
     def add(self, name: str, dims: tuple[str | None, str | None]) -> TensorVariable:
@@ -129,7 +122,9 @@ def inputs(
             "columns that were divided by their standard deviation."
         )
     known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
-    advice = 'remove or impute them, or pass missing="impute" to have them drawn'
+    ways = {"X": 'missing="impute"', "x": 'nns.blocks.table(x, missing="impute")'}
+    advice = f"remove or impute them, or pass {ways[name]} to have them drawn"
+    advice = "make those NaN that are to be drawn" if missing else advice
     require_finite(name, known, advice, table.columns)
     if not standardize:
         return Inputs(values, table.columns)

@@ -1,4 +1,4 @@
-"""Groups of a hierarchical network's parameters: their names, and which of them there are.
+"""Groups of a hierarchical network's parameters: their names, and the connections they make.
 
 Layers are called ``i`` (inputs), ``h1``, ``h2``, ... (hidden) and ``o`` (outputs), and a group by
 what it is and where it stands, as in the Flexible Bayesian Modelling software:
@@ -25,13 +25,73 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
-from numpy.typing import ArrayLike
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.models.parts.connections import Connections, connections_between
 from pymc_nnsteps.models.priors import Prior
 
-__all__ = ["DEFAULT_PRIORS", "Groups", "PriorLike", "groups", "layer_name"]
+ABSENT = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Connections:
+    """Weights that are shared by connections, or absent, and biases and offsets alike."""
+
+    # shape (fan_out, fan_in), of biases and offsets (units,): the weight of each connection; -1
+    # where there is none.
+    index: NDArray[np.integer]
+
+    @property
+    def n_weights(self) -> int:
+        """Number of different weights."""
+        return int(self.index.max()) + 1
+
+    @property
+    def n_sources(self) -> int:
+        """Largest number of connections that lead into a unit."""
+        return int((self.index != ABSENT).sum(axis=-1).max())
+
+    def of_each(self, weights: TensorVariable) -> TensorVariable:
+        """Weight of each connection, shaped as the index, from those of shape (n_weights,)."""
+        absent = pt.zeros(1, dtype=weights.dtype)
+        return pt.concatenate([weights, absent])[self.index]
+
+
+def connections_between(key: str, given: ArrayLike, shape: tuple[int, ...]) -> Connections:
+    """Check the connections of a group of this name, between layers of this shape."""
+    name = f"connections[{key!r}]"
+    if np.ma.is_masked(given):
+        raise ValueError(
+            f"{name} is masked; write {ABSENT} where there is no connection, as by "
+            f"index.filled({ABSENT})."
+        )
+    index: NDArray[Any] = np.asarray(given)
+    if index.shape != shape:
+        raise ValueError(
+            f"{name} must have the shape {shape}, as without connections; got {index.shape}."
+        )
+    if not np.issubdtype(index.dtype, np.integer):
+        raise ValueError(
+            f"{name} must be integers, the number of each connection's weight or {ABSENT}; got "
+            f"{index.dtype}."
+        )
+    used = np.unique(index[index != ABSENT])
+    if not np.array_equal(used, np.arange(len(used))) or not len(used):
+        raise ValueError(
+            f"{name} must use every weight from 0 to the largest, and {ABSENT} where there is no "
+            f"connection; got {_listed(np.unique(index))}."
+        )
+    return Connections(index)
+
+
+def _listed(numbers: NDArray[np.integer], most: int = 10) -> str:
+    shown = ", ".join(str(number) for number in numbers[:most])
+    return f"{shown}, ..." if len(numbers) > most else shown
+
 
 PriorLike = Prior | str | float | None
 
@@ -61,11 +121,6 @@ class Groups:
     """The groups of one network, by the positions of their layers.
 
     Inputs are layer 0, outputs L + 1, the logarithms of their noise L + 2.
-
-    Attributes
-    ----------
-    connections : dict from full key to Connections
-        Of the groups whose connections are given.
     """
 
     weights: dict[tuple[int, int], Prior]
@@ -73,7 +128,7 @@ class Groups:
     offsets: dict[int, Prior]
     adjustments: dict[int, float]
     noise: Prior | None
-    connections: dict[str, Connections]
+    connections: dict[str, Connections]  # of the groups whose connections are given
 
     def n_sources(self, key: str, n_units: int) -> int:
         """Number of units, of ``n_units``, among which a variance may be divided."""
@@ -134,12 +189,7 @@ def groups(
 
 @dataclass(frozen=True)
 class _Keys:
-    """Full keys of a network's groups with the layers they stand between or at, and short ones.
-
-    Attributes
-    ----------
-    shorthand : dict from key without numbers to list of full keys
-    """
+    """Full keys of a network's groups with the layers they stand between or at, and short ones."""
 
     n_hidden: int
     weights: dict[str, tuple[int, int]]

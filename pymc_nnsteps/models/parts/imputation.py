@@ -16,12 +16,16 @@ Medicine 35 (2016), on laws of covariates one after another.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_nnsteps.graphs.initial_values import begin_at
 
 __all__ = ["completed"]
 
@@ -30,6 +34,8 @@ def completed(
     x: TensorVariable, values: NDArray[np.floating], columns: Sequence[object]
 ) -> TensorVariable:
     """Add the laws of columns with gaps to the model, and put their missing entries into ``x``.
+
+    Entries begin at what ``x`` holds in their place.
 
     Parameters
     ----------
@@ -41,6 +47,12 @@ def completed(
         Labels of the columns, which variables are called by.
     """
     missing = np.isnan(values)
+    own_rows = CheckAndRaise(
+        ValueError,
+        "pm.set_data has changed the number of rows, but which inputs are missing is a part of "
+        "the model: build it anew.",
+    )
+    given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
     order = np.argsort(missing.sum(axis=0), kind="stable")
     for position, j in enumerate(order):
         if not missing[:, j].any():
@@ -51,5 +63,6 @@ def completed(
         sigma = pm.HalfNormal(f"{column}_sigma", 1)
         [gaps], [seen] = np.nonzero(missing[:, j]), np.nonzero(~missing[:, j])
         pm.Normal(f"{column}_observed", mean[seen], sigma, observed=values[seen, j])
-        x = pt.set_subtensor(x[gaps, j], pm.Normal(f"{column}_missing", mean[gaps], sigma))
+        entries = pm.Normal(f"{column}_missing", mean[gaps], sigma)
+        x = pt.set_subtensor(x[gaps, j], begin_at(entries, given[gaps, j]))
     return x

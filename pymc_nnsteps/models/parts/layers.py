@@ -1,6 +1,6 @@
 """Layers with their priors, and settings that are given once or once per layer.
 
-Scales enter the model as plain numbers, so that a reader of the graph sees that all entries
+Scales enter the model as plain numbers, so that the graph states that all entries
 of a variable share one variance. Weights of layer ``l`` have shape ``(fan_out, fan_in)``.
 """
 
@@ -16,21 +16,6 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
-
-__all__ = [
-    "bias_precisions",
-    "dense",
-    "floating",
-    "is_finite_number",
-    "layer_sizes",
-    "one_per_layer",
-    "per_layer",
-    "positive_per_layer",
-    "precisions",
-    "require_resolved",
-    "require_size",
-    "standard_deviation",
-]
 
 MOST_NUMBERS = 10**9
 """Entries of the largest array: eight gigabytes."""
@@ -89,12 +74,6 @@ def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tupl
     """Expand one number to all layers, or check that there is one per layer.
 
     ``kind`` is what is counted, for messages, such as ``"hidden layer"``; None if there is but one.
-
-    Examples
-    --------
-    >>> from pymc_nnsteps.models.parts.layers import per_layer
-    >>> per_layer("noise", 0.1, 2, "hidden layer")
-    (0.1, 0.1)
     """
     given = np.asarray(value, dtype=object)
     if not all(map(is_finite_number, given.ravel().tolist())):

@@ -1,6 +1,6 @@
 """Laws of the targets given the outputs ``f`` of a network: one entry of a table for each.
 
-An entry says which targets there may be, and adds the observed ``y`` to the model of the context,
+An entry checks the targets, and adds the observed ``y`` to the model of the context,
 with the parameters that the law has beside ``f``. The probit likelihoods are of networks with
 noise. They first add the latent ``Z{L+1}`` as a free variable; ``y`` is then a deterministic
 function of it, written as a distribution whose log density is 0 where they agree and -inf where
@@ -29,17 +29,6 @@ from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
 from pymc_nnsteps.models.priors import Prior
 
-__all__ = [
-    "LIKELIHOODS",
-    "AnyNetwork",
-    "Likelihood",
-    "OfNoisyLayers",
-    "Seen",
-    "Start",
-    "likelihood_of",
-    "observe_noisy",
-]
-
 Start = Literal["support_point", "prior"]
 AnyNetwork = Literal[
     "bernoulli", "categorical", "poisson", "negative_binomial", "gamma", "ordered", "weibull"
@@ -54,19 +43,13 @@ Vary = Callable[[Scale, tuple[str, ...]], TensorVariable]
 
 @dataclass(frozen=True)
 class Seen:
-    """What is observed, in the model of the context.
+    """What is observed, in the model of the context."""
 
-    Attributes
-    ----------
-    y : TensorVariable or MaskedArray, shape (n_obs,) or (n_obs, n_outputs)
-    n_outputs, n_classes : int
-        Of the network, and of labels.
-    exposure, censored : TensorVariable or None, shape (n_obs,)
-    """
-
-    y: Observed
+    y: Observed  # shape (n_obs,) or (n_obs, n_outputs)
+    # Of the network, and of labels.
     n_outputs: int
     n_classes: int
+    # shape (n_obs,).
     exposure: TensorVariable | None = None
     censored: TensorVariable | None = None
 
@@ -96,41 +79,27 @@ class Seen:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Law of the targets given the outputs ``f``.
+    """Law of the targets given the outputs ``f``."""
 
-    Attributes
-    ----------
-    read : callable
-        From the user's targets, the number of rows, and the names of the likelihoods for two and
-        for more classes, to checked targets.
-    observe : callable
-        From ``f``, and what is seen: adds ``y`` to the model. More arguments, if it is not for any
-        network: the standard deviation of real targets, or the noise of utilities.
-    rough : callable or None
-        From what is seen to a rough value of ``f`` in each row, at which a chain may begin.
-    takes : tuple of str
-        Arguments of builders that mean something to it, of ``"sigma"``, ``"exposure"`` and
-        ``"censored"``.
-    any_network : bool
-        Whether it asks no more of a network than its outputs.
-    """
-
+    # From the user's targets, the number of rows, and the names of the likelihoods for two and for
+    # more classes, to checked targets.
     read: Callable[[Any, int, str, str], data.Targets]
+    # From ``f`` and the data: adds ``y`` to the model. More arguments, if it is not for any
+    # network: the standard deviation of real targets, or the noise of utilities.
     observe: Callable[..., TensorVariable]
+    # From the data to a rough value of ``f`` in each row, at which a chain may begin.
     rough: Callable[[Seen], TensorVariable] | None = None
+    # Arguments of builders that mean something to it, of ``"sigma"``, ``"exposure"`` and
+    # ``"censored"``.
     takes: tuple[str, ...] = ()
-    any_network: bool = True
+    any_network: bool = True  # whether it asks no more of a network than its outputs
 
 
 def likelihood_of(name: str, own: Sequence[str], given: dict[str, object]) -> Likelihood:
     """The likelihood of a name, if a network has it, and has a meaning for what is given.
 
-    Parameters
-    ----------
-    own : sequence of str
-        Likelihoods of the network beside those for any.
-    given : dict
-        Arguments by name; None are those that are not given.
+    ``own`` are likelihoods of the network beside those for any; arguments that are not ``given``
+    are None.
     """
     general = [each for each, law in LIKELIHOODS.items() if law.any_network and each not in own]
     require_choice(
@@ -391,15 +360,9 @@ def observe_noisy(
 ) -> TensorVariable:
     """Observe the last pre-activations of a network with noise, ``Z{layer}`` where they are latent.
 
-    Parameters
-    ----------
-    mean : TensorVariable, shape (n_obs, n_outputs)
-    variance : float or Prior
-        Prior: a variable of the model, ``noise_y`` with real targets.
-    start : {"support_point", "prior"}
-        Where latent variables and a variance that is not known begin.
-    vary : callable, optional
-        From the standard deviation and the dimensions of the targets to that of each row.
+    The mean has shape (n_obs, n_outputs). A variance that is a prior becomes a variable of the
+    model, ``noise_y`` with real targets, and begins at ``start``, as latent variables do. ``vary``
+    leads from the standard deviation and the dimensions of the targets to that of each row.
     """
     law, latent = LIKELIHOODS[likelihood], f"Z{layer}"
     if likelihood == "normal":

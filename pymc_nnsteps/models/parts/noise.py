@@ -18,20 +18,6 @@ from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.priors import Prior
 
-__all__ = [
-    "DEFAULT_NOISE",
-    "LEARNT_HIDDEN",
-    "LEARNT_OUTPUT",
-    "Noise",
-    "Variance",
-    "Variances",
-    "default_noise",
-    "noise_scale",
-    "noisy",
-    "variances",
-    "without_network",
-]
-
 OneNoise = float | Literal["learnt", "network"] | Prior
 Noise = OneNoise | Mapping[str, OneNoise | Sequence[OneNoise]]
 Variance = float | Prior
@@ -59,31 +45,9 @@ def variances(
 ) -> Variances:
     """Variance of each noise of a network, by its kind; ``"output"`` has one.
 
-    Parameters
-    ----------
-    noise, sigma : float, "learnt", Prior, mapping or None
-        Variances, or standard deviations: one for all, or a mapping from each kind, and
-        ``"output"``, to one for all layers of the kind or one per layer.
-    counts : mapping
-        From each kind but ``"output"`` to its number of layers, and what these are called in
-        messages, such as ``"hidden layer"``.
-    observed : bool
-        Whether one number for all noise is that of the output too.
-    needed : bool
-        Whether that of an observed output must be positive.
-    default : float, "learnt" or Prior
-        The noise where none is given.
-
-    Examples
-    --------
-    >>> from pymc_nnsteps.models.parts.noise import variances
-    >>> variances({"pre": 0.1, "output": 0.5}, None, {"pre": (2, "hidden layer")})
-    {'pre': (0.1, 0.1), 'output': (0.5,)}
-    >>> variances(None, 2.0, {"pre": (2, "hidden layer")})
-    {'pre': (4.0, 4.0), 'output': (4.0,)}
-    >>> learnt = variances({"pre": ["learnt", 0], "output": 1}, None, {"pre": (2, "hidden layer")})
-    >>> print(*learnt["pre"])
-    0.07:4 0.0
+    ``counts`` leads from each kind but ``"output"`` to its number of layers, and what these are
+    called in messages. With ``observed`` one number for all noise is that of the output too; with
+    ``needed`` an observed output must have noise.
     """
     if noise is not None and sigma is not None:
         raise ValueError(
@@ -114,14 +78,7 @@ def variances(
 
 
 def without_network(given: Noise | None) -> tuple[Noise | None, bool]:
-    """Noise of which that of the output is learnt where it varies, and whether it does.
-
-    Examples
-    --------
-    >>> from pymc_nnsteps.models.parts.noise import without_network
-    >>> without_network({"pre": 0.1, "post": 0.1, "output": "network"})
-    ({'pre': 0.1, 'post': 0.1, 'output': 'learnt'}, True)
-    """
+    """Noise of which that of the output is learnt where it varies, and whether it does."""
     if isinstance(given, Mapping):
         output, varies = without_network(given.get("output"))  # type: ignore[arg-type]
         return ({**given, "output": output}, True) if varies else (given, False)  # type: ignore[dict-item]
@@ -159,7 +116,7 @@ def noisy(
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
 
     The mean has the shape (n_obs, ...). A variance that is a prior is added to the model; it begins
-    where the variable does, or at its support point if that is an expression. ``shape`` says more
+    where the variable does, or at its support point if that is an expression. ``shape`` states more
     of the lengths of the axes than the dims.
     """
     if variance == 0:

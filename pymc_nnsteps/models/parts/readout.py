@@ -43,8 +43,6 @@ from pytensor.tensor.type import TensorType
 from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
-__all__ = ["by_columns", "by_rows", "keep_given_targets"]
-
 MARGINAL = "marginal_of_readout"
 """Name of operations that draw targets with the readout integrated over its prior."""
 
@@ -92,19 +90,11 @@ def by_rows(
 ) -> TensorVariable:
     """Observe ``y_c ~ N(0, K)`` as ``pm.MvNormal`` and return the readout weights ``theta``.
 
-    ``A = I - Psi^T L^-T (L + sigma I)^-1 Psi``.
-
-    Parameters
-    ----------
-    features : TensorVariable, shape (n_obs, units)
-        Last hidden layer, in the scaling of the readout.
-    bias_var : float
-        Prior variance of the readout's bias in the outputs. Zero: no bias.
-    noise : float
-        Standard deviation ``sigma``.
-    targets : TensorVariable, shape (n_obs,) with one output, or (n_outputs, n_obs)
-    phi : TensorVariable, shape (n_outputs, n_columns)
-        As are ``theta``, with the biases in the last column.
+    ``A = I - Psi^T L^-T (L + sigma I)^-1 Psi``. ``features`` are the last hidden layer in the
+    scaling of the readout, shape (n_obs, units), ``bias_var`` is the prior variance of the bias
+    (zero: none), and ``noise`` is ``sigma``. ``targets`` have shape (n_obs,) with one output, or
+    (n_outputs, n_obs); ``phi`` and ``theta`` have (n_outputs, n_columns) with the biases in the
+    last column.
     """
     sigma, identity = _constant(noise), pt.eye(features.shape[0])
     of_bias_and_noise = _constant(bias_var) + sigma**2 * identity

@@ -3,8 +3,10 @@
 Everything that can be wrong is said before the first variable is added.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,30 +18,22 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, layer_dims, rehearsed
+from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims, rehearsed
+from pymc_nnsteps.models.parts.data import Inputs
 from pymc_nnsteps.models.parts.likelihoods import Likelihood, Seen, likelihood_of
-from pymc_nnsteps.models.parts.stack import Stack
 from pymc_nnsteps.tables import numbers, require_same_rows
 
-__all__ = ["Build", "Response", "Scaffold", "response", "scaffold"]
-
 Build = Callable[[TensorVariable, Seen], object]
-"""Adds a network of inputs, and what is seen of it, to the model whose context is open."""
+"""Adds a network of inputs and its observed variable to the model whose context is open."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """Targets of a network with their law, and what goes with their rows.
-
-    Attributes
-    ----------
-    row_data : dict of str to ndarray
-        ``"exposure"`` or ``"censored"``, of shape (n_obs,).
-    """
+    """Targets of a network with their law, and what goes with their rows."""
 
     law: Likelihood
     targets: data.Targets
-    row_data: dict[str, NDArray[Any]]
+    row_data: dict[str, NDArray[Any]]  # ``"exposure"`` or ``"censored"``, of shape (n_obs,)
 
     @property
     def real(self) -> NDArray[np.floating] | None:
@@ -86,10 +80,7 @@ def response(
 ) -> Response:
     """Read the targets of inputs with so many rows.
 
-    Parameters
-    ----------
-    own : sequence of str
-        Likelihoods of the network beside those for any.
+    ``own`` are likelihoods of the network beside those for any.
     """
     law = likelihood_of(likelihood, own, {"exposure": exposure, "censored": censored})
     of_classes = (
@@ -130,20 +121,12 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Data of a network, and the dimensions of its layers.
-
-    Attributes
-    ----------
-    units : tuple of int
-        Widths of the layers, from the inputs to the outputs.
-    dims : dict of str to Dim
-        ``"feature"``, ``"hidden1"``, ..., ``"output"``.
-    """
+    """Data of a network, and the dimensions of its layers."""
 
     inputs: data.Inputs
     response: Response
-    units: tuple[int, ...]
-    dims: dict[str, Dim]
+    units: tuple[int, ...]  # widths of the layers, from the inputs to the outputs
+    dims: dict[str, Dim]  # ``"feature"``, ``"hidden1"``, ..., ``"output"``
 
     @property
     def n_obs(self) -> int:
@@ -190,3 +173,67 @@ def scaffold(
     found = response(likelihood, own, X, y, n_obs, exposure, censored)
     units = (n_features, *layers.layer_sizes(hidden), found.targets.n_outputs)
     return Scaffold(inputs, found, units, layer_dims(units, inputs.features, found.outputs))
+
+
+PACKAGE = str(Path(__file__).parents[2])
+
+
+def warn_of_scales(
+    inputs: Inputs,
+    targets: NDArray[Any] | None,
+    *,
+    usual: tuple[float, float] = (0.01, 100.0),
+    usual_targets: tuple[float, float] | None = None,
+    name: str = "X",
+) -> None:
+    """Warn of constant data, and of columns whose scale is far from 1.
+
+    The warning points at the caller of the package. Constant columns of inputs, as of an intercept,
+    are no reason for a warning unless all are; nor are small ones in which half of the rows or more
+    share a value, as of rare indicators. Targets are real, of shape (n_obs,) or (n_obs, n_outputs);
+    None for classes. ``usual`` are the least standard deviation and the largest root mean square of
+    a column.
+    """
+    found = [_problem(name, inputs.values, usual, inputs.features, all_constant=True)]
+    if targets is not None:
+        columns = targets.reshape(len(targets), -1)
+        found.append(_problem("y", columns, usual_targets or usual, None, all_constant=False))
+    for problem in filter(None, found):
+        warnings.warn(problem, UserWarning, skip_file_prefixes=(PACKAGE,))
+
+
+def _problem(
+    name: str,
+    values: NDArray[Any],
+    usual: tuple[float, float],
+    columns: Sequence[object] | None,
+    *,
+    all_constant: bool,
+) -> str | None:
+    least, largest = usual
+    columns = range(values.shape[1]) if columns is None else columns
+    constant = (values == values[0]).all(axis=0)
+    if len(values) > 1 and (constant.all() if all_constant else constant.any()):
+        first = int(constant.argmax())
+        return (
+            f"{name} is constant in {constant.sum()} of {len(constant)} columns (column "
+            f"{columns[first]}: {values[0, first]:.3g}); there is nothing to learn from that."
+        )
+    spread, typical, mean, shared = np.transpose([_moments(column) for column in values.T])
+    far = np.flatnonzero(~constant & ((spread < least) & (shared < 0.5) | (typical > largest)))
+    if not len(far):
+        return None
+    first = int(far[0])
+    return (
+        f"{name} has a scale far from 1 in {len(far)} of {len(spread)} columns (column "
+        f"{columns[first]}: standard deviation {spread[first]:.3g}, mean {mean[first]:.3g}); "
+        "the default priors are for standardised data."
+    )
+
+
+def _moments(column: NDArray[Any]) -> tuple[float, float, float, float]:
+    """Standard deviation, root mean square, mean, and the share of values that are the median."""
+    size = max(np.abs(column).max(), np.finfo(column.dtype).tiny)
+    unit = column / size
+    shared = (column == np.median(column)).mean()
+    return unit.std() * size, np.sqrt(np.square(unit).mean()) * size, unit.mean() * size, shared

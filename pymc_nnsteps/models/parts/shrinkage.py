@@ -36,8 +36,6 @@ from pymc_nnsteps.models.parts.layers import (
     standard_deviation,
 )
 
-__all__ = ["AnyShrinkage", "PerLayer", "Shrinkage", "WeightPrior", "weight_prior"]
-
 PerLayer = float | Sequence[float]
 ShrinkageFamily = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
 Initvals = Callable[[str], InitialValue]
@@ -55,23 +53,13 @@ class Law:
 
 @dataclass(frozen=True)
 class Family:
-    """Laws of one kind.
+    """Laws of one kind."""
 
-    Attributes
-    ----------
-    free : tuple of str
-        Those of ``nu``, ``delta`` and ``lambda`` that are to be chosen.
-    nu : float
-        Its default, or its value where it is not to be chosen.
-    defaults : callable
-        ``delta`` and ``lambda``, from ``nu`` and the mean that they are to give the law.
-    variable : callable
-        Adds a variable to the model, from its name, its law, and what PyMC wants to know.
-    """
-
-    free: tuple[str, ...]
-    nu: float
+    free: tuple[str, ...]  # those of ``nu``, ``delta`` and ``lambda`` that are to be chosen
+    nu: float  # its default, or its value where it is not to be chosen
+    # ``delta`` and ``lambda``, from ``nu`` and the mean that they are to give the law.
     defaults: Callable[[float, float], tuple[float, float]]
+    # Adds a variable to the model, from its name, its law, and what PyMC wants to know.
     variable: Callable[..., TensorVariable]
 
 

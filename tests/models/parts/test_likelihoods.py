@@ -3,6 +3,7 @@
 import re
 from typing import get_args
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -181,9 +182,12 @@ def test_new_counts_follow_the_exposure():
 
 
 def test_new_durations_are_whole():
-    """That of no new row is cut short, censored or not."""
+    """That of no new row is cut short, said to be censored or not."""
     censored = np.array([True, False, True, False, False])
-    _, draws, f, drawn = responses_and_laws("weibull", {"inputs": NEW, "censored": censored})
+    model, draws, f, drawn = responses_and_laws("weibull", NEW)
+    rows = [NEW, {"inputs": NEW, "censored": censored}]
+    one, other = (nns.predict(draws, X, model=model, kind="response", random_seed=1) for X in rows)
+    np.testing.assert_array_equal(one, other)
     for row in range(len(NEW)):
         one = scipy.stats.weibull_min(1 / draws["dispersion"].item(), scale=np.exp(f[row, 0]))
         assert scipy.stats.kstest(drawn[:, row, 0], one.cdf).pvalue > 1e-3
@@ -318,6 +322,9 @@ def test_missing_exposure_of_new_rows():
     message = re.escape('whose exposure goes with them; pass X_new={"inputs": ..., "exposure": ')
     with pytest.raises(ValueError, match=message):
         nns.predict(made_up(model), NEW, model=model, kind="response")
+    rows = {"inputs": NEW, "exposure": -np.ones(len(NEW))}
+    with pytest.raises(ValueError, match=r"y is Poisson, .* look in inputs, exposure for values"):
+        nns.predict(made_up(model), rows, model=model, kind="response")
 
 
 @pytest.mark.slow
@@ -339,3 +346,35 @@ def test_sampled_rates_are_near_the_truth():
     low, mean, high = f.quantile([0.05, 0.5, 0.95], ("chain", "draw")).values[..., 0]
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.25
     assert np.mean((low < truth) & (truth < high)) > 0.7
+
+
+@pytest.mark.slow
+def test_posterior_of_censored_durations():
+    """Means by quadrature over a line's weight, bias and dispersion; not those of ended rows."""
+    rng = np.random.default_rng(3)
+    X, leaves = rng.normal(size=(25, 1)), rng.uniform(0.3, 2.5, size=25)
+    ends = np.exp(0.5 * X[:, 0]) * rng.weibull(2, size=25)
+    y, censored = np.minimum(ends, leaves), ends > leaves
+    with nns.hierarchical_mlp(
+        X, y, hidden=(), likelihood="weibull", censored=censored, priors={"io": 1, "bo": 1}
+    ):
+        step = nns.HMC(rng=4)
+        idata = pm.sample(
+            1500, tune=500, chains=2, cores=1, random_seed=5, step=step, progressbar=False
+        )
+    grids = np.linspace(-0.5, 2, 61), np.linspace(-1.2, 1.5, 61), np.linspace(0.2, 1.4, 61)
+    w, b, d = np.meshgrid(*grids, indexing="ij")
+
+    def means(censored):
+        log = -(w**2 + b**2 + d**2) / 2
+        for each, duration, is_censored in zip(X[:, 0], y, censored, strict=True):
+            law = scipy.stats.weibull_min(1 / d, scale=np.exp(b + each * w))
+            log = log + (law.logsf if is_censored else law.logpdf)(duration)
+        weights = np.exp(log - log.max())
+        return [np.average(each, weights=weights) for each in (w, b, d)]
+
+    draws = [idata["posterior"][name].squeeze() for name in ("W_io", "bo", "dispersion")]
+    found = np.array([each.mean() for each in draws])
+    errors = np.array([az.mcse(each.values) for each in draws])
+    assert np.all(np.abs(found - means(censored)) < 4 * errors)
+    assert np.any(np.abs(found - means(np.zeros(25, bool))) > 20 * errors)
