@@ -7,7 +7,8 @@ from typing import Any
 
 import numba
 from numba import types
-from numba.extending import typeof_impl
+from numba.core.imputils import lower_constant
+from numba.extending import models, register_model, typeof_impl
 
 from pymc_nnsteps.kernels.expressions import fields_of
 from pymc_nnsteps.kernels.jit import Kernel, digest, grouped, parameters
@@ -15,9 +16,21 @@ from pymc_nnsteps.kernels.jit import Kernel, digest, grouped, parameters
 FastMath = bool | set[str]
 
 
+class KernelType(types.Dispatcher):
+    """Type of a kernel, which says all: as an argument it is no address, which none could keep."""
+
+
+register_model(KernelType)(models.OpaqueModel)
+
+
 @typeof_impl.register(Kernel)
-def _type_of_kernel(kernel: Kernel, context: Any) -> types.Dispatcher:
-    return types.Dispatcher(kernel.numba)
+def _type_of_kernel(kernel: Kernel, context: Any) -> KernelType:
+    return KernelType(kernel.numba)
+
+
+@lower_constant(KernelType)  # type: ignore[untyped-decorator]
+def _nothing(context: Any, builder: Any, kind: KernelType, kernel: Kernel) -> Any:
+    return context.get_dummy_value()
 
 
 def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
