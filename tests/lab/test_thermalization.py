@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.runs import writing as stores
+from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.runs.tasks import QUICK
 from tests.statistics import Z_LIMIT
 
@@ -216,7 +216,7 @@ def test_another_experiment_is_not_what_was_kept(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=f"/run holds a run that differs in {message}"):
             run(**options)
-    with stores.writing(tmp_path / "run"), pytest.raises(RuntimeError, match="another process"):
+    with writing(tmp_path / "run"), pytest.raises(RuntimeError, match="another process"):
         run()
     with model:
         pm.set_data({"inputs": 2 * np.eye(2)})

@@ -16,8 +16,8 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.runs import chains, tasks
-from pymc_nnsteps.runs import writing as stores
+from pymc_nnsteps.runs import sampling, tasks
+from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.steps import assigned
 
@@ -137,7 +137,7 @@ def test_broken_off_at_any_write(begun, model, quick_steps, tmp_path, monkeypatc
         begun(store=store)
     while found is None:
         if breaks == 1:
-            chains.remember(Store(str(store)).run())  # as another process would
+            sampling.remember(Store(str(store)).run())  # as another process would
         left = 7 + breaks % 11
         try:
             found = nns.resume(store, **QUIET)
@@ -206,7 +206,7 @@ def test_what_is_lost_or_cut_off_is_named(copied):
         file, whole = copied / name, (copied / name).read_bytes()
         for kept in (None, 0, 10, len(whole) // 2, len(whole) - 1):
             file.unlink() if kept is None else file.write_bytes(whole[:kept])
-            chains.remember(None)
+            sampling.remember(None)
             with pytest.raises(ValueError, match=message):
                 nns.resume(copied, **QUIET)
         file.write_bytes(whole)
@@ -218,7 +218,7 @@ def test_a_number_of_objects_that_is_changed_is_named(copied, name):
     """Zarr would make room for so many."""
     file, whole = copied / name, (copied / name).read_bytes()
     file.write_bytes((2**25).to_bytes(4, "little") + whole[4:])
-    chains.remember(None)
+    sampling.remember(None)
     tracemalloc.start()
     with pytest.raises(ValueError, match=LOST[name]):
         nns.resume(copied, **QUIET)
@@ -250,7 +250,7 @@ def test_a_store_is_a_place(kept):
 
 
 def hold(store, held):
-    with stores.writing(store):
+    with writing(store):
         held.set()
         time.sleep(60)
 
@@ -276,7 +276,7 @@ def test_an_interrupt_says_how_to_go_on(copied, monkeypatch, caplog):
         raise KeyboardInterrupt
 
     caplog.set_level("INFO")
-    monkeypatch.setattr(chains, "_chunk", interrupted)
+    monkeypatch.setattr(sampling, "_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         nns.extend(copied, 5, **QUIET)
     assert f"40 of 50 draws are in the store, and nns.resume('{copied}') goes on" in caplog.text
@@ -346,7 +346,7 @@ def test_an_error_on_a_worker_is_raised_here(begun, cluster, tmp_path, monkeypat
         raise ArithmeticError
 
     begun(store=tmp_path / "run", draws=2)
-    monkeypatch.setattr(chains, "restore", restore)
+    monkeypatch.setattr(sampling, "restore", restore)
     with pytest.raises(ArithmeticError):
         nns.extend(tmp_path / "run", 2, client=cluster, **QUIET)
 

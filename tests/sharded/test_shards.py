@@ -11,8 +11,7 @@ from distributed import Client, LocalCluster
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.runs import writing as stores
-from pymc_nnsteps.sharded import pool as pools
+from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.sharded import sampling
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import ShardPool, sample_sharded
@@ -246,7 +245,7 @@ def test_a_run_that_stopped_goes_on(network, tmp_path, monkeypatch):
         sample_sharded(steeper, shards, **options, store=tmp_path)
     with pytest.raises(ValueError, match="holds a run with other rows in a shard"):
         sample_sharded(model, shards[::-1], **options, store=tmp_path)
-    with stores.writing(tmp_path), pytest.raises(RuntimeError, match="another process is writing"):
+    with writing(tmp_path), pytest.raises(RuntimeError, match="another process is writing"):
         sample_sharded(model, shards, **options, store=tmp_path)
     for file in sorted(tmp_path.glob("*.pickle"), reverse=True):
         file.write_bytes(file.read_bytes()[:-1])
@@ -296,8 +295,8 @@ def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_pat
     model, _, options, _ = network
     options = {**options, "draws": 8, "tune": 0, "chains": 1}
     apart = sample_sharded(model, split(Y, 4), **options)
-    monkeypatch.setattr(pools, "GROUPED_FROM", 4)
-    monkeypatch.setattr(pools, "PATIENCE", 2.0)
+    monkeypatch.setattr(sampling, "GROUPED_FROM", 4)
+    monkeypatch.setattr(sampling, "PATIENCE", 2.0)
     expected = sample_sharded(model, split(Y, 4), **options)
     for name, draws in apart.posterior.items():
         np.testing.assert_allclose(expected.posterior[name], draws, rtol=1e-6)
@@ -329,7 +328,7 @@ def test_shards_in_groups_have_the_same_draws_wherever_they_are(network, tmp_pat
 
 
 def test_groups_are_as_many_as_their_shards():
-    assert [pools.group_size(n) for n in (1, 4, 15, 16, 100, 256)] == [1, 1, 1, 4, 10, 16]
+    assert [sampling.group_size(n) for n in (1, 4, 15, 16, 100, 256)] == [1, 1, 1, 4, 10, 16]
 
 
 def test_bad_input_is_named():
