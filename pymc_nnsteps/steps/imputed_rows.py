@@ -18,7 +18,7 @@ Cotter, Roberts, Stuart and White, *MCMC Methods for Functions*, Statistical Sci
 Section 4.2.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -91,14 +91,6 @@ def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[Row
     ([inputs::0_missing, Z2, X2], [y])
     """
     return [move for move in _moves_of(model) if set(move.moved) <= set(moved)]
-
-
-def moved_by_gradients(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """A step's variables without missing entries that it moves by row, if there are others."""
-    entries = {
-        column.entries for move in imputed_rows(model, rvs) for column in move.imputation.columns
-    }
-    return [rv for rv in rvs if rv not in entries] or list(rvs)
 
 
 @once_per_model
