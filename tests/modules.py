@@ -18,7 +18,7 @@ TESTED_IN = {
     ],
     "moves/test_responses": ["gaussian/common_noise"],
     "graphs/test_affine": ["graphs/linear_terms", "graphs/rearranging", "graphs/restated"],
-    "graphs/test_rows": ["graphs/places"],
+    "graphs/test_rows": ["graphs/row_axes"],
     "graphs/test_structure": [
         *("graphs/errors", "graphs/names", "graphs/search", "graphs/values"),
     ],
@@ -48,7 +48,7 @@ TESTED_IN = {
         "kernels/gated_density",
         "kernels/gated_trajectories",
     ],
-    "laws/test_verification": ["laws/claim"],
+    "laws/test_verification": ["laws/stated_density"],
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],
     "laws/test_pairs": [
         *("laws/densities", "laws/entries"),

@@ -175,7 +175,7 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
 
 
 @dataclass(frozen=True)
-class Axes:
+class AxisLabels:
     """Names and units in which inputs and outputs are shown; those of others are ignored."""
 
     # Mean and standard deviation by which each was standardised.
@@ -202,7 +202,11 @@ def has_levels(values: Any) -> bool:
 
 
 def write_axes(
-    plot: Any, axes: Axes, inputs: Mapping[str, list[str] | None], output: str, title: str = ""
+    plot: Any,
+    axes: AxisLabels,
+    inputs: Mapping[str, list[str] | None],
+    output: str,
+    title: str = "",
 ) -> None:
     """Label the input of each panel, with its levels if any, and output and title of the first."""
     from arviz_plots import visuals
@@ -301,7 +305,7 @@ def plot_partial_dependence(
     from arviz_plots import visuals
     from arviz_plots.plot_collection import PlotCollection
 
-    axes = Axes(units or {}, labels or {})
+    axes = AxisLabels(units or {}, labels or {})
     panels = [_panel(each, output, axes) for each in dependences]
     names = [name for name, _ in panels]
     dims = {str(dim) for _, panel in panels for dim in panel["mean"].dims}
@@ -344,7 +348,7 @@ def _points(name: str) -> str:
     return f"{name} values"
 
 
-def _panel(dependence: object, output: int | str, axes: Axes) -> tuple[str, xr.Dataset]:
+def _panel(dependence: object, output: int | str, axes: AxisLabels) -> tuple[str, xr.Dataset]:
     """Name of the first input, and curves over it, at a few values of the second."""
     if not isinstance(dependence, xr.Dataset) or not set(PARTS) <= set(dependence.data_vars):
         raise ValueError(

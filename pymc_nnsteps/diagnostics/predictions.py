@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import number_below, positive_number, require_choice
 from pymc_nnsteps.diagnostics.plots import (
-    Axes,
+    AxisLabels,
     draw_large,
     draw_legend,
     draw_rug,
@@ -135,7 +135,7 @@ def plot_predictions(
     container = input_container("inputs", model, inputs)
     sampled = sampled_row_data(idata, model, container)
     column = find_column("feature", model, container, feature)
-    axes = Axes(units or {}, labels or {})
+    axes = AxisLabels(units or {}, labels or {})
     typical = _typical(model, container, sampled)
     values, places = column.spread(sampled[container], GRID)
     points = axes.values(column.name, values)
@@ -265,7 +265,7 @@ def _draw(
     return plot
 
 
-def _note(axes: Axes, others: Sequence[Column], held: NDArray[Any]) -> str:
+def _note(axes: AxisLabels, others: Sequence[Column], held: NDArray[Any]) -> str:
     """At which values the other inputs are held."""
     if len(others) > NAMED:
         levels = any(column.levels for column in others)

@@ -6,7 +6,7 @@ from functools import cached_property
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, Rows, Total, rows_of, total_of
+from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, Total, rows_of, total_of
 from pymc_nnsteps.gaussian.prior import BlockPrior
 from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.linear_terms import Length
@@ -50,16 +50,16 @@ class Block:
         return total_of(self.evidence, elementwise=self.independent)
 
     @cached_property
-    def rows(self) -> Rows | None:
+    def rows(self) -> SharedDesign | None:
         """Likelihood of the children through designs that labels share, if there are such."""
         return rows_of(self.evidence)
 
     @cached_property
-    def rows_in_part(self) -> Rows | None:
+    def rows_in_part(self) -> SharedDesign | None:
         """The same with children that see some of the labels: the others have weight zero."""
         return rows_of(self.evidence, in_part=True)
 
-    def by_case(self, rows: Rows) -> tuple[TensorVariable, TensorVariable]:
+    def by_case(self, rows: SharedDesign) -> tuple[TensorVariable, TensorVariable]:
         """Weight and score of every row, with all labels in one axis."""
         every_row = {self.prior.n_label_axes: rows.design.shape[0]}
         weight, score = (

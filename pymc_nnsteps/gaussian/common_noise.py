@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.groups import Said
+from pymc_nnsteps.gaussian.groups import ChildLikelihood
 from pymc_nnsteps.graphs.linear_terms import Length
 
 
@@ -35,7 +35,7 @@ class CommonNoise:
     # The row of each entry, and the number of rows, of outputs without an entry in each row.
     rows: Mapping[int, tuple[TensorVariable, Length]] = field(default_factory=dict)
 
-    def removed(self, said: Sequence[Said]) -> list[Said]:
+    def removed(self, said: Sequence[ChildLikelihood]) -> list[ChildLikelihood]:
         """What all outputs say, those with common noise as others without.
 
         Outputs that have noise in common see each variable by the same index, or all of it.
@@ -61,7 +61,7 @@ class CommonNoise:
         return every
 
 
-def _in_rows(said: Said, index: TensorVariable, n_rows: Length) -> Said:
+def _in_rows(said: ChildLikelihood, index: TensorVariable, n_rows: Length) -> ChildLikelihood:
     """What an output says, with an entry for each row, of weight zero where it has none."""
 
     def in_rows(array: TensorVariable) -> TensorVariable:
@@ -70,13 +70,13 @@ def _in_rows(said: Said, index: TensorVariable, n_rows: Length) -> Said:
         return placed
 
     parts = tuple(replace(part, design=in_rows(part.design)) for part in said.parts)
-    return Said(in_rows(said.response), in_rows(said.weight), parts)
+    return ChildLikelihood(in_rows(said.response), in_rows(said.weight), parts)
 
 
-def _less(said: Said, share: TensorVariable, other: Said) -> Said:
+def _less(said: ChildLikelihood, share: TensorVariable, other: ChildLikelihood) -> ChildLikelihood:
     """What an output says without a share of another one."""
     parts = tuple(
         replace(own, design=own.design - share[:, None] * before.design)
         for own, before in zip(said.parts, other.parts, strict=True)
     )
-    return Said(said.response - share * other.response, said.weight, parts)
+    return ChildLikelihood(said.response - share * other.response, said.weight, parts)

@@ -10,7 +10,7 @@ from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.arrays import expand, matmul_last, varies
-from pymc_nnsteps.graphs.linear_terms import Length, Picked
+from pymc_nnsteps.graphs.linear_terms import Length, PickedRows
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Evidence:
     weight: TensorVariable
     factor: TensorVariable | None
     index: tuple[tuple[TensorVariable, Length] | None, ...]
-    picked: Picked | None = None
+    picked: PickedRows | None = None
 
     @property
     def n_label_axes(self) -> int:
@@ -115,7 +115,7 @@ class Evidence:
             return self._gather(self._against_design(weight * self.response))
         return self._gather(weight * self._against_design(self.response))
 
-    def rows(self, *, in_part: bool) -> "Rows | None":
+    def rows(self, *, in_part: bool) -> "SharedDesign | None":
         """Likelihood of the child through a design that all labels share.
 
         None if there is no such design, or if the child picks labels without ``in_part``. With
@@ -124,12 +124,16 @@ class Evidence:
         design, weight = self.shared_design, self.design_weight
         score = self.response_weight * self.response
         if not self.indexed:
-            return None if design is None else Rows(design, weight, score)
+            return None if design is None else SharedDesign(design, weight, score)
         if not in_part:
             return None
         if self.picked is not None:
-            return Rows(self.picked.source, self._put(weight), self._put(score))
-        return None if design is None else Rows(design, self._gather(weight), self._gather(score))
+            return SharedDesign(self.picked.source, self._put(weight), self._put(score))
+        return (
+            None
+            if design is None
+            else SharedDesign(design, self._gather(weight), self._gather(score))
+        )
 
     def _put(self, array: TensorVariable) -> TensorVariable:
         """Add values of picked rows, (labels, 1), into an array of all rows of all labels."""
@@ -162,7 +166,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SharedDesign:
     """Likelihood of children through designs that all labels share.
 
     The design has axes (n, d); weight and score, ``weight response``, have axes (labels, n).
@@ -175,20 +179,22 @@ class Rows:
 
 def rows_of(
     evidence: Sequence[Evidence], *, in_part: bool = False, apart: bool = False
-) -> Rows | None:
+) -> SharedDesign | None:
     """Stack the likelihoods of children; those with the same design share its rows, if not apart.
 
     None if a design varies with the label, if a child picks labels without ``in_part``, or if
     there are no children.
     """
-    found: list[Rows] = []
+    found: list[SharedDesign] = []
     for seen in evidence:
         rows = seen.rows(in_part=in_part)
         if rows is None:
             return None
         for i, other in enumerate(found):
             if not apart and equal_computations([rows.design], [other.design]):
-                found[i] = Rows(rows.design, other.weight + rows.weight, other.score + rows.score)
+                found[i] = SharedDesign(
+                    rows.design, other.weight + rows.weight, other.score + rows.score
+                )
                 break
         else:
             found.append(rows)
@@ -201,7 +207,7 @@ def rows_of(
         return {a: x.shape[a] for a in range(last) for x in arrays if varies(x, [a])}
 
     of_weights, of_scores = labels_of(full), labels_of([rows.score for rows in found])
-    return Rows(
+    return SharedDesign(
         pt.concatenate([rows.design for rows in found]),
         pt.concatenate([expand(weight, of_weights) for weight in full], axis=-1),
         pt.concatenate([expand(rows.score, of_scores) for rows in found], axis=-1),

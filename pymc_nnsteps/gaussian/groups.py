@@ -49,7 +49,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.layout import Member, dense_size
-from pymc_nnsteps.gaussian.lost_digits import Rows
+from pymc_nnsteps.gaussian.lost_digits import LinearModel
 from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
 from pymc_nnsteps.graphs.arrays import expand, flatten, varies
 from pymc_nnsteps.graphs.linear_terms import Length
@@ -68,7 +68,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Said:
+class ChildLikelihood:
     """Likelihood of a child: ``response = design entries + noise`` with precision ``weight``."""
 
     response: TensorVariable
@@ -224,7 +224,7 @@ class Eliminated:
 
     def __init__(
         self,
-        said: Sequence[Said],
+        said: Sequence[ChildLikelihood],
         positions: Sequence[int],
         members: Sequence[Member],
         shapes: Mapping[TensorVariable, tuple[int, ...]],
@@ -268,7 +268,7 @@ class Eliminated:
         score = score + pt.tensordot(shrunk, beyond, [[0, 1], [0, 1]])
         return precision, prior.linear(score)
 
-    def seen_without(self, rest: Sequence[int]) -> Rows:
+    def seen_without(self, rest: Sequence[int]) -> LinearModel:
         """What children and the prior of the effects say of the rest, the effects eliminated.
 
         There are rows of all children, with all entries of the rest: matrices for what is seldom
@@ -288,7 +288,7 @@ class Eliminated:
         given += [] if own.mean is None else [own.mean]
         given += [array for s in self._said for array in s.arrays]
         design, weight, response = map(pt.concatenate, (designs, weights, responses))
-        return Rows(design, weight, response, tuple(given))
+        return LinearModel(design, weight, response, tuple(given))
 
     def draw(
         self, rng: Variable, rest: Sequence[int], drawn: TensorVariable | None
@@ -319,14 +319,14 @@ class Eliminated:
 
 
 def unconditional(
-    said: Sequence[Said], positions: Sequence[int], prior: BlockPrior
+    said: Sequence[ChildLikelihood], positions: Sequence[int], prior: BlockPrior
 ) -> tuple[TensorVariable, TensorVariable]:
     """Precision and linear part of variables, given all others."""
     precision = _blocks(said, positions, positions, lambda s, i, j: s.gram(i, j))
     return precision + pt.diag(prior.precision), prior.linear(_linear(said, positions))
 
 
-def _linear(said: Sequence[Said], positions: Sequence[int]) -> TensorVariable:
+def _linear(said: Sequence[ChildLikelihood], positions: Sequence[int]) -> TensorVariable:
     return pt.concatenate([_sum(s.linear(i) for s in said) for i in positions])
 
 
@@ -335,10 +335,10 @@ def _sum(arrays: Iterable[TensorVariable]) -> TensorVariable:
 
 
 def _blocks(
-    said: Sequence[Said],
+    said: Sequence[ChildLikelihood],
     rows: Sequence[int],
     columns: Sequence[int],
-    information: Callable[[Said, int, int], TensorVariable],
+    information: Callable[[ChildLikelihood, int, int], TensorVariable],
 ) -> TensorVariable:
     """Matrices of pairs of variables, side by side in the last two axes."""
     stacked = [

@@ -29,7 +29,7 @@ Draws are off by no more than some 1e-5 of a standard deviation.
 
 
 @dataclass(frozen=True)
-class Rows:
+class LinearModel:
     """What is seen of one block: ``response = design block + noise`` with precision ``weight``."""
 
     design: TensorVariable  # shape (n, d)
@@ -43,7 +43,7 @@ def unless_rounding(
     diagonal: TensorVariable,
     factor: TensorVariable,
     prior: BlockPrior,
-    rows: Rows,
+    rows: LinearModel,
     noise: TensorVariable,
 ) -> TensorVariable:
     """The block (d,), drawn again by its rows where a pivot of the factor (d, d) is near rounding.

@@ -12,7 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten, varies
-from pymc_nnsteps.graphs.linear_terms import Length, Picked, Term
+from pymc_nnsteps.graphs.linear_terms import Length, PickedRows, Term
 from pymc_nnsteps.graphs.shapes import stated_lengths
 
 
@@ -181,7 +181,7 @@ def _lies_before(array: TensorVariable, first: Sequence[int], others: Sequence[i
     return bool(places and behind) and max(places) < min(behind)
 
 
-def _picked_rows(members: Sequence[Layout], terms: Sequence[Term], dtype: str) -> Picked | None:
+def _picked_rows(members: Sequence[Layout], terms: Sequence[Term], dtype: str) -> PickedRows | None:
     """Rows (n, d) of a design from which a child picks one at each label, and the picked ones."""
     [(member, term), *others] = zip(members, terms, strict=True)
     if others or term.picked is None:

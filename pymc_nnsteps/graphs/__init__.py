@@ -19,7 +19,7 @@ module                its subject
 ``centred``           variables stated by their differences from a mean
 ``piecewise_linear``  piecewise-linear form of an expression
 ``rows``              expressions whose rows depend on their own row of the data alone
-``places``            axis of the rows in the result of each operation
+``row_axes``          axis of the rows in the result of each operation
 ====================  ==================================================================
 """
 

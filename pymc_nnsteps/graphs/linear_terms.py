@@ -47,7 +47,7 @@ Links = tuple[Link | None, ...]
 
 
 @dataclass(frozen=True)
-class Picked:
+class PickedRows:
     """Rows of a coefficient, picked from an array with fewer rows.
 
     The source has an axis of rows, then the axes of the variable; the index, an integer vector,
@@ -75,7 +75,7 @@ class Term:
     factor: TensorVariable | None = None
     # Rows that make up the coefficient, where the output picks entries of a matrix with one map for
     # each column (targets of a table with gaps).
-    picked: Picked | None = None
+    picked: PickedRows | None = None
 
     @property
     def out_ndim(self) -> int:

@@ -37,7 +37,7 @@ Line = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PiecewiseFunction:
     """``slope * z + intercept`` on each piece; ``lines[k]`` holds between knots k-1 and k."""
 
     knots: tuple[float, ...]
@@ -70,7 +70,7 @@ class Argument:
 class PiecewiseForm:
     """``function(argument(z)) + offset``, entry by entry; the offset does not depend on ``z``."""
 
-    function: Pieces
+    function: PiecewiseFunction
     offset: TensorVariable | None = None
     argument: Argument | None = None  # None: ``z`` itself
     # Entry of the flattened ``z`` on which each entry of the expression depends. None: the same
@@ -90,17 +90,17 @@ class PiecewiseForm:
             raise NotConjugate("its entries are rearranged")
 
 
-IDENTITY = Pieces((), ((1.0, 0.0),))
+IDENTITY = PiecewiseFunction((), ((1.0, 0.0),))
 
 
-def constant(value: float) -> Pieces:
+def constant(value: float) -> PiecewiseFunction:
     """Constant function."""
-    return Pieces((), ((0.0, value),))
+    return PiecewiseFunction((), ((0.0, value),))
 
 
 def combine(
-    operation: Callable[..., Line], *functions: Pieces, cuts: Collection[float] = ()
-) -> Pieces:
+    operation: Callable[..., Line], *functions: PiecewiseFunction, cuts: Collection[float] = ()
+) -> PiecewiseFunction:
     """Apply an operation on lines piece by piece, and merge equal neighbours.
 
     ``cuts`` are further knots, where the result changes from one line to another.
@@ -108,7 +108,9 @@ def combine(
     knots = sorted({*cuts, *(knot for f in functions for knot in f.knots)})
     lines = [operation(z, *(f.line_at(z) for f in functions)) for z in _inner_points(knots)]
     kept = [k for k, (left, right) in enumerate(pairwise(lines)) if left != right]
-    return Pieces(tuple(knots[k] for k in kept), (lines[0], *(lines[k + 1] for k in kept)))
+    return PiecewiseFunction(
+        tuple(knots[k] for k in kept), (lines[0], *(lines[k + 1] for k in kept))
+    )
 
 
 def _inner_points(knots: list[float]) -> list[float]:
@@ -119,12 +121,12 @@ def _inner_points(knots: list[float]) -> list[float]:
     return [knots[0] - 1.0 - abs(knots[0]), *middle, knots[-1] + 1.0 + abs(knots[-1])]
 
 
-def add(f: Pieces, g: Pieces) -> Pieces:
+def add(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     """``f + g``."""
     return combine(lambda z, a, b: (a[0] + b[0], a[1] + b[1]), f, g)
 
 
-def multiply(f: Pieces, g: Pieces) -> Pieces:
+def multiply(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     """``f * g``, where at most one of them has a slope on each piece."""
 
     def product(z: float, a: Line, b: Line) -> Line:
@@ -135,12 +137,12 @@ def multiply(f: Pieces, g: Pieces) -> Pieces:
     return combine(product, f, g)
 
 
-def scale(f: Pieces, factor: float) -> Pieces:
+def scale(f: PiecewiseFunction, factor: float) -> PiecewiseFunction:
     """``factor * f``."""
     return combine(lambda z, line: (factor * line[0], factor * line[1]), f)
 
 
-def positive(f: Pieces) -> Pieces:
+def positive(f: PiecewiseFunction) -> PiecewiseFunction:
     """``1[f > 0]``."""
     roots = [-c / s for s, c in f.lines if s != 0]
 
@@ -150,40 +152,42 @@ def positive(f: Pieces) -> Pieces:
     return combine(indicator, f, cuts=[root for root in roots if math.isfinite(root)])
 
 
-def select(condition: Pieces, f: Pieces, g: Pieces) -> Pieces:
+def select(
+    condition: PiecewiseFunction, f: PiecewiseFunction, g: PiecewiseFunction
+) -> PiecewiseFunction:
     """``f`` where the condition is not zero, else ``g``."""
     return combine(lambda z, c, a, b: a if c != (0.0, 0.0) else b, condition, f, g)
 
 
-def maximum(f: Pieces, g: Pieces) -> Pieces:
+def maximum(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     """``max(f, g)``."""
     return select(positive(add(f, scale(g, -1.0))), f, g)
 
 
-def minimum(f: Pieces, g: Pieces) -> Pieces:
+def minimum(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     """``min(f, g)``."""
     return select(positive(add(f, scale(g, -1.0))), g, f)
 
 
-def _greater(f: Pieces, g: Pieces) -> Pieces:
+def _greater(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     return positive(add(f, scale(g, -1.0)))
 
 
-def _not(f: Pieces) -> Pieces:
+def _not(f: PiecewiseFunction) -> PiecewiseFunction:
     return add(constant(1.0), scale(f, -1.0))
 
 
-def _sign(f: Pieces) -> Pieces:
+def _sign(f: PiecewiseFunction) -> PiecewiseFunction:
     return add(positive(f), scale(positive(scale(f, -1.0)), -1.0))
 
 
-def _divide(f: Pieces, g: Pieces) -> Pieces:
+def _divide(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     if g.knots or g.slopes != (0.0,) or g.intercepts == (0.0,):
         raise NotConjugate("it is in a denominator")
     return scale(f, 1.0 / g.intercepts[0])
 
 
-OPERATIONS: dict[type, Callable[..., Pieces]] = {
+OPERATIONS: dict[type, Callable[..., PiecewiseFunction]] = {
     scalar.Add: lambda *fs: reduce(add, fs),
     scalar.Mul: lambda *fs: reduce(multiply, fs),
     scalar.Sub: lambda f, g: add(f, scale(g, -1.0)),
@@ -220,7 +224,7 @@ def piecewise_linear(
     >>> import pytensor.tensor as pt
     >>> z = pt.matrix("z")
     >>> piecewise_linear(pt.clip(2 * z, -1, 1), z).function
-    Pieces(knots=(-0.5, 0.5), lines=((0.0, -1.0), (2.0, 0.0), (0.0, 1.0)))
+    PiecewiseFunction(knots=(-0.5, 0.5), lines=((0.0, -1.0), (2.0, 0.0), (0.0, 1.0)))
     """
     known = tuple(rv.type.shape if shape is None else shape)
     return Reader(rv, known, dependents(expression, {rv}, barriers))(expression)
@@ -363,7 +367,7 @@ def _shared(
     return dependent[0].argument, dependent[0].places
 
 
-def _is_exact(function: Pieces, dtype: str) -> bool:
+def _is_exact(function: PiecewiseFunction, dtype: str) -> bool:
     """Whether a dtype, such as an integer one, represents the values of a function exactly."""
     if dtype.startswith("float"):
         return True

@@ -28,7 +28,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.linear_terms import (
     Length,
     Link,
-    Picked,
+    PickedRows,
     Term,
     add,
     axis_lengths,
@@ -163,7 +163,7 @@ def _present_length(link: Link | None, rv: TensorVariable) -> int:
     return present_length(rv, link.axis)
 
 
-def _picked(term: Term, arrays: IndexArrays) -> Picked | None:
+def _picked(term: Term, arrays: IndexArrays) -> PickedRows | None:
     """Entries of a matrix with one axis of the variable and one of the map."""
     if term.out_ndim != 2 or len(arrays.axes) != 2 or arrays.ndim != 1:
         return None
@@ -172,7 +172,7 @@ def _picked(term: Term, arrays: IndexArrays) -> Picked | None:
         return None
     index = arrays.arrays[arrays.axes.index(ways[0])]
     source = term.coefficient.dimshuffle(*ways, *range(term.out_ndim, term.coefficient.ndim))
-    return None if index.type.broadcastable[0] else Picked(source, index)
+    return None if index.type.broadcastable[0] else PickedRows(source, index)
 
 
 def _gathered(term: Term, arrays: IndexArrays, order: Sequence[int | None]) -> TensorVariable:

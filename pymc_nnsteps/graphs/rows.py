@@ -1,7 +1,7 @@
 """An expression of other inputs, and the axis of their rows in it, established from its graph.
 
-An abstract interpretation: the places of the rows (:mod:`.places`) are followed from the inputs to
-the output, operation by operation.
+An abstract interpretation: the axes of the rows (:mod:`.row_axes`) are followed from the inputs
+to the output, operation by operation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +20,9 @@ from pytensor.tensor.type import float_dtypes, integer_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
+from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 
-PlaceOf = Callable[[Op, Apply, Sequence[Place]], Place]
+RowAxisOf = Callable[[Op, Apply, Sequence[RowAxis]], RowAxis]
 """Function of an operation, its node and the places in the node's inputs."""
 
 BIT_BY_BIT = (BinaryBitOp, UnaryBitOp)
@@ -30,10 +30,10 @@ BIT_BY_BIT = (BinaryBitOp, UnaryBitOp)
 
 def follow_rows(
     output: Variable,
-    known: Mapping[Variable, tuple[Variable, Place]],
+    known: Mapping[Variable, tuple[Variable, RowAxis]],
     instead: Callable[[Variable], Variable | None] = lambda _: None,
-    place_of: PlaceOf = place_of,
-) -> tuple[Any, Place]:
+    row_axis_of: RowAxisOf = row_axis_of,
+) -> tuple[Any, RowAxis]:
     """Rebuild an expression for other inputs and find the axis of their rows in it.
 
     ``known`` states what stands for a variable, and where the rows are in it. Others are replaced
@@ -59,11 +59,11 @@ def follow_rows(
             done[variable] = done[other]
         else:
             of_operands = [done[operand] for operand in operands]
-            done.update(_applied(variable, of_operands, place_of))
+            done.update(_applied(variable, of_operands, row_axis_of))
     return done[output]
 
 
-def require_aligned(parameter: TensorVariable, place: Place, n_axes: int) -> None:
+def require_aligned(parameter: TensorVariable, place: RowAxis, n_axes: int) -> None:
     """Check that a parameter has rows along the first axis of a law, or nothing there.
 
     One that has rows has ``n_axes`` axes.
@@ -89,8 +89,8 @@ def _inner(variable: Variable) -> Variable | None:
 
 
 def _applied(
-    variable: Variable, operands: Sequence[tuple[Variable, Place]], place_of: PlaceOf
-) -> dict[Variable, tuple[Variable, Place]]:
+    variable: Variable, operands: Sequence[tuple[Variable, RowAxis]], row_axis_of: RowAxisOf
+) -> dict[Variable, tuple[Variable, RowAxis]]:
     """Outputs of the node that made ``variable``, with other operands."""
     node = variable.owner
     if node is None:
@@ -106,7 +106,7 @@ def _applied(
     else:
         try:
             made = node.op.make_node(*_of_integers(node, [new for new, _ in operands]))
-            place = place_of(node.op, made, places)
+            place = row_axis_of(node.op, made, places)
         except MixesRows as reason:
             if is_random:
                 raise MixesRows(f"{describe(variable)} {reason}") from None

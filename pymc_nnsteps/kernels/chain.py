@@ -19,7 +19,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
 )
 
 
-class Sizes[Of](NamedTuple):
+class LayerSizes[Of](NamedTuple):
     """Units of each layer and rows of its design, shape (L,); arrays are larger than these."""
 
     widths: Of
@@ -45,7 +45,7 @@ class Layers[Of](NamedTuple):
     gain: Of
 
 
-class Seen[Of](NamedTuple):
+class LayerObservations[Of](NamedTuple):
     """What else is said of each layer.
 
     Parameters
@@ -63,7 +63,7 @@ class Seen[Of](NamedTuple):
     linear: Of
 
 
-class Scratch(NamedTuple):
+class ChainScratch(NamedTuple):
     """Room for vectors of the widest layer."""
 
     vector: Array
@@ -75,7 +75,7 @@ class Scratch(NamedTuple):
 @inline
 def add_layer_above(
     layers: Layers, above: int, sample: int, factor: Array, told: Array, linear: Array,
-    gram: Array, scratch: Scratch,
+    gram: Array, scratch: ChainScratch,
 ) -> Array:  # fmt: skip
     """Add what the layer above says, given its factor of ``P`` and ``h``: ``told``.
 
@@ -119,7 +119,7 @@ def add_mean(layers: Layers, layer: int, sample: int, below: Array, linear: Arra
 
 
 @jit
-def draw_chain(sizes: Sizes, layers: Layers, seen: Seen, noise: Array) -> Array:
+def draw_chain(sizes: LayerSizes, layers: Layers, seen: LayerObservations, noise: Array) -> Array:
     r"""Draw the layers of a chain jointly, sample by sample: backward filter, forward draw.
 
     At each sample, :math:`a_l \sim N(o_l + \text{diag}(g_l) T_l a_{l-1}, \Lambda_l^{-1})`, and of
@@ -144,7 +144,7 @@ def draw_chain(sizes: Sizes, layers: Layers, seen: Seen, noise: Array) -> Array:
     out = np.zeros_like(noise)
     factors = np.zeros((n_layers, width, width), noise.dtype)
     room = np.zeros((4, width), noise.dtype)
-    scratch = Scratch(room[0], room[1], room[2], room[3])
+    scratch = ChainScratch(room[0], room[1], room[2], room[3])
     for n in range(n_obs):
         # Backwards: h, which the draw then takes the place of, and the factor of P.
         finite = True

@@ -154,11 +154,11 @@ class Loop(Op):
     def make_node(self, *inputs: Variable) -> Apply:
         return Apply(self, list(inputs), [o.type() for o in self.op.make_node(*inputs).outputs])
 
-    def unit(self) -> native.Unit:
+    def unit(self) -> native.TranslationUnit:
         """The unit of source code."""
         visible = 'extern "C" __attribute__((visibility("default")))'
         own = f"{visible} void unit_{self.name}{self.code}"
-        return native.Unit(
+        return native.TranslationUnit(
             (PREAMBLE,), f"namespace loops {{\nusing namespace std;\n{own}}}".__str__
         )
 
@@ -244,7 +244,7 @@ class UseLoops(GraphRewriter):
         try:
             native.build(units)
         except native.CompilerError as error:
-            native.tell(f"PyTensor compiles functions of numbers one by one: {error}")
+            native.log_compilation(f"PyTensor compiles functions of numbers one by one: {error}")
             return
         pairs = [
             pair

@@ -8,7 +8,13 @@ import math
 import numpy as np
 
 from pymc_nnsteps.kernels.error_functions import exp_negative
-from pymc_nnsteps.kernels.gated_density import Place, Scene, fill_noise, invert_at, weigh_response
+from pymc_nnsteps.kernels.gated_density import (
+    GatedPosition,
+    GatedWorkspace,
+    fill_noise,
+    invert_at,
+    log_likelihood,
+)
 from pymc_nnsteps.kernels.interwoven_gates import logistic
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import Array, sum_of
@@ -29,7 +35,7 @@ def log_chance(gates: Array, logit: Array) -> float:
 
 
 @jit
-def spread_by_unit(weights: Place, scene: Scene) -> Array:
+def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
     """Sums over samples of the variance of outputs that each unit's gates leave open."""
     m, units = weights.outgoing.shape
     spread = np.zeros(units)
@@ -41,7 +47,7 @@ def spread_by_unit(weights: Place, scene: Scene) -> Array:
 
 
 @jit
-def open_behind(weights: Place, scene: Scene, order: Array) -> Array:
+def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
     """Covariance of the response given the gates of units before one, from the last in an order.
 
     Returns
@@ -65,7 +71,7 @@ def open_behind(weights: Place, scene: Scene, order: Array) -> Array:
 
 @jit
 def add_gains(
-    scene: Scene, pairs: Array, residual: Array, outgoing: Array, unit: int, odds: Array
+    scene: GatedWorkspace, pairs: Array, residual: Array, outgoing: Array, unit: int, odds: Array
 ) -> None:
     """Add what residuals say to the log odds of a unit's gates.
 
@@ -91,7 +97,9 @@ def add_gains(
 
 
 @jit
-def weigh_gates(weights: Place, scene: Scene, uniform: Array, gates: Array, draws: bool) -> float:
+def log_ratio_gates(
+    weights: GatedPosition, scene: GatedWorkspace, uniform: Array, gates: Array, draws: bool
+) -> float:
     """Log of the exact density of response and gates over the smooth one and that of their draw.
 
     Gates are drawn, or else weighed as they are, unit by unit, each given those before it and the
@@ -100,7 +108,7 @@ def weigh_gates(weights: Place, scene: Scene, uniform: Array, gates: Array, draw
     """
     (units, n_obs), m = gates.shape, len(scene.mean)
     residual, own, known = scene.response - scene.mean, np.empty(m), np.empty((m, m))
-    log_factor, before, after = -weigh_response(scene), np.empty(n_obs), np.empty(n_obs)
+    log_factor, before, after = -log_likelihood(scene), np.empty(n_obs), np.empty(n_obs)
     order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
     behind = open_behind(weights, scene, order)
     for i in range(units):

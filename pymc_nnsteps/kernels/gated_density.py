@@ -13,7 +13,7 @@ from pymc_nnsteps.kernels.interwoven_gates import GatedUnits, logistic
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.layer_density import change_of, invert_seen
 from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put, sum_of
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 
 WIDER = 1e-3
 """Weight of the wider Gaussian in the smooth density of a response."""
@@ -42,7 +42,7 @@ class Tails[Of](NamedTuple):
     rate: Of
 
 
-class Place(NamedTuple):
+class GatedPosition(NamedTuple):
     """What a trajectory moves, or the momenta, or slopes of the log density.
 
     Parameters
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     scales: Array
 
 
-class Scene(NamedTuple):
+class GatedWorkspace(NamedTuple):
     """What stays on a trajectory, and room for what is computed at a place.
 
     Pairs of outputs (i, j), i not above j, are counted in the order of rows.
@@ -81,7 +81,7 @@ class Scene(NamedTuple):
     scaled : array, shape (k, m)
         1 where a variance that is moved is that of an output, else 0.
     variance : array, shape (units,)
-    chance, active, score : array, shape (units, n_obs)
+    prob, active, score : array, shape (units, n_obs)
         Probabilities of open gates, means of activations behind them, slopes by ``x . w``.
     expected, unsure : array, shape (units, n_obs)
         Means of activations behind gates, and the variances that gates leave open.
@@ -104,7 +104,7 @@ class Scene(NamedTuple):
     weight: Array
     scaled: Array
     variance: Array
-    chance: Array
+    prob: Array
     active: Array
     score: Array
     expected: Array
@@ -134,7 +134,9 @@ class Laws[Of](NamedTuple):
 
 
 @jit
-def set_scene(layer: Rows, gates: GatedUnits, above: Above, scaled: Array) -> Scene:
+def set_scene(
+    layer: LayerWeights, gates: GatedUnits, above: Above, scaled: Array
+) -> GatedWorkspace:
     """What stays on a trajectory, and room."""
     (units, n_obs), m = gates.gates.shape, above.response.shape[1]
     n_pairs = m * (m + 1) // 2
@@ -144,7 +146,7 @@ def set_scene(layer: Rows, gates: GatedUnits, above: Above, scaled: Array) -> Sc
         for n in range(n_obs):
             logit[a, n] -= gates.logit_factor[a, n] * pre[a, n]
             level[a, n] -= gates.level_factor[a, n] * pre[a, n]
-    return Scene(
+    return GatedWorkspace(
         layer.inputs,
         logit,
         gates.logit_factor,
@@ -169,7 +171,7 @@ def set_scene(layer: Rows, gates: GatedUnits, above: Above, scaled: Array) -> Sc
 
 
 @inline
-def to_weights(place: Place, width: float, stretch: Array, weights: Place) -> None:
+def to_weights(place: GatedPosition, width: float, stretch: Array, weights: GatedPosition) -> None:
     """Fill the weights at coordinates, and what rows are stretched by."""
     for a in range(len(stretch)):
         square = width * width
@@ -186,7 +188,7 @@ def to_weights(place: Place, width: float, stretch: Array, weights: Place) -> No
 
 
 @inline
-def to_coordinates(weights: Place, width: float, place: Place) -> None:
+def to_coordinates(weights: GatedPosition, width: float, place: GatedPosition) -> None:
     """Fill the coordinates of weights."""
     for a in range(len(weights.rows)):
         square = width * width
@@ -201,13 +203,13 @@ def to_coordinates(weights: Place, width: float, place: Place) -> None:
 
 
 @inline
-def noise_of(weights: Place, scene: Scene, unit: int) -> float:
+def noise_of(weights: GatedPosition, scene: GatedWorkspace, unit: int) -> float:
     """Variance of the noise of a unit's activations."""
     return scene.variance[unit] * math.exp(weights.scales[unit])
 
 
 @jit
-def fill_noise(weights: Place, scene: Scene, total: Array) -> None:
+def fill_noise(weights: GatedPosition, scene: GatedWorkspace, total: Array) -> None:
     """Fill the covariance of the response given the gates, and its own variances."""
     (m, n_obs), units, pair = scene.own.shape, len(scene.variance), 0
     shift = weights.scales[units : len(weights.scales) - 2]
@@ -227,7 +229,7 @@ def fill_noise(weights: Place, scene: Scene, total: Array) -> None:
 
 
 @jit
-def look(weights: Place, scene: Scene) -> None:
+def forward(weights: GatedPosition, scene: GatedWorkspace) -> None:
     """Fill chances, activations behind open gates, and mean and covariance of the response."""
     (units, n_obs), m = scene.logit.shape, len(scene.mean)
     moved = np.dot(weights.rows, scene.inputs.T)
@@ -236,15 +238,15 @@ def look(weights: Place, scene: Scene) -> None:
         for n in range(n_obs):
             scene.mean[i, n] = weights.bias[i]
     for a in range(units):
-        chance, active, pre = scene.chance[a], scene.active[a], moved[a]
+        prob, active, pre = scene.prob[a], scene.active[a], moved[a]
         start, factor = scene.logit[a], scene.logit_factor[a]
         for n in range(n_obs):
-            chance[n] = logistic(start[n] + factor[n] * pre[n])
+            prob[n] = logistic(start[n] + factor[n] * pre[n])
         start, factor = scene.level[a], scene.level_factor[a]
         expected, unsure = scene.expected[a], scene.unsure[a]
         for n in range(n_obs):
             active[n] = start[n] + factor[n] * pre[n]
-            expected[n] = chance[n] * active[n]
+            expected[n] = prob[n] * active[n]
             unsure[n] = expected[n] * (active[n] - expected[n])
         pair = 0
         for i in range(m):
@@ -259,7 +261,7 @@ def look(weights: Place, scene: Scene) -> None:
 
 
 @inline
-def invert_at(scene: Scene, pairs: Array, n: int, own: Array, known: Array) -> float:
+def invert_at(scene: GatedWorkspace, pairs: Array, n: int, own: Array, known: Array) -> float:
     """Fill the inverse of a sample's covariance, and return its log determinant."""
     if len(own) == 1:
         is_seen = scene.own[0, n] > 0.0
@@ -276,8 +278,8 @@ def invert_at(scene: Scene, pairs: Array, n: int, own: Array, known: Array) -> f
 
 
 @jit
-def weigh_response(scene: Scene) -> float:
-    """Log density of the response after :func:`look`; fills its slopes."""
+def log_likelihood(scene: GatedWorkspace) -> float:
+    """Log density of the response after :func:`forward`; fills its slopes."""
     (m, n_obs), density = scene.mean.shape, 0.0
     known, gain, own = np.empty((m, m)), np.empty(m), np.empty(m)
     wides, narrowest = np.full(m + 1, WIDER), 1.0 - WIDER
@@ -316,7 +318,7 @@ def add_up(factors: Array, slopes: Array, total: Array) -> None:
 
 
 @jit
-def pull_back(weights: Place, scene: Scene, slope: Place) -> None:
+def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPosition) -> None:
     """Fill the slopes of the response's log density in weights, biases and variances."""
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
     by_mean, by_unsure, of_spread = scene.by_mean[0], scene.by_total[0], np.empty(n_pairs)
@@ -346,10 +348,10 @@ def pull_back(weights: Place, scene: Scene, slope: Place) -> None:
             add_up(factors, scene.by_mean, by_mean)
             add_up(products, scene.by_total, by_unsure)
             v, square = 1.0, 1.0
-        chance, active, score = scene.chance[a], scene.active[a], scene.score[a]
+        prob, active, score = scene.prob[a], scene.active[a], scene.score[a]
         by_logit, by_level = scene.logit_factor[a], scene.level_factor[a]
         for n in range(n_obs):
-            p, level = chance[n], active[n]
+            p, level = prob[n], active[n]
             open_too = p * (1.0 - p)
             of_mean = p * by_level[n] + level * open_too * by_logit[n]
             of_square = (1.0 - 2.0 * p) * by_logit[n] * level + 2.0 * by_level[n]
@@ -393,7 +395,9 @@ def add_prior(
 
 
 @jit
-def add_priors(weights: Place, rows: Tails, outgoing: Tails, laws: Laws, slope: Place) -> float:
+def add_priors(
+    weights: GatedPosition, rows: Tails, outgoing: Tails, laws: Laws, slope: GatedPosition
+) -> float:
     """Add the slopes of all log priors, and return their sum; biases are the last outgoing."""
     (m, units), of_rows, density = weights.outgoing.shape, len(weights.scales) - 2, 0.0
     slope.scales[of_rows] = 0.0
@@ -437,33 +441,33 @@ def add_priors(weights: Place, rows: Tails, outgoing: Tails, laws: Laws, slope: 
 
 
 @inline
-def place_in(q: Array, scaled: Array, units: int) -> Place:
+def place_in(q: Array, scaled: Array, units: int) -> GatedPosition:
     """Parts of a vector: rows, outgoing weights, scales, and biases."""
     n_scales, m = scaled.shape
     last = len(q) - m
     seen = last - units - n_scales - 2
     rows = seen - m * units
     outgoing = q[rows:seen].reshape((m, units))
-    return Place(q[:rows].reshape((units, rows // units)), outgoing, q[last:], q[seen:last])
+    return GatedPosition(q[:rows].reshape((units, rows // units)), outgoing, q[last:], q[seen:last])
 
 
 @jit
 def evaluate(
     q: Array,
     width: float,
-    scene: Scene,
+    scene: GatedWorkspace,
     rows: Tails,
     outgoing: Tails,
     laws: Laws,
-    weights: Place,
+    weights: GatedPosition,
     gradient: Array,
 ) -> float:
     """Log density at coordinates; fills its slope, and the weights there."""
     units, d = weights.rows.shape
     place, slope = place_in(q, scene.scaled, units), place_in(gradient, scene.scaled, units)
     to_weights(place, width, scene.stretch, weights)
-    look(weights, scene)
-    density = weigh_response(scene)
+    forward(weights, scene)
+    density = log_likelihood(scene)
     pull_back(weights, scene, slope)
     density += add_priors(weights, rows, outgoing, laws, slope)
     for a in range(len(scene.stretch)):

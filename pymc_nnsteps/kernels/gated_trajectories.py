@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.gate_draws import weigh_gates
+from pymc_nnsteps.kernels.gate_draws import log_ratio_gates
 from pymc_nnsteps.kernels.gated_density import (
+    GatedPosition,
+    GatedWorkspace,
     Laws,
-    Place,
-    Scene,
     Tails,
     evaluate,
     invert_at,
@@ -25,7 +25,7 @@ from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
 from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put
-from pymc_nnsteps.kernels.rows import Rows, acceptance_probability
+from pymc_nnsteps.kernels.rows import LayerWeights, acceptance_probability
 
 MOST_STEPS = 32
 """Largest number of leapfrog steps of a trajectory."""
@@ -54,14 +54,14 @@ class GatedDensity(NamedTuple):
     """
 
     width: float
-    scene: Scene
+    scene: GatedWorkspace
     rows: Tails
     outgoing: Tails
     laws: Laws
-    weights: Place
+    weights: GatedPosition
 
 
-class MovedLayer(NamedTuple):
+class MovedGatedLayer(NamedTuple):
     """The end of a trajectory.
 
     Parameters
@@ -108,7 +108,7 @@ def evaluate_gated(density: GatedDensity, q: Array, slope: Array) -> float:
 
 
 @jit
-def information_of_rows(weights: Place, scene: Scene) -> float:
+def information_of_rows(weights: GatedPosition, scene: GatedWorkspace) -> float:
     """Mean over units and samples of the Fisher information of the response in ``x . w``."""
     (m, n_obs), units, total = scene.mean.shape, len(scene.stretch), 0.0
     own, known, inverse = np.empty(m), np.empty((m, m)), np.empty_like(scene.total)
@@ -121,11 +121,11 @@ def information_of_rows(weights: Place, scene: Scene) -> float:
                 pair += 1
     steep = np.empty(n_obs)
     for a in range(units):
-        chance, active, pair = scene.chance[a], scene.active[a], 0
+        prob, active, pair = scene.prob[a], scene.active[a], 0
         by_logit, by_level = scene.logit_factor[a], scene.level_factor[a]
         for n in range(n_obs):
-            slope = by_level[n] + active[n] * (1.0 - chance[n]) * by_logit[n]
-            slope *= chance[n] / scene.stretch[a]
+            slope = by_level[n] + active[n] * (1.0 - prob[n]) * by_logit[n]
+            slope *= prob[n] / scene.stretch[a]
             steep[n] = slope * slope
         for i in range(m):
             for j in range(i, m):
@@ -136,7 +136,9 @@ def information_of_rows(weights: Place, scene: Scene) -> float:
 
 
 @jit
-def fill_numbers(weights: Place, scene: Scene, rows: Tails, slope: Place, numbers: Array) -> None:
+def fill_numbers(
+    weights: GatedPosition, scene: GatedWorkspace, rows: Tails, slope: GatedPosition, numbers: Array
+) -> None:
     """Fill the numbers of the metric, means over units, where the density was evaluated.
 
     The Fisher information of the response in ``x . w``, prior precisions of a unit's stretched
@@ -166,7 +168,7 @@ def fill_numbers(weights: Place, scene: Scene, rows: Tails, slope: Place, number
 
 
 @jit
-def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bool:
+def fill_metric(scene: GatedWorkspace, gram: Array, numbers: Array, metric: Metric) -> bool:
     """Fill the metric; False if it is not positive definite."""
     d, m, units, diagonal = len(gram), len(scene.mean), len(scene.stretch), metric.diagonal
     of_rows, scales, biases = numbers[0] * gram, m * units, len(diagonal) - m
@@ -200,7 +202,7 @@ def width_of(outgoing: Array, square: float) -> float:
 
 
 @jit
-def start_of(layer: Rows, outgoing: Array, scaled: Array, n: int) -> Place:
+def start_of(layer: LayerWeights, outgoing: Array, scaled: Array, n: int) -> GatedPosition:
     """The weights at the beginning."""
     units = len(layer.rows)
     start = place_in(np.zeros(n), scaled, units)
@@ -212,16 +214,18 @@ def start_of(layer: Rows, outgoing: Array, scaled: Array, n: int) -> Place:
 
 
 @inline
-def end_of(weights: Place, gates: Array, probability: Array, numbers: Array) -> MovedLayer:
+def end_of(
+    weights: GatedPosition, gates: Array, probability: Array, numbers: Array
+) -> MovedGatedLayer:
     """Weights and gates as the end of a trajectory."""
-    return MovedLayer(
+    return MovedGatedLayer(
         weights.rows, gates, weights.outgoing, weights.bias, weights.scales, probability, numbers
     )
 
 
 @jit
 def move_gated_layer(
-    layer: Rows,
+    layer: LayerWeights,
     gates: GatedUnits,
     row_tails: Tails,
     outgoing: Array,
@@ -235,7 +239,7 @@ def move_gated_layer(
     normal: Array,
     refresh: Array,
     uniform: Array,
-) -> MovedLayer:
+) -> MovedGatedLayer:
     """Follow one trajectory, and draw the gates at its end.
 
     Parameters
@@ -275,7 +279,7 @@ def move_gated_layer(
     to_coordinates(start, width, place_in(q, scaled, units))
     density = GatedDensity(width, scene, row_tails, outgoing_tails, laws, weights)
     begin, new_gates = evaluate_gated(density, q, slope), gates.gates.copy()
-    factor = -weigh_gates(weights, scene, refresh, new_gates, False)
+    factor = -log_ratio_gates(weights, scene, refresh, new_gates, False)
     fill_numbers(weights, scene, row_tails, place_in(slope, scaled, units), numbers)
     metric = empty_metric(d, 0, n - units * d)
     if not (averages[0] > 0.0 and fill_metric(scene, gram, averages, metric)):
@@ -293,7 +297,7 @@ def move_gated_layer(
 
     # The gates, and what is exact.
     if probability[0] > 0.0:
-        factor += weigh_gates(weights, scene, refresh, new_gates, True)
+        factor += log_ratio_gates(weights, scene, refresh, new_gates, True)
         numbers[last] = acceptance_probability(factor)
         probability[1] = acceptance_probability(log_ratio + factor)
     if uniform[1] < probability[1]:

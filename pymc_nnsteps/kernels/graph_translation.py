@@ -217,7 +217,7 @@ class Graph:
             f"try {{ {own}::graph(given, results); }} "
             "catch (const Error &e) { results->error = e; } }\n"
         )
-        self.unit = {self._name: native.Unit(headers, source.__str__)}
+        self.unit = {self._name: native.TranslationUnit(headers, source.__str__)}
 
     def __call__(self, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:
         """Arrays that the graph gives."""

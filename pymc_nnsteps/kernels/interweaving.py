@@ -20,26 +20,26 @@ from pymc_nnsteps.kernels.linear_algebra import (
     try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import (
-    Rows,
-    Seen,
+    LayerWeights,
+    QuadraticTerms,
     acceptance_probability,
     add_squares,
     empty_halves,
     empty_whitened,
     fill_precision,
     leave_out,
+    log_ratio_prior,
+    log_ratio_proposals,
     score_and_curvature,
     solve_both,
     update_residual,
-    weigh_prior,
-    weigh_proposals,
     whiten_samples,
 )
 
 SIGNS = (1.0, -1.0)
 
 
-class Pieces[Of](NamedTuple):
+class ActivationPieces[Of](NamedTuple):
     """Pieces of an activation: knots of shape (K,), slopes and intercepts of shape (K + 1,)."""
 
     knots: Of
@@ -89,7 +89,7 @@ class Unit(NamedTuple):
     factor: Array
 
 
-class Scratch(NamedTuple):
+class RowScratch(NamedTuple):
     """Room for sums over samples.
 
     Parameters
@@ -134,7 +134,7 @@ def fill_from(z: Array, knot: float, value: float, filled: Array) -> None:
 
 
 @jit
-def read_pieces(z: Array, activation: Pieces, slope: Array, intercept: Array) -> None:
+def read_pieces(z: Array, activation: ActivationPieces, slope: Array, intercept: Array) -> None:
     """Fill slope and intercept of the piece that holds each entry of ``z``."""
     slope[:], intercept[:] = activation.slopes[0], activation.intercepts[0]
     for piece in range(1, len(activation.slopes)):
@@ -173,7 +173,7 @@ def choose(samples: Array, weight: Array, sign: float, chosen: Array) -> int:
 
 
 @jit
-def fill_score(noise: Array, seen: Seen, unit: Unit) -> None:
+def fill_score(noise: Array, seen: QuadraticTerms, unit: Unit) -> None:
     """Fill ``s (g - c (s e + t))``, by which the inputs of a sample enter ``P m``."""
     gradient, curvature, slope = seen.gradient, seen.curvature, unit.slope
     for n in range(len(noise)):
@@ -182,7 +182,7 @@ def fill_score(noise: Array, seen: Seen, unit: Unit) -> None:
 
 
 @inline
-def weigh_levels(level: Array, new_level: Array, seen: Seen, term: Array) -> float:
+def log_ratio_levels(level: Array, new_level: Array, seen: QuadraticTerms, term: Array) -> float:
     """``sum of g x' - c x'^2 / 2 - (g x - c x^2 / 2)`` of activations moved from x to x'."""
     gradient, curvature = seen.gradient, seen.curvature
     for n in range(len(level)):
@@ -199,7 +199,9 @@ def fill_level(unit: Unit) -> None:
 
 
 @inline
-def look_above(whitened: Array, residual: Array, column: int, unit: Unit, seen: Seen) -> None:
+def look_above(
+    whitened: Array, residual: Array, column: int, unit: Unit, seen: QuadraticTerms
+) -> None:
     """Fill what is seen of a unit's activations, without their own part."""
     score_and_curvature(whitened, residual, column, seen)
     fill_level(unit)
@@ -207,7 +209,7 @@ def look_above(whitened: Array, residual: Array, column: int, unit: Unit, seen: 
 
 
 @inline
-def fill_precision_of(fixed: Fixed, seen: Seen, unit: Unit, scratch: Scratch) -> None:
+def fill_precision_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, scratch: RowScratch) -> None:
     """Fill ``P`` on the unit's pieces."""
     for n in range(len(unit.slope)):
         scratch.weight[n] = seen.curvature[n] * unit.slope[n] * unit.slope[n]
@@ -218,7 +220,7 @@ def fill_precision_of(fixed: Fixed, seen: Seen, unit: Unit, scratch: Scratch) ->
 
 
 @jit
-def first_precision(fixed: Fixed, seen: Seen, unit: Unit, scratch: Scratch) -> float:
+def first_precision(fixed: Fixed, seen: QuadraticTerms, unit: Unit, scratch: RowScratch) -> float:
     """Fill ``P`` and its factor on the unit's pieces, and return the last pivot."""
     fill_precision_of(fixed, seen, unit, scratch)
     put(unit.precision, unit.factor, 0, 0)
@@ -227,7 +229,7 @@ def first_precision(fixed: Fixed, seen: Seen, unit: Unit, scratch: Scratch) -> f
 
 @inline
 def update_precision(
-    fixed: Fixed, seen: Seen, unit: Unit, new: Unit, samples: Array, scratch: Scratch
+    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, scratch: RowScratch
 ) -> bool:
     """Fill P of new slopes: by the samples that change theirs, unless that loses digits.
 
@@ -251,7 +253,7 @@ def update_precision(
 
 @inline
 def add_scores(
-    fixed: Fixed, seen: Seen, unit: Unit, new: Unit, samples: Array, linear: Array
+    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, linear: Array
 ) -> None:
     """Turn ``P m`` into that of new pieces, by the samples that change theirs."""
     for k in range(len(samples)):
@@ -263,7 +265,7 @@ def add_scores(
 
 
 @inline
-def mean_of(fixed: Fixed, seen: Seen, unit: Unit, linear: Array) -> Array:
+def mean_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> Array:
     """Mean of the row on its pieces; fills its ``P m``."""
     fill_score(fixed.noise, seen, unit)
     sum_scores(fixed, unit.score, linear)
@@ -272,7 +274,13 @@ def mean_of(fixed: Fixed, seen: Seen, unit: Unit, linear: Array) -> Array:
 
 @inline
 def propose(
-    fixed: Fixed, unit: Unit, mean: Array, rho: float, normal: Array, activation: Pieces, new: Unit
+    fixed: Fixed,
+    unit: Unit,
+    mean: Array,
+    rho: float,
+    normal: Array,
+    activation: ActivationPieces,
+    new: Unit,
 ) -> None:
     """Fill a new row by Crank and Nicolson's step about a mean, and where it takes ``z_a``."""
     spread = math.sqrt((1.0 - rho) * (1.0 + rho))
@@ -289,7 +297,7 @@ def propose(
 
 @inline
 def look_back(
-    fixed: Fixed, seen: Seen, unit: Unit, new: Unit, linear: Array, scratch: Scratch
+    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, linear: Array, scratch: RowScratch
 ) -> bool:
     """Fill the proposal from a new row, and turn ``P m`` into its own; False if there is none."""
     samples = scratch.changed[: find_changed(unit, new, scratch.changed)]
@@ -306,30 +314,30 @@ def look_back(
 @inline
 def weigh(
     fixed: Fixed,
-    seen: Seen,
+    seen: QuadraticTerms,
     unit: Unit,
     new: Unit,
     linear: Array,
     rho: float,
     normal: Array,
-    scratch: Scratch,
+    scratch: RowScratch,
 ) -> float:
     """Log of the ratio of densities and proposals, with ``P m`` of the new row."""
-    log_ratio = weigh_levels(unit.level, new.level, seen, scratch.weight)
-    log_ratio += weigh_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
+    log_ratio = log_ratio_levels(unit.level, new.level, seen, scratch.weight)
+    log_ratio += log_ratio_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
     return log_ratio
 
 
 @inline
-def weigh_weights(
+def log_ratio_weights(
     fixed: Fixed, unit: Unit, new: Unit, back: Array, rho: float, normal: Array
 ) -> float:
     """The part of the prior and the proposals; ``m`` of the new row becomes the way back."""
     spread = math.sqrt((1.0 - rho) * (1.0 + rho))
     for j in range(len(back)):
         back[j] = unit.row[j] - back[j] - rho * (new.row[j] - back[j])
-    log_ratio = weigh_prior(unit.row, new.row, fixed.prior, fixed.prior_linear)
-    log_ratio += weigh_proposals(unit.factor, new.factor, normal, back, spread)
+    log_ratio = log_ratio_prior(unit.row, new.row, fixed.prior, fixed.prior_linear)
+    log_ratio += log_ratio_proposals(unit.factor, new.factor, normal, back, spread)
     return log_ratio
 
 
@@ -343,11 +351,11 @@ def empty_unit(n_obs: int, d: int) -> Unit:
 
 
 @inline
-def empty_scratch(n_obs: int, d: int) -> Scratch:
+def empty_scratch(n_obs: int, d: int) -> RowScratch:
     """Room for sums over samples."""
     left, right = empty_halves(d)
     changed, chosen = np.empty(n_obs, np.int64), np.empty(n_obs, np.int64)
-    return Scratch(changed, chosen, np.empty(n_obs), left, right)
+    return RowScratch(changed, chosen, np.empty(n_obs), left, right)
 
 
 @inline
@@ -362,7 +370,9 @@ def keep(new: Unit, unit: Unit) -> None:
 
 
 @jit
-def read_units(layer: Rows, pre: Array, activation: Pieces) -> tuple[Array, Array, Array]:
+def read_units(
+    layer: LayerWeights, pre: Array, activation: ActivationPieces
+) -> tuple[Array, Array, Array]:
     """Slopes, intercepts and noise of the pre-activations."""
     slope, intercept = np.empty_like(pre), np.empty_like(pre)
     for a in range(len(pre)):
@@ -372,7 +382,7 @@ def read_units(layer: Rows, pre: Array, activation: Pieces) -> tuple[Array, Arra
 
 @jit
 def read_layer(
-    layer: Rows, pre: Array, activation: Pieces, above: Above
+    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above
 ) -> tuple[Array, Array, Array, Array]:
     """Slopes, intercepts and noise of the pre-activations, and what is left of the response."""
     slope, intercept, noise = read_units(layer, pre, activation)
@@ -382,9 +392,9 @@ def read_layer(
 
 @jit
 def move_rows(
-    layer: Rows,
+    layer: LayerWeights,
     pre: Array,
-    activation: Pieces,
+    activation: ActivationPieces,
     above: Above,
     rho: Array,
     normal: Array,
@@ -433,7 +443,7 @@ def move_rows(
     slope, intercept, noise, residual = read_layer(layer, pre, activation, above)
     precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
     level, score, linear = np.empty(n_obs), np.empty(n_obs), np.empty(d)
-    seen, new = Seen(np.empty(n_obs), np.empty(n_obs)), empty_unit(n_obs, d)
+    seen, new = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), empty_unit(n_obs, d)
     scratch = empty_scratch(n_obs, d)
 
     for p in range(len(normal)):

@@ -19,21 +19,21 @@ from pymc_nnsteps.kernels.linear_algebra import (
     try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import (
-    Rows,
-    Seen,
+    LayerWeights,
+    QuadraticTerms,
     acceptance_probability,
     empty_halves,
     empty_whitened,
     fill_precision,
     leave_out,
+    log_ratio_prior,
+    log_ratio_proposals,
     score_and_curvature,
     update_residual,
-    weigh_prior,
-    weigh_proposals,
     whiten_samples,
 )
 
-LEAST_CHANCE = 1e-4
+LEAST_PROB = 1e-4
 """Probability below which an open gate adds nothing to the precision of a proposal."""
 
 
@@ -60,7 +60,7 @@ class GatedUnit(NamedTuple):
 
     Parameters
     ----------
-    chance : array
+    prob : array
         Probability of an open gate after what is seen of activations.
     """
 
@@ -68,10 +68,10 @@ class GatedUnit(NamedTuple):
     logit_factor: Array
     level: Array
     level_factor: Array
-    chance: Array
+    prob: Array
 
 
-class Scratch(NamedTuple):
+class GateScratch(NamedTuple):
     """What a row is told with its gates summed out, and room for sums over samples.
 
     Parameters
@@ -140,12 +140,12 @@ def logistic(x: float) -> float:
 
 
 @jit
-def sum_log_likelihood(gate: GatedUnit, seen: Seen, prior_chance: Array) -> float:
+def sum_log_likelihood(gate: GatedUnit, seen: QuadraticTerms, prior_prob: Array) -> float:
     """Sum of ``log(1 + exp(after)) - log(1 + exp(before))``, from log odds and their chances."""
     logit, level, gradient, curvature = gate.logit, gate.level, seen.gradient, seen.curvature
     total, above, below = 0.0, 1.0, 1.0
     for n in range(len(logit)):
-        s, p = prior_chance[n], gate.chance[n]
+        s, p = prior_prob[n], gate.prob[n]
         after = logit[n] + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n])
         total += max(after, 0.0) - max(logit[n], 0.0)
         above *= max(s, 1.0 - s)
@@ -157,7 +157,7 @@ def sum_log_likelihood(gate: GatedUnit, seen: Seen, prior_chance: Array) -> floa
 
 
 @jit
-def weigh_gates(gate: GatedUnit, seen: Seen, told: Scratch) -> float:
+def gated_log_likelihood(gate: GatedUnit, seen: QuadraticTerms, told: GateScratch) -> float:
     """Fill what a row is told, and the chance of open gates, and return the log likelihood.
 
     With the odds of an open gate ``log s / (1 - s)`` before and ``u = logit + g m - c m^2 / 2``
@@ -166,19 +166,19 @@ def weigh_gates(gate: GatedUnit, seen: Seen, told: Scratch) -> float:
     several samples at once.
     """
     logit, level, gradient, curvature = gate.logit, gate.level, seen.gradient, seen.curvature
-    logit_factor, level_factor, chance = gate.logit_factor, gate.level_factor, gate.chance
-    score, information, prior_chance = told.score, told.information, told.score
+    logit_factor, level_factor, prob = gate.logit_factor, gate.level_factor, gate.prob
+    score, information, prior_prob = told.score, told.information, told.score
     for n in range(len(logit)):
-        chance[n] = logistic(logit[n] + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n]))
+        prob[n] = logistic(logit[n] + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n]))
     for n in range(len(logit)):
-        prior_chance[n] = logistic(logit[n])
-    log_likelihood = sum_log_likelihood(gate, seen, prior_chance)
+        prior_prob[n] = logistic(logit[n])
+    log_likelihood = sum_log_likelihood(gate, seen, prior_prob)
     for n in range(len(logit)):
-        p, slope = chance[n], level_factor[n] * (gradient[n] - curvature[n] * level[n])
-        score[n] = p * slope + (p - prior_chance[n]) * logit_factor[n]
+        p, slope = prob[n], level_factor[n] * (gradient[n] - curvature[n] * level[n])
+        score[n] = p * slope + (p - prior_prob[n]) * logit_factor[n]
     for n in range(len(logit)):
-        square = chance[n] * curvature[n] * level_factor[n] * level_factor[n]
-        information[n] = 0.0 if chance[n] < LEAST_CHANCE else square
+        square = prob[n] * curvature[n] * level_factor[n] * level_factor[n]
+        information[n] = 0.0 if prob[n] < LEAST_PROB else square
     return log_likelihood
 
 
@@ -200,7 +200,7 @@ def look_above(
     column: int,
     gates: Array,
     gate: GatedUnit,
-    seen: Seen,
+    seen: QuadraticTerms,
     mean: Array,
 ) -> None:
     """Fill what is seen of a unit's activations, without their own part, and their means."""
@@ -212,10 +212,15 @@ def look_above(
 
 @inline
 def look_from(
-    fixed: Fixed, row: Array, gate: GatedUnit, seen: Seen, scratch: Scratch, law: Proposal
+    fixed: Fixed,
+    row: Array,
+    gate: GatedUnit,
+    seen: QuadraticTerms,
+    scratch: GateScratch,
+    law: Proposal,
 ) -> tuple[float, float]:
     """Fill the law of proposals from a row; returns its log likelihood and the last pivot."""
-    log_density = weigh_gates(gate, seen, scratch)
+    log_density = gated_log_likelihood(gate, seen, scratch)
     information, left, right = scratch.information, scratch.left, scratch.right
     fill_precision(fixed.prior, fixed.inputs, information, scratch.samples, left, right, law.factor)
     pivot = try_to_factorise(law.factor)
@@ -242,13 +247,15 @@ def propose(
 
 
 @inline
-def weigh_back(here: Proposal, there: Proposal, change: Array, rho: float, normal: Array) -> float:
+def log_ratio_back(
+    here: Proposal, there: Proposal, change: Array, rho: float, normal: Array
+) -> float:
     """Log of the ratio of the proposal back and the one that was made."""
     spread = math.sqrt((1.0 - rho) * (1.0 + rho))
     back = np.empty(len(change))
     for j in range(len(change)):
         back[j] = -change[j] - (1.0 - rho) * there.step[j]
-    return weigh_proposals(here.factor, there.factor, normal, back, spread)
+    return log_ratio_proposals(here.factor, there.factor, normal, back, spread)
 
 
 @inline
@@ -256,7 +263,7 @@ def keep(new: GatedUnit, gate: GatedUnit) -> None:
     """Let odds and activations of a new row take the place of those of the old one."""
     copy(new.logit, gate.logit)
     copy(new.level, gate.level)
-    copy(new.chance, gate.chance)
+    copy(new.prob, gate.prob)
 
 
 @inline
@@ -264,21 +271,21 @@ def redraw(gate: GatedUnit, uniform: Array, mean: Array, gates: Array) -> Array:
     """Draw a unit's gates; returns by how much their activations' means change."""
     shift = np.empty(len(gates))
     for n in range(len(gates)):
-        gates[n] = 1.0 if uniform[n] < gate.chance[n] else 0.0
+        gates[n] = 1.0 if uniform[n] < gate.prob[n] else 0.0
         shift[n] = gates[n] * gate.level[n] - mean[n]
     return shift
 
 
 @inline
-def empty_scratch(n_obs: int, d: int) -> Scratch:
+def empty_scratch(n_obs: int, d: int) -> GateScratch:
     """Room for what a row is told, and for sums over samples."""
     left, right = empty_halves(d)
-    return Scratch(np.empty(n_obs), np.empty(n_obs), np.empty(n_obs, np.int64), left, right)
+    return GateScratch(np.empty(n_obs), np.empty(n_obs), np.empty(n_obs, np.int64), left, right)
 
 
 @jit
 def move_gated_rows(
-    layer: Rows,
+    layer: LayerWeights,
     gates: GatedUnits,
     above: Above,
     rho: Array,
@@ -300,7 +307,7 @@ def move_gated_rows(
     ``level``, ``level_factor``    :math:`m`, :math:`\epsilon`
     ``mean``                       :math:`u`
     ``seen``                       :math:`g` and :math:`c`
-    ``chance``                     :math:`p`
+    ``prob``                     :math:`p`
     ``score``                      :math:`p (g - c m) \epsilon + (p - s) \beta`
     ``information``                :math:`p c \epsilon^2`
     ``factor``                     Cholesky factor of :math:`P`
@@ -331,8 +338,8 @@ def move_gated_rows(
     acceptance, whitened = np.zeros(units), empty_whitened(above)
     held = whitened.shape[1]
     residual = above.response.T - np.dot(above.design, opened * level)
-    seen, mean = Seen(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
-    chance, new_chance = np.empty(n_obs), np.empty(n_obs)
+    seen, mean = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
+    prob, new_prob = np.empty(n_obs), np.empty(n_obs)
     new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
     scratch = empty_scratch(n_obs, d)
     here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
@@ -346,8 +353,8 @@ def move_gated_rows(
                 continue
             row, fixed = rows[a], Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a])
             by_logit, by_level = gates.logit_factor[a], gates.level_factor[a]
-            gate = GatedUnit(logit[a], by_logit, level[a], by_level, chance)
-            new = GatedUnit(new_logit, by_logit, new_level, by_level, new_chance)
+            gate = GatedUnit(logit[a], by_logit, level[a], by_level, prob)
+            new = GatedUnit(new_logit, by_logit, new_level, by_level, new_prob)
             look_above(whitened, residual, a % held, opened[a], gate, seen, mean)
 
             # A proposal, and the one back, with the gates summed out.
@@ -360,8 +367,8 @@ def move_gated_rows(
                 new_density, new_pivot = look_from(fixed, new_row, new, seen, scratch, there)
                 if new_pivot > 0.0:
                     log_ratio = new_density - log_density
-                    log_ratio += weigh_prior(row, new_row, fixed.prior, fixed.prior_linear)
-                    log_ratio += weigh_back(here, there, change, rho[a], normal[p, a])
+                    log_ratio += log_ratio_prior(row, new_row, fixed.prior, fixed.prior_linear)
+                    log_ratio += log_ratio_back(here, there, change, rho[a], normal[p, a])
                     probability = acceptance_probability(log_ratio)
                     acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
                     if uniform[p, a] < probability:

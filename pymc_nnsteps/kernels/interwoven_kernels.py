@@ -9,21 +9,21 @@ import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import (
+    ActivationPieces,
     Fixed,
     Moved,
-    Pieces,
     Unit,
     empty_unit,
     fill_level,
     keep,
+    log_ratio_weights,
     propose,
     read_units,
-    weigh_weights,
 )
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import Array, put, try_to_factorise
 from pymc_nnsteps.kernels.rows import (
-    Rows,
+    LayerWeights,
     acceptance_probability,
     solve_both,
     whiten_samples,
@@ -120,7 +120,7 @@ def follow(
 
 
 @inline
-def weigh_residuals(residual: Array, new_residual: Array) -> float:
+def log_ratio_residuals(residual: Array, new_residual: Array) -> float:
     """``(|e|^2 - |e'|^2) / 2`` of whitened residuals."""
     total = 0.0
     for i in range(residual.shape[0]):
@@ -132,7 +132,7 @@ def weigh_residuals(residual: Array, new_residual: Array) -> float:
 
 @jit
 def read_channels(
-    layer: Rows, pre: Array, activation: Pieces, above: Above
+    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above
 ) -> tuple[Array, Array, Array, Array]:
     """Slopes, intercepts and noise of the pre-activations, and what is left of the response."""
     slope, intercept, noise = read_units(layer, pre, activation)
@@ -150,9 +150,9 @@ def read_channels(
 
 @jit
 def move_kernels(
-    layer: Rows,
+    layer: LayerWeights,
     pre: Array,
-    activation: Pieces,
+    activation: ActivationPieces,
     above: Above,
     rho: Array,
     normal: Array,
@@ -216,8 +216,8 @@ def move_kernels(
             if not follow(fixed, column, unit, residual, design, new, new_residual, new_design):
                 continue
             back = kernel_mean(fixed, new_design, new_residual, new)
-            log_ratio = weigh_residuals(residual, new_residual)
-            log_ratio += weigh_weights(fixed, unit, new, back, rho[a], normal[p, a])
+            log_ratio = log_ratio_residuals(residual, new_residual)
+            log_ratio += log_ratio_weights(fixed, unit, new, back, rho[a], normal[p, a])
             probability = acceptance_probability(log_ratio)
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:

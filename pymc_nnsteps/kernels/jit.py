@@ -110,11 +110,11 @@ class Kernel:
             self._ready[types] = native.function(name)
         self.types, self.address = types, self._ready[types]
 
-    def unit(self, types: str) -> dict[str, native.Unit]:
+    def unit(self, types: str) -> dict[str, native.TranslationUnit]:
         """What is built for arguments of these types, by its name."""
         name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
         source = functools.partial(self._source, name, types)
-        return {name: native.Unit((HEADER,), source, self._flags)}
+        return {name: native.TranslationUnit((HEADER,), source, self._flags)}
 
     def _source(self, name: str, types: str) -> str:
         names = [name for names in parameters(self._function) for name in names]
@@ -210,7 +210,7 @@ def called(op: Op, node: Apply) -> Call | None:
     return found
 
 
-def units_of(node: Apply) -> dict[str, native.Unit]:
+def units_of(node: Apply) -> dict[str, native.TranslationUnit]:
     """What is built for the kernel that a node calls, if it is one and the types are known."""
     call = called(node.op, node)
     return {} if call is None or call[1] is None else call[0].unit(call[1])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.interweaving import Pieces, read_pieces
+from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_pieces
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.lattice import pattern_of
 from pymc_nnsteps.kernels.linear_algebra import (
@@ -20,11 +20,11 @@ from pymc_nnsteps.kernels.linear_algebra import (
     rows_are_equal,
     sum_of,
 )
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 
-class Coordinates(NamedTuple):
+class LayerPosition(NamedTuple):
     """What a trajectory moves, or the momenta, or slopes of the log density.
 
     Parameters
@@ -74,7 +74,7 @@ class Noise(NamedTuple):
     by_shift: Array
 
 
-class Scene(NamedTuple):
+class LayerWorkspace(NamedTuple):
     """What stays on a trajectory, and room for what is computed at a place.
 
     Parameters
@@ -110,7 +110,7 @@ class Scene(NamedTuple):
 
 
 @inline
-def fill_spread(place: Coordinates, scene: Scene, spread: Array) -> None:
+def fill_spread(place: LayerPosition, scene: LayerWorkspace, spread: Array) -> None:
     """Fill the covariance that the layer's noise adds to the response."""
     m, units = len(spread), len(scene.variance)
     width = len(place.above) // m
@@ -125,7 +125,7 @@ def fill_spread(place: Coordinates, scene: Scene, spread: Array) -> None:
 
 
 @jit
-def look(place: Coordinates, scene: Scene, activation: Pieces) -> None:
+def forward(place: LayerPosition, scene: LayerWorkspace, activation: ActivationPieces) -> None:
     """Fill slopes and activations at a place, and residuals."""
     pre = np.dot(place.rows, scene.inputs.T)
     units, n_obs = scene.noise.shape
@@ -163,7 +163,7 @@ def change_of(scaled: Array, shift: Array, i: int) -> float:
 
 
 @inline
-def fill_own(scene: Scene, shift: Array, n: int, noise: Noise) -> None:
+def fill_own(scene: LayerWorkspace, shift: Array, n: int, noise: Noise) -> None:
     """Fill the variances of the response at a sample given the activations, zero if not seen."""
     for i in range(len(noise.own)):
         weight = scene.weight[n, i]
@@ -231,8 +231,8 @@ def add_slopes(noise: Noise, count: int) -> float:
 
 
 @jit
-def say_one(place: Coordinates, scene: Scene, noise: Noise) -> float:
-    """The same as :func:`say` of one output whose noise varies with the sample."""
+def log_likelihood_of_one(place: LayerPosition, scene: LayerWorkspace, noise: Noise) -> float:
+    """The same as :func:`log_likelihood` of one output whose noise varies with the sample."""
     density, change = 0.0, change_of(noise.scaled, place.shift, 0)
     for n in range(scene.residual.shape[1]):
         own = change / scene.weight[n, 0] if scene.weight[n, 0] > 0.0 else math.inf
@@ -247,13 +247,13 @@ def say_one(place: Coordinates, scene: Scene, noise: Noise) -> float:
 
 
 @jit
-def say(place: Coordinates, scene: Scene, noise: Noise) -> float:
+def log_likelihood(place: LayerPosition, scene: LayerWorkspace, noise: Noise) -> float:
     """Fill scores, and return the log density of the response; fills its slopes in V."""
     m, n_obs = scene.residual.shape
     noise.by_covariance[:], noise.by_shift[:] = 0.0, 0.0
     fill_spread(place, scene, noise.spread)
     if m == 1 and len(scene.weight) > 1:
-        return say_one(place, scene, noise)
+        return log_likelihood_of_one(place, scene, noise)
     density, first = 0.0, 0
     while first < n_obs:
         end = end_of_run(scene.weight, first, n_obs)
@@ -285,7 +285,7 @@ def add_prior(value: Array, prior: Array, linear: Array, slope: Array) -> float:
 
 
 @inline
-def pull_back(place: Coordinates, scene: Scene, unit: int) -> None:
+def pull_back(place: LayerPosition, scene: LayerWorkspace, unit: int) -> None:
     """Multiply the slopes of a unit's activations by those of the density in these."""
     m, n_obs = scene.score.shape
     width = len(place.above) // m
@@ -303,13 +303,17 @@ def pull_back(place: Coordinates, scene: Scene, unit: int) -> None:
 
 @jit
 def evaluate(
-    place: Coordinates, scene: Scene, noise: Noise, activation: Pieces, slope: Coordinates
+    place: LayerPosition,
+    scene: LayerWorkspace,
+    noise: Noise,
+    activation: ActivationPieces,
+    slope: LayerPosition,
 ) -> float:
     """Log density at a place, and its slope."""
     m, units = len(scene.target), len(scene.variance)
     width = len(place.above) // m
-    look(place, scene, activation)
-    density = say(place, scene, noise)
+    forward(place, scene, activation)
+    density = log_likelihood(place, scene, noise)
     for i in range(m):
         seen = np.dot(scene.active, scene.score[i])
         for a in range(units):
@@ -367,7 +371,7 @@ def order_by_weights(weight: Array, n_obs: int) -> Array:
 
 
 @jit
-def set_scene(weights: Rows, noise: Array, seen: Outgoing, above: Above) -> Scene:
+def set_scene(weights: LayerWeights, noise: Array, seen: Outgoing, above: Above) -> LayerWorkspace:
     """What stays on a trajectory, and room; samples have another order."""
     (units, n_obs), m = noise.shape, above.response.shape[1]
     order = order_by_weights(above.weight, n_obs)
@@ -382,7 +386,7 @@ def set_scene(weights: Rows, noise: Array, seen: Outgoing, above: Above) -> Scen
             target[i, n] = above.response[k, i]
         if n < len(weight):
             copy(above.weight[k], weight[n])
-    return Scene(
+    return LayerWorkspace(
         inputs,
         weights.prior,
         weights.prior_linear,

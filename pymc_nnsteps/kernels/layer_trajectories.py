@@ -9,24 +9,24 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.interweaving import Pieces, read_units
+from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_units
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.layer_density import (
-    Coordinates,
+    LayerPosition,
+    LayerWorkspace,
     Noise,
-    Scene,
     end_of_run,
     evaluate,
     fill_own,
     fill_spread,
+    forward,
     know,
-    look,
     set_noise,
     set_scene,
 )
 from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
 from pymc_nnsteps.kernels.linear_algebra import Array
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 MOST_STEPS = 64
@@ -45,9 +45,9 @@ OF_SCALE = 0.1
 class LayerDensity(NamedTuple):
     """What the density depends on, and room."""
 
-    scene: Scene
+    scene: LayerWorkspace
     noise: Noise
-    activation: Pieces
+    activation: ActivationPieces
 
 
 class MovedLayer(NamedTuple):
@@ -81,7 +81,11 @@ def n_averages(n_outputs: int, n_scales: int) -> int:
 
 @jit
 def fill_numbers(
-    place: Coordinates, scene: Scene, noise: Noise, activation: Pieces, numbers: Array
+    place: LayerPosition,
+    scene: LayerWorkspace,
+    noise: Noise,
+    activation: ActivationPieces,
+    numbers: Array,
 ) -> None:
     r"""Fill numbers of the Fisher information at a place, averaged over units and pairs of them.
 
@@ -92,7 +96,7 @@ def fill_numbers(
     variance that is moved, half the sum of squares of the entries of :math:`V_n^{-1}` times those
     of the response's own covariance that it multiplies.
     """
-    look(place, scene, activation)
+    forward(place, scene, activation)
     fill_spread(place, scene, noise.spread)
     (m, n_obs), units = scene.target.shape, len(scene.variance)
     width, n_pairs, first = len(place.above) // m, m * (m + 1) // 2, 0
@@ -135,7 +139,7 @@ def fill_numbers(
 
 
 @jit
-def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bool:
+def fill_metric(scene: LayerWorkspace, gram: Array, numbers: Array, metric: Metric) -> bool:
     """Fill the blocks of a metric; False if it is not positive definite."""
     units, m, shared = len(scene.variance), len(scene.target), len(scene.of_above)
     width, n_pairs, pair = shared // m, m * (m + 1) // 2, 0
@@ -163,11 +167,11 @@ def fill_metric(scene: Scene, gram: Array, numbers: Array, metric: Metric) -> bo
 
 
 @inline
-def coordinates_in(q: Array, scene: Scene, noise: Noise) -> Coordinates:
+def coordinates_in(q: Array, scene: LayerWorkspace, noise: Noise) -> LayerPosition:
     """Parts of a vector of coordinates."""
     units, d = scene.prior.shape
     rows, last = units * d, len(q) - len(noise.moves)
-    return Coordinates(q[:rows].reshape((units, d)), q[rows:last], q[last:])
+    return LayerPosition(q[:rows].reshape((units, d)), q[rows:last], q[last:])
 
 
 @jit
@@ -179,7 +183,7 @@ def evaluate_layer(density: LayerDensity, q: Array, slope: Array) -> float:
 
 
 @jit
-def is_tiny(scene: Scene, noise: Noise, place: Coordinates) -> bool:
+def is_tiny(scene: LayerWorkspace, noise: Noise, place: LayerPosition) -> bool:
     """Whether a variance of the response is moved, and hardly seen beside the layer's noise."""
     found = False
     fill_spread(place, scene, noise.spread)
@@ -194,9 +198,9 @@ def is_tiny(scene: Scene, noise: Noise, place: Coordinates) -> bool:
 
 @jit
 def move_layer(
-    weights: Rows,
+    weights: LayerWeights,
     pre: Array,
-    activation: Pieces,
+    activation: ActivationPieces,
     seen: Outgoing,
     above: Above,
     scaled: Array,

@@ -37,8 +37,8 @@ FLAGS += ("-fvisibility=hidden", "-fexceptions", "-fno-math-errno", "-fno-trappi
 FLAGS += ("-ffp-contract=off",)
 """Compiler flags beside the processor's own; -O3 takes twice as long for as fast a sweep."""
 
-OF_GCC: tuple[str, ...] = ("-fvect-cost-model=dynamic", "-fno-gcse", "-fno-thread-jumps")
-OF_GCC += ("-fno-schedule-insns2", "-fno-ipa-cp", "-fno-inline-functions-called-once")
+GCC_FLAGS: tuple[str, ...] = ("-fvect-cost-model=dynamic", "-fno-gcse", "-fno-thread-jumps")
+GCC_FLAGS += ("-fno-schedule-insns2", "-fno-ipa-cp", "-fno-inline-functions-called-once")
 """Flags of GCC: at -O2 it makes few loops work on several numbers at a time.
 
 The passes that it leaves out take a fifth of its time, and sweeps are as fast without them.
@@ -82,7 +82,7 @@ def _temporary() -> tempfile.TemporaryDirectory:
 
 def _flags() -> tuple[str, ...]:
     is_gcc = "clang" not in config.cxx and sys.platform != "darwin"
-    return (*FLAGS, *OF_GCC) if is_gcc else FLAGS
+    return (*FLAGS, *GCC_FLAGS) if is_gcc else FLAGS
 
 
 @functools.cache
@@ -101,7 +101,7 @@ def _path(name: str) -> Path:
     return directory() / f"{name}.so"
 
 
-class Unit(NamedTuple):
+class TranslationUnit(NamedTuple):
     """A unit of code.
 
     Parameters
@@ -119,7 +119,7 @@ class Unit(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
-def build(units: Mapping[str, Unit]) -> None:
+def build(units: Mapping[str, TranslationUnit]) -> None:
     """Build those of several units, under their names, whose machine code is not there yet.
 
     Those of the same flags become one file, which begins with their headers and has the name of
@@ -140,26 +140,26 @@ def build(units: Mapping[str, Unit]) -> None:
 
 
 @dataclass
-class Waiting:
+class CompilerWait:
     """How long this process has waited for the compiler, and what has been announced."""
 
     seconds: float = 0.0
     told: set[str] = field(default_factory=set)
 
-    def tell(self, what: str, seconds: int) -> None:
+    def announce(self, what: str, seconds: int) -> None:
         """Announce once what is compiled, and how long that takes."""
         if what not in self.told:
             self.told.add(what)
             _LOGGER.info(f"compiling {what}; about {seconds} s the first time on this machine")
 
 
-WAITING = Waiting()
+WAITING = CompilerWait()
 
 
 @contextmanager
 def announced(what: str, seconds: int) -> Iterator[None]:
     """Announce what is compiled, if that takes longer than :data:`PATIENCE`."""
-    timer = threading.Timer(PATIENCE, WAITING.tell, (what, seconds))
+    timer = threading.Timer(PATIENCE, WAITING.announce, (what, seconds))
     timer.daemon = True
     timer.start()
     try:
@@ -177,7 +177,7 @@ def _run(command: Sequence[str]) -> str:
     try:
         _, errors = process.communicate(timeout=max(PATIENCE - WAITING.seconds, 0.0))
     except subprocess.TimeoutExpired:
-        WAITING.tell("the sampler", SECONDS)
+        WAITING.announce("the sampler", SECONDS)
         _, errors = process.communicate()
     WAITING.seconds += time.monotonic() - began
     return errors
@@ -187,7 +187,7 @@ class CompilerError(RuntimeError):
     """What the compiler does not translate."""
 
 
-def tell(message: str) -> None:
+def log_compilation(message: str) -> None:
     """Log what is compiled in another way, in one line."""
     _LOGGER.info(message.partition("\n")[0])
 
@@ -276,7 +276,7 @@ def special() -> list[int]:
     return [found[name] for name in SPECIAL]
 
 
-OF_MODULES = """\
+MODULE_HEADERS = """\
 #include <initializer_list>
 #include <Python.h>
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
@@ -285,7 +285,7 @@ OF_MODULES = """\
 """What sources of extension modules include, ahead of their namespaces."""
 
 
-def _beside(file: Path) -> list[Path]:
+def _sources_beside(file: Path) -> list[Path]:
     return sorted(file.parent.glob("*.cpp"))
 
 
@@ -295,9 +295,16 @@ def module(file: Path) -> ModuleType:
 
     All that are in the same folder are built with it.
     """
-    sources = {each: f"namespace {each.stem} {{\n{each.read_text()}}}" for each in _beside(file)}
+    sources = {
+        each: f"namespace {each.stem} {{\n{each.read_text()}}}" for each in _sources_beside(file)
+    }
     names = {each: digest(source) for each, source in sources.items()}
-    build({names[each]: Unit((OF_MODULES,), source.__str__) for each, source in sources.items()})
+    build(
+        {
+            names[each]: TranslationUnit((MODULE_HEADERS,), source.__str__)
+            for each, source in sources.items()
+        }
+    )
     loader = importlib.machinery.ExtensionFileLoader(file.stem, str(_path(names[file])))
     spec = importlib.util.spec_from_file_location(file.stem, loader=loader)
     assert spec is not None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.interweaving import Pieces, read_pieces
+from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_pieces
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
     Array,
@@ -22,7 +22,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
 )
 
 
-class Prior[Of](NamedTuple):
+class GaussianPrior[Of](NamedTuple):
     """Prior of the weights that outputs see a layer through: arrays of shape (m, units).
 
     Parameters
@@ -35,7 +35,7 @@ class Prior[Of](NamedTuple):
     linear: Of
 
 
-class Told(NamedTuple):
+class SufficientStatistics(NamedTuple):
     """What samples that share ``V`` tell of a unit's outgoing weights.
 
     Parameters
@@ -71,7 +71,7 @@ def noise_of_others(design: Array, variance: Array, unit: int, spread: Array) ->
 
 
 @inline
-def know(spread: Array, above: Above, sample: int, told: Told) -> None:
+def know(spread: Array, above: Above, sample: int, told: SufficientStatistics) -> None:
     """Fill ``V^{-1}`` with the noise of other units and of the response; no sample tells yet."""
     m, factor = len(spread), told.factor
     told.square[0] = 0.0
@@ -97,7 +97,7 @@ def know(spread: Array, above: Above, sample: int, told: Told) -> None:
 
 
 @inline
-def add_told(told: Told, precision: Array, linear: Array) -> None:
+def add_told(told: SufficientStatistics, precision: Array, linear: Array) -> None:
     """Add what samples tell to the precision and the linear part of a unit's weights."""
     for i in range(len(linear)):
         for j in range(len(linear)):
@@ -119,7 +119,7 @@ def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> Non
 
 @inline
 def tell_outputs(
-    above: Above, unit: int, before: Array, spread: Array, told: Told, level: Array,
+    above: Above, unit: int, before: Array, spread: Array, told: SufficientStatistics, level: Array,
     residual: Array, noise: Array, precision: Array, linear: Array,
 ) -> None:  # fmt: skip
     """Add what samples tell to the precision and the linear part of a unit's weights."""
@@ -177,9 +177,9 @@ def update_residual(before: Array, new: Array, level: Array, residual: Array) ->
 @jit
 def draw_outgoing(
     pre: Array,
-    activation: Pieces,
+    activation: ActivationPieces,
     offset: Array,
-    prior: Prior,
+    prior: GaussianPrior,
     above: Above,
     noise: Array,
     normal: Array,
@@ -204,7 +204,9 @@ def draw_outgoing(
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)
     spread, precision = np.empty((m, m)), np.empty((m, m))
-    told = Told(np.empty((m, m)), np.empty(1), np.empty(m), np.empty(m), np.empty((m, m)))
+    told = SufficientStatistics(
+        np.empty((m, m)), np.empty(1), np.empty(m), np.empty(m), np.empty((m, m))
+    )
     before, linear, new = np.empty(m), np.empty(m), np.empty(m)
     # Means of the activations, and the response without all units' part.
     slope, intercept = np.empty(n_obs), np.empty(n_obs)

@@ -25,7 +25,7 @@ HELD = 20_000_000
 """Numbers of whitened designs that are held at a time, where each sample has one of its own."""
 
 
-class Rows[Of](NamedTuple):
+class LayerWeights[Of](NamedTuple):
     """Weights of a layer, and their prior.
 
     Parameters
@@ -44,7 +44,7 @@ class Rows[Of](NamedTuple):
     prior_linear: Of
 
 
-class Seen(NamedTuple):
+class QuadraticTerms(NamedTuple):
     """What is seen from above of a unit's activations: ``g`` and ``c``, shape (n_obs,)."""
 
     gradient: Array
@@ -87,7 +87,7 @@ def whiten_samples(above: Above, first: int, whitened: Array, residual: Array) -
 
 
 @jit
-def score_and_curvature(whitened: Array, residual: Array, unit: int, seen: Seen) -> None:
+def score_and_curvature(whitened: Array, residual: Array, unit: int, seen: QuadraticTerms) -> None:
     """Fill ``B_a^T e`` and ``c = |B_a|^2`` at each sample, with the whitened residual ``e``."""
     m, n_obs = residual.shape
     gradient, curvature = seen.gradient, seen.curvature
@@ -119,7 +119,7 @@ def update_residual(whitened: Array, residual: Array, unit: int, level: Array) -
 
 
 @inline
-def leave_out(level: Array, seen: Seen) -> None:
+def leave_out(level: Array, seen: QuadraticTerms) -> None:
     """Turn ``B_a^T e`` into ``g``, where the unit's own activations are not subtracted."""
     gradient, curvature = seen.gradient, seen.curvature
     for n in range(len(level)):
@@ -210,7 +210,7 @@ def solve_both(factor: Array, linear: Array) -> Array:
 
 
 @inline
-def weigh_prior(row: Array, new_row: Array, prior: Array, prior_linear: Array) -> float:
+def log_ratio_prior(row: Array, new_row: Array, prior: Array, prior_linear: Array) -> float:
     """``log p(w') - log p(w)`` of a row's prior."""
     total = 0.0
     for j in range(len(row)):
@@ -220,7 +220,7 @@ def weigh_prior(row: Array, new_row: Array, prior: Array, prior_linear: Array) -
 
 
 @inline
-def weigh_proposals(
+def log_ratio_proposals(
     factor: Array, new_factor: Array, normal: Array, back: Array, spread: float
 ) -> float:
     r"""``log q(w | w') - log q(w' | w)`` of normal proposals with precisions ``P / spread^2``.

@@ -25,7 +25,7 @@ from pymc_nnsteps.kernels.expressions import (
     number,
 )
 
-LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 """Statements that nothing follows."""
 
 
@@ -75,7 +75,7 @@ def always_set(statements: Sequence[ast.stmt]) -> set[str]:
             case ast.Assign(targets):
                 names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
             case ast.If(_, body, orelse):
-                ways = [way for way in (body, orelse) if not (way and isinstance(way[-1], LEAVES))]
+                ways = [way for way in (body, orelse) if not (way and isinstance(way[-1], JUMPS))]
                 names |= set.intersection(*map(always_set, ways)) if ways else set()
     return names
 

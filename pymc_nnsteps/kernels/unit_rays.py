@@ -11,7 +11,7 @@ import numpy as np
 from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.kernels.lattice import choose_point
 from pymc_nnsteps.kernels.linear_algebra import Array
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 
 POINTS = 128
 WIDEST = 0.3
@@ -118,7 +118,7 @@ def sums_of(weights: Array, prior: Array, prior_linear: Array) -> Array:
 
 
 @jit
-def weigh_points(
+def log_densities_at_points(
     points: Array,
     squares: Array,
     n_obs: int,
@@ -195,7 +195,7 @@ class MovedUnits(NamedTuple):
 
 @jit
 def move_units(
-    weights: Rows,
+    weights: LayerWeights,
     pre: Array,
     slopes: Array,
     seen: Outgoing,
@@ -245,7 +245,7 @@ def move_units(
         own_above = sums_of(
             outgoing[a : a + 1], seen.prior[a : a + 1], seen.prior_linear[a : a + 1]
         )
-        weigh_points(
+        log_densities_at_points(
             points,
             squares,
             n_obs,

@@ -139,7 +139,7 @@ def rejection_sample(
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block, entries = _compile(model, wanted, bounded, rng)
-    run = _Run(draws, max_tries, log_bound, rng)
+    run = _Tally(draws, max_tries, log_bound, rng)
     progress = create_simple_progress(progressbar=progressbar)
     try:
         with progress:
@@ -164,7 +164,7 @@ def rejection_sample(
 
 
 @dataclass
-class _Run:
+class _Tally:
     """Tries so far, and the draws that were accepted."""
 
     # As of :func:`rejection_sample`.

@@ -218,14 +218,14 @@ def thermalize(
     settings = {"tune": tune, "random_seed": random_seed, **steps_in_words(steps)}
     leg = _Leg(steps, steps.sampling_state, tune, sweeps)
     # Numba compiles at a first call, whose time is not a chain's.
-    leg.advanced(_Chain(starts[reference]), np.random.SeedSequence(0), 0, 1)
+    leg.advanced(_State(starts[reference]), np.random.SeedSequence(0), 0, 1)
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
     progress = create_simple_progress(progressbar=progressbar)
     with nullcontext() if path is None else writing(path):
         record = None
         if path is not None:
             record = _record(path, model, starts, functions, settings)
-        run = (record and record.read()) or _Run([_Chain(point) for point in starts.values()])
+        run = (record and record.read()) or _Run([_State(point) for point in starts.values()])
         saved = time.monotonic()
         try:
             with progress:
@@ -256,7 +256,7 @@ def thermalize(
 
 
 @dataclass
-class _Chain:
+class _State:
     """State of a chain: its point and the state of its step (None: not begun)."""
 
     point: PointType
@@ -272,7 +272,7 @@ Record = tuple[int, list[float], list[list[NDArray[Any]]]]
 class _Run:
     """All that is needed to go on."""
 
-    chains: list[_Chain]
+    chains: list[_State]
     records: list[Record] = field(default_factory=list)
 
     @property
@@ -290,8 +290,8 @@ class _Leg:
     sweeps: int
 
     def advanced(
-        self, chain: _Chain, seed: np.random.SeedSequence, before: int, until: int
-    ) -> _Chain:
+        self, chain: _State, seed: np.random.SeedSequence, before: int, until: int
+    ) -> _State:
         """A chain after the sweeps ``before + 1, ..., until``."""
         step: Any = self.step
         if chain.state is None:
@@ -309,7 +309,7 @@ class _Leg:
                 step.stop_tuning()
             point, _ = step.step(point)
         seconds = chain.seconds + time.process_time() - start
-        return _Chain(point, step.sampling_state, seconds)
+        return _State(point, step.sampling_state, seconds)
 
 
 def _schedule(sweeps: object, records: object) -> tuple[int, NDArray[np.integer]]:

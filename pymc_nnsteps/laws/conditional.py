@@ -109,12 +109,12 @@ class Conditional(ABC):
         """Place in a parallel scan."""
         return Group.POST_ACTIVATIONS if self.integrates_out else Group.OTHERS
 
-    def how(self, rv: TensorVariable) -> list[str]:
+    def explain_law(self, rv: TensorVariable) -> list[str]:
         """What :func:`pymc_nnsteps.explain` says of a variable whose law this is."""
         jointly = [f"jointly with {_names(self.partners(rv))}"] if self.partners(rv) else []
         return jointly + self.without()
 
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         """What :func:`pymc_nnsteps.explain` adds for a variable whose law is another one."""
         if self.tuning is not None:
             return [f"interwoven with {_names(self.partners(rv))}"]

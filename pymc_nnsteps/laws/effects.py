@@ -38,7 +38,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.factor import Entries, draw_from_factor, given_zero_sums, sums_over
-from pymc_nnsteps.gaussian.groups import Eliminated, Part, Said, unconditional
+from pymc_nnsteps.gaussian.groups import ChildLikelihood, Eliminated, Part, unconditional
 from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, split
 from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
@@ -74,7 +74,7 @@ Sums = Mapping[TensorVariable, tuple[tuple[int, ...], ...]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChildParts:
     """Child, or one output of it, and how it sees each variable."""
 
     child: Child
@@ -89,7 +89,7 @@ class Effects(Conditional):
     draws: tuple[TensorVariable, ...]
     # The variables. The labels of an eliminated variable are its groups.
     members: tuple[Member, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[ChildParts, ...]
     integrates_out: tuple[TensorVariable, ...] = ()
     # Axes over which the entries of a variable sum to zero: by themselves, or together.
     sums: Sums = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Effects(Conditional):
 
     def _of_rest(
         self,
-        said: Sequence[Said],
+        said: Sequence[ChildLikelihood],
         eliminated: Eliminated | None,
         dense: Sequence[int],
         rest: Sequence[int],
@@ -194,7 +194,7 @@ class Effects(Conditional):
     def _is_dense(self, i: int) -> bool:
         return all(seen.parts[i].index is None for seen in self.seen)
 
-    def _said(self, rng: Variable) -> tuple[Variable, list[Said]]:
+    def _said(self, rng: Variable) -> tuple[Variable, list[ChildLikelihood]]:
         said = []
         given: dict[TensorVariable, Observation] = {}
         for seen in self.seen:
@@ -207,7 +207,7 @@ class Effects(Conditional):
             else:
                 residual = residual[:, seen.output]
                 weight = weight[:, 0 if weight.type.broadcastable[1] else seen.output]
-            said.append(Said(residual.flatten(), weight, seen.parts))
+            said.append(ChildLikelihood(residual.flatten(), weight, seen.parts))
         for noise in self.common_noise:
             said = noise.removed(said)
         return rng, said
@@ -343,7 +343,7 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
                 _require_weights_of_rows(observation)
             elif all(groups is None for groups in axes.values()):
                 raise NotConjugate(f"outputs of {describe(child)} have no effects of groups")
-            seen.append(Seen(observation, tuple(parts), output))
+            seen.append(ChildParts(observation, tuple(parts), output))
     if any(axes[rv] is not None or sums[rv] for rv in in_part):
         raise NotConjugate(f"{', '.join(map(describe, in_part))} do not have the same children")
     labelled = _eliminated(axes, picked, shapes)

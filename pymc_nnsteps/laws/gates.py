@@ -43,7 +43,7 @@ from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)
-class Gates(Conditional):
+class GateConditional(Conditional):
     """Full conditional of Bernoulli variables that enter their children's means one by one."""
 
     name = "Bernoulli"
@@ -91,7 +91,7 @@ def _decided_by(model: pm.Model, probability: TensorVariable) -> TensorVariable 
 
 
 @recognises(400, "Bernoulli", {BernoulliRV}, OBSERVED)
-def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
+def match_gates(model: pm.Model, rv: TensorVariable) -> GateConditional:
     """Recognise a free Bernoulli variable that its children see entry by entry."""
     require_free(model, rv)
     require_support(model, rv, LINE)
@@ -115,4 +115,4 @@ def match_gates(model: pm.Model, rv: TensorVariable) -> Gates:
             )
         probability = probability.astype(config.floatX)
         logit = pt.log(probability) - pt.log1p(-probability)
-    return Gates((rv,), logit.astype(config.floatX), observations)
+    return GateConditional((rv,), logit.astype(config.floatX), observations)

@@ -65,7 +65,7 @@ GAUSSIAN = (NormalRV, MvNormalRV)
 
 
 @dataclass(frozen=True)
-class Seen:
+class LinearChild:
     """Child ``value ~ N(design v + offset)``; the design has axes (child, entries of v)."""
 
     child: TensorVariable
@@ -79,7 +79,7 @@ class GaussianVector(Conditional):
 
     name = "multivariate Gaussian"
     draws: tuple[TensorVariable, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[LinearChild, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -224,7 +224,7 @@ def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | N
     return tuple(found)
 
 
-def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:
+def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> LinearChild:
     if not is_a(child, *GAUSSIAN):
         raise NotConjugate(
             f"child {describe(child)} is {distribution(child)}, not Normal or MvNormal"
@@ -241,4 +241,4 @@ def _read(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Seen:
     axes: list[Any] = [*value.shape, *lengths(rv)]
     design = pt.broadcast_to(term.whole().coefficient, axes).reshape((*value.shape, rv.size))
     residual = value if form.offset is None else value - form.offset
-    return Seen(child, residual.astype(rv.dtype), design.astype(rv.dtype))
+    return LinearChild(child, residual.astype(rv.dtype), design.astype(rv.dtype))

@@ -33,7 +33,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import is_a
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.piecewise_linear import Argument, Pieces, PiecewiseForm
+from pymc_nnsteps.graphs.piecewise_linear import Argument, PiecewiseForm, PiecewiseFunction
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import known_shape, lengths
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
@@ -56,7 +56,7 @@ class PiecewiseGaussian(Conditional):
     """Full conditional of pre-activations whose only child sees them through an activation."""
 
     draws: tuple[TensorVariable, ...]
-    activation: Pieces
+    activation: PiecewiseFunction
     observed: TensorVariable
     observed_sigma: TensorVariable
     argument: Argument | None

@@ -143,7 +143,7 @@ SQUARES: dict[type, Callable[..., Exponents]] = {
 
 
 @dataclass(frozen=True)
-class Mixture:
+class ScaleMixture:
     """A prior whose square is generalised inverse Gaussian given an auxiliary variable.
 
     ``auxiliary`` has the exponents of the latter given the variable and the prior's parameters,
@@ -158,16 +158,16 @@ def _inverse_gamma_mixture(nu: Any, v: TensorVariable, sigma: TensorVariable) ->
     return exponents(-(nu + 1) / 2, delta2=2 * (nu / pt.sqr(v) + pt.reciprocal(pt.sqr(sigma))))
 
 
-MIXTURES: dict[type, Mixture] = {
-    HalfStudentTRV: Mixture(
+MIXTURES: dict[type, ScaleMixture] = {
+    HalfStudentTRV: ScaleMixture(
         lambda v, nu, sigma: _inverse_gamma_mixture(nu, v, sigma),
         lambda a, nu, sigma: exponents(-nu / 2, delta2=2 * nu / a),
     ),
-    HalfCauchyRV: Mixture(
+    HalfCauchyRV: ScaleMixture(
         lambda v, sigma: _inverse_gamma_mixture(1.0, v, sigma),
         lambda a, sigma: exponents(-0.5, delta2=2 / a),
     ),
-    ExponentialRV: Mixture(
+    ExponentialRV: ScaleMixture(
         lambda v, scale: exponents(0.5, pt.sqr(v), pt.reciprocal(pt.sqr(scale))),
         lambda a, scale: exponents(0.5, lambda2=pt.reciprocal(a)),
     ),
@@ -287,7 +287,7 @@ class Scale(ScaleLaw):
     # Exponents of the prior of that power; for a mixture, those beside the mixture.
     prior: Exponents
     scaled: tuple[Scaled, ...]
-    mixture: Mixture | None = None
+    mixture: ScaleMixture | None = None
     bounds: tuple[TensorVariable, TensorVariable] | None = None
     # Whether the variable keeps its value where its law is improper, as where all children are
     # zero. The children or their means have to be drawn as well.

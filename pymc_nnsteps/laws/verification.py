@@ -24,9 +24,9 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_blas_notice
-from pymc_nnsteps.laws.claim import QUICK, Claim, Point, children_of
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import find_conditionals, recognise
+from pymc_nnsteps.laws.stated_density import QUICK, Point, StatedDensity, children_of
 
 SCALES = (0.3, 1.0, 1.0, 3.0, 30.0, 1e3)
 """Distances from the bulk of a law, in units of its scale, at which densities are compared."""
@@ -109,7 +109,7 @@ def _compare(
     epsilon = _epsilon(model)
     relative = (RTOL if epsilon < 1e-8 else RTOL_SINGLE) if rtol is None else rtol
     with np.errstate(all="ignore"):
-        claim = Claim.of(model, conditional, point, rng)
+        claim = StatedDensity.of(model, conditional, point, rng)
         reference, ours = claim.both(claim.sample(rng, 0.5))
         assert np.isfinite(ours), f"the log density of its law is {ours} where that is sampled"
         assert np.isfinite(reference), (

@@ -46,7 +46,7 @@ from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
 from pymc_nnsteps.variational.draws import LayerDraws
@@ -235,7 +235,7 @@ def bow_tie(
     _require_no_noise(likelihood, sigma, noise_beta, noise_network)
     _require_fittable(start, likelihood, response.targets, sigma)
 
-    def build(network: BowTieLayers, x: TensorVariable, seen: Seen, starts: Starts) -> None:
+    def build(network: BowTieLayers, x: TensorVariable, seen: ObservedData, starts: Starts) -> None:
         initvals = partial(_initial_value, starts, start)
         z = network(x, initvals)
         if likelihood == "normal":
@@ -251,7 +251,7 @@ def bow_tie(
         gated.marginalize_gates = False
         fitted = draws_to_start_from(scaffolding.alone(lambda x, seen: build(gated, x, seen, {})))
 
-    def starts(x: TensorVariable, seen: Seen) -> Starts:
+    def starts(x: TensorVariable, seen: ObservedData) -> Starts:
         if start == "data":
             known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
             return data_start(x, pt.as_tensor(known), stack.units)
@@ -264,7 +264,7 @@ def _initial_value(starts: Starts, start: BowTieStart, name: str) -> InitialValu
     return starts.get(name, start_of(start))
 
 
-def _rough(response: Response, seen: Seen) -> TensorVariable:
+def _rough(response: Response, seen: ObservedData) -> TensorVariable:
     """A rough value of ``f`` in each row: real targets themselves."""
     rough = response.law.rough
     return pt.as_tensor(seen.y) if rough is None else rough(seen)

@@ -41,7 +41,7 @@ from pymc_nnsteps.models.blocks.hierarchical import (
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
-from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 from pymc_nnsteps.models.priors import Prior
 
@@ -247,7 +247,7 @@ def hierarchical_mlp(
     )
     noise = network.group.noise
 
-    def build(x: TensorVariable, seen: Seen) -> None:
+    def build(x: TensorVariable, seen: ObservedData) -> None:
         outputs = network(x)
         f = seen.named(outputs[0])
         with beginning(start):

@@ -27,7 +27,7 @@ from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.models.parts.likelihoods import OfNoisyLayers, Seen, Start
+from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
 from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
 from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 
@@ -197,7 +197,7 @@ def intermediate_noise_mlp(
     elif noise_network is not None:
         raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
 
-    def build(x: TensorVariable, seen: Seen) -> None:
+    def build(x: TensorVariable, seen: ObservedData) -> None:
         likelihoods.observe_noisy(
             likelihood,
             network.stack.n_layers + 1,

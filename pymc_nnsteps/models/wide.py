@@ -35,7 +35,7 @@ from pymc_nnsteps.models.blocks.wide import WideLayers, positive
 from pymc_nnsteps.models.parts import data, layers, readout
 from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
-from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, Seen, Start
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
 
 SIGMA = 0.1
@@ -197,7 +197,7 @@ def wide_mlp(
     scale = _standard_deviation(sigma, likelihood)
     n_columns = stack.units[-2] + network.has_bias
 
-    def build(x: TensorVariable, seen: Seen) -> None:
+    def build(x: TensorVariable, seen: ObservedData) -> None:
         scaled = network.hidden_layers(x)
         if reparametrize:
             few_rows = scaffolding.n_obs <= n_columns
@@ -270,7 +270,7 @@ def _whitened_readout(
 
 
 def _noise(
-    network: WideLayers, scale: float, varies: bool, scaled: TensorVariable, seen: Seen
+    network: WideLayers, scale: float, varies: bool, scaled: TensorVariable, seen: ObservedData
 ) -> TensorVariable:
     """Standard deviation of real targets, which may vary with the inputs."""
     sd = pt.constant(scale, dtype=config.floatX)

@@ -25,13 +25,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, Rows, rows_of
+from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, rows_of
 from pymc_nnsteps.gaussian.layout import Layout, Member, split
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align, expand
 from pymc_nnsteps.graphs.linear_terms import Length
 from pymc_nnsteps.graphs.search import given_any
-from pymc_nnsteps.kernels.chain import Layers, Seen, Sizes
+from pymc_nnsteps.kernels.chain import LayerObservations, Layers, LayerSizes
 from pymc_nnsteps.kernels.ops import draw_chain
 from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
@@ -58,7 +58,7 @@ class GaussianChain(Conditional):
         size = (len(self.layers), self._n_obs, _largest(self._widths))
         rng, noise = standard_normal(rng, size, self._dtype)
         drawn = draw_chain(
-            Sizes(_vector(self._widths), _vector([rows.design.shape[0] for rows in seen])),
+            LayerSizes(_vector(self._widths), _vector([rows.design.shape[0] for rows in seen])),
             Layers(*self._noise(steps), *self._transitions(steps)),
             self._likelihood(seen),
             noise,
@@ -85,9 +85,11 @@ class GaussianChain(Conditional):
     def _dtype(self) -> str:
         return str(self.draws[0].dtype)
 
-    def _seen_and_steps(self, rng: Variable) -> tuple[Variable, list[Rows], list[Observation]]:
+    def _seen_and_steps(
+        self, rng: Variable
+    ) -> tuple[Variable, list[SharedDesign], list[Observation]]:
         """What is seen of each layer beside the next one, and how each leads to the next."""
-        seen: list[Rows] = []
+        seen: list[SharedDesign] = []
         steps: list[Observation] = []
         next_each = (*self.draws[1:], None)
         for layer, following, width in zip(self.layers, next_each, self._widths, strict=True):
@@ -108,7 +110,7 @@ class GaussianChain(Conditional):
         means = [_by_sample(*pair) for pair in zip(self._members, offsets, strict=True)]
         return self._per_sample(precisions), self._per_sample(means)
 
-    def _likelihood(self, seen: Sequence[Rows]) -> Seen[TensorVariable]:
+    def _likelihood(self, seen: Sequence[SharedDesign]) -> LayerObservations[TensorVariable]:
         """``C_l``, ``w_l`` and ``C_l^T w_l y_l``."""
         counts = [rows.design.shape[0] for rows in seen]
         weights = [
@@ -116,7 +118,7 @@ class GaussianChain(Conditional):
             for rows, count in zip(seen, counts, strict=True)
         ]
         most, widest = _largest(counts), _largest(self._widths)
-        return Seen(
+        return LayerObservations(
             _stack([rows.design for rows in seen], most, widest, self._dtype),
             _stack(weights, self._n_obs, most, self._dtype),
             self._per_sample([pt.dot(rows.score, rows.design) for rows in seen]),
@@ -226,9 +228,9 @@ def _unweighted(block: Gaussian) -> list[Evidence]:
     return [evidence_of(block.members, with_any_precision(seen)) for seen in block.observations]
 
 
-def _no_rows(n_obs: Length, width: Length, dtype: str) -> Rows:
+def _no_rows(n_obs: Length, width: Length, dtype: str) -> SharedDesign:
     """What is said of a layer of which nothing but the next one is seen."""
-    return Rows(*(pt.zeros(shape, dtype) for shape in ((0, width), (n_obs, 0), (n_obs, 0))))
+    return SharedDesign(*(pt.zeros(shape, dtype) for shape in ((0, width), (n_obs, 0), (n_obs, 0))))
 
 
 def _by_sample(layout: Layout, array: TensorVariable | None) -> TensorVariable | None:

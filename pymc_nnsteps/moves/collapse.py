@@ -54,7 +54,7 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import collapsed_information, draw_collapsed_gates, refuse_lost
 from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.gates import Gates
+from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
@@ -68,7 +68,7 @@ class CollapsedGates(Conditional):
 
     name = "Bernoulli, collapsed"
     draws: tuple[TensorVariable, ...]
-    gates: Gates
+    gates: GateConditional
     likelihood: MarginalLikelihood
     integrates_out: tuple[TensorVariable, ...]
 
@@ -148,7 +148,7 @@ LARGEST_COLLAPSED = 1500
 class CollapsedLayer:
     """The draws of a layer, in the order in which they must follow each other."""
 
-    gates: Gates
+    gates: GateConditional
     weights: Gaussian
     likelihood: MarginalLikelihood
     draws: tuple[Conditional, ...]
@@ -164,7 +164,7 @@ def propose_collapsed(context: Context) -> Proposals:
     collapse, blocks, moved = context.options.collapse, context.blocks, context.layers
     if collapse is False:
         return Proposals()
-    gates = [block for block in blocks if isinstance(block, Gates)]
+    gates = [block for block in blocks if isinstance(block, GateConditional)]
     behind_gates = {seen.child for block in gates for seen in block.observations}
     replacements = []
     layers: dict[TensorVariable, MarginalLikelihood] = {}
@@ -208,7 +208,7 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     gates = [
         c
         for c in conditionals
-        if isinstance(c, Gates) and [seen.child for seen in c.observations] == [a]
+        if isinstance(c, GateConditional) and [seen.child for seen in c.observations] == [a]
     ]
     weights = [
         c
@@ -240,13 +240,13 @@ def _seen_by(a: TensorVariable, weights: Gaussian) -> Observation | None:
     return None
 
 
-def _behind(gates: Gates, weights: Gaussian) -> bool:
+def _behind(gates: GateConditional, weights: Gaussian) -> bool:
     """Whether gates switch what depends on a block."""
     [term] = gates.observations[0].terms
     return given_any([term.whole().coefficient], weights.draws)
 
 
-def _fits(gates: Gates, weights: Gaussian) -> bool:
+def _fits(gates: GateConditional, weights: Gaussian) -> bool:
     """Whether gates and weights stand to the activations as those of a layer."""
     [gate_term] = gates.observations[0].terms
     links = [link.axis if link and link.index is None else None for link in gate_term.links]

@@ -83,7 +83,7 @@ from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
 from pymc_nnsteps.kernels.gated_trajectories import TARGET_ACCEPT, n_averages
 from pymc_nnsteps.kernels.ops import move_gated_layer
-from pymc_nnsteps.kernels.outgoing_weights import Prior
+from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
@@ -191,7 +191,7 @@ class GatedTrajectories(Conditional):
     target_accept: float = TARGET_ACCEPT
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         return ["along trajectories"]
 
     @override
@@ -283,7 +283,7 @@ class GatedTrajectories(Conditional):
         parts = zip(*(shrunk.tails() for shrunk in self.outgoing), strict=True)
         tails = [self.seen.by_output(of_each) for of_each in parts]
         zero, one = pt.zeros((len(self.scaled[0]), 1)), pt.ones((len(self.scaled[0]), 1))
-        value, prior = zero, Prior(zero, zero)
+        value, prior = zero, GaussianPrior(zero, zero)
         if self.biases is not None:
             value, prior = self.biases.value(), self.biases.prior()
         joined = (

@@ -62,9 +62,9 @@ from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.kernels.interweaving import Pieces
+from pymc_nnsteps.kernels.interweaving import ActivationPieces
 from pymc_nnsteps.kernels.ops import move_rows
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
@@ -98,7 +98,7 @@ class Interweaving(Conditional):
         return move_rows
 
     @property
-    def afresh(self) -> tuple[Conditional, ...]:
+    def refreshed(self) -> tuple[Conditional, ...]:
         """Draws of what is integrated out."""
         return (self.likelihood.fresh,)
 
@@ -127,18 +127,18 @@ class Interweaving(Conditional):
         """Those that each row of weights leads to."""
         return self.pre_activations_by_unit()
 
-    def pieces(self) -> Pieces[TensorVariable]:
+    def pieces(self) -> ActivationPieces[TensorVariable]:
         """Pieces of the activation."""
         function = self.activation.function
         values = function.knots, function.slopes, function.intercepts
-        return Pieces(*(pt.constant(each, dtype="float64") for each in values))
+        return ActivationPieces(*(pt.constant(each, dtype="float64") for each in values))
 
     def response(self) -> TensorVariable:
         """What is seen from above without the part of the activations' offset, (n_obs, m)."""
         response = self.likelihood.response(self.activation.offset)
         return expand(response, {0: self.pre_activations.shape[self.likelihood.samples]})
 
-    def weights_by_unit(self) -> Rows[TensorVariable]:
+    def weights_by_unit(self) -> LayerWeights[TensorVariable]:
         """Rows of the layer."""
         prior, units = prior_of(self.members), self.n_units
 
@@ -147,7 +147,7 @@ class Interweaving(Conditional):
 
         precision = by_unit(prior.precision)
         linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
-        return Rows(self.inputs, by_unit(block_of(self.members)), precision, linear)
+        return LayerWeights(self.inputs, by_unit(block_of(self.members)), precision, linear)
 
     def values_of(
         self, rows: TensorVariable, pre_activations: TensorVariable

@@ -64,10 +64,10 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.laws.augmentation import with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.gates import Gates
+from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
@@ -97,7 +97,7 @@ class InterwovenGates(Conditional):
         [gates] = self.layer.gates.draws
         return shapes[gates][self.layer.likelihood.units]
 
-    def weights_and_gates(self) -> tuple[Rows[TensorVariable], GatedUnits[TensorVariable]]:
+    def weights_and_gates(self) -> tuple[LayerWeights[TensorVariable], GatedUnits[TensorVariable]]:
         """Rows of the layer, and gates with odds and levels, by unit."""
         [gates], members = self.layer.gates.draws, self.layer.weights.members
         likelihood, prior = self.layer.likelihood, prior_of(members)
@@ -125,7 +125,9 @@ class InterwovenGates(Conditional):
         precision = expand(with_labels(prior.precision, prior), {0: units})
         mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
         return (
-            Rows(inputs, with_labels(block_of(members), prior), precision, precision * mean),
+            LayerWeights(
+                inputs, with_labels(block_of(members), prior), precision, precision * mean
+            ),
             GatedUnits(
                 gates.T.astype("float64"),
                 pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
@@ -182,7 +184,7 @@ def propose_interwoven_gates(context: Context) -> Proposals:
     layers: dict[TensorVariable, MarginalLikelihood] = {}
     declined: dict[TensorVariable, str] = {}
     for block in blocks:
-        if not isinstance(block, Gates) or len(block.observations) != 1:
+        if not isinstance(block, GateConditional) or len(block.observations) != 1:
             continue
         [gates], a = block.draws, block.observations[0].child
         if a not in activations:

@@ -64,8 +64,8 @@ class InterwovenKernels(Interweaving):
 
     @property
     @override
-    def afresh(self) -> tuple[Conditional, ...]:
-        return (*super().afresh, *(() if self.unpooled is None else (self.unpooled,)))
+    def refreshed(self) -> tuple[Conditional, ...]:
+        return (*super().refreshed, *(() if self.unpooled is None else (self.unpooled,)))
 
     @property
     @override

@@ -53,8 +53,8 @@ def propose_interwoven(context: Context) -> Proposals:
         moves[a] = move
         if a not in context.layers:
             above = _moves_above(context, move, declined)
-            puts = (*move.likelihood.before, move, *above, *move.afresh, block)
-            replacements.append(Replacement(by_variable[a], (*move.afresh[1:], block), puts))
+            puts = (*move.likelihood.before, move, *above, *move.refreshed, block)
+            replacements.append(Replacement(by_variable[a], (*move.refreshed[1:], block), puts))
     if interweave is True and not (moves or context.layers):
         raise ValueError(
             "interweave is True, but no pre-activations behind a piecewise-linear activation, and "

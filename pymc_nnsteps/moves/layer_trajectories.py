@@ -105,7 +105,7 @@ class LayerTrajectories(Conditional):
     every: int = 1
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         return ["along trajectories"]
 
     @override

@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, Rows, rows_of
+from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, rows_of
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.graphs.arrays import align, expand, varies
@@ -41,7 +41,7 @@ class Augmentation(Conditional):
     """Polya-Gamma variables of logistic children, held until they are drawn again."""
 
     name = "Polya-Gamma"
-    held: Mapping[TensorVariable, BinaryObservation]
+    fixed: Mapping[TensorVariable, BinaryObservation]
     draws: tuple[TensorVariable, ...] = ()
 
     @override
@@ -51,7 +51,7 @@ class Augmentation(Conditional):
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         drawn = {}
-        for omega, child in self.held.items():
+        for omega, child in self.fixed.items():
             rng, drawn[omega] = child.draw_precision(rng)
         return Draw(rng, {}, auxiliary=drawn)
 
@@ -61,7 +61,7 @@ class MarginalLikelihood:
     """What the children of a layer's activations say of them."""
 
     layer: Member  # the activations, one axis of samples and one of units
-    rows: Rows
+    rows: SharedDesign
     # What is to be drawn before anything that uses ``rows``, if anything is.
     before: tuple[Augmentation, ...]
     fresh: Gaussian  # the draw of the activations given everything, that included

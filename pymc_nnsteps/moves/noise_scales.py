@@ -36,7 +36,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.groups import Said
+from pymc_nnsteps.gaussian.groups import ChildLikelihood
 from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
@@ -69,7 +69,7 @@ class NoiseScale(Conditional):
     supplements: bool = True
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         [other] = self.partners(rv)
         return [f"with {describe(other)}, standardised noise held"]
 
@@ -113,7 +113,7 @@ def _misfit(likelihood: MarginalLikelihood) -> TensorVariable:
     outputs = range(likelihood.rows.design.type.shape[0] or 0)
     residual, weight = likelihood.residual, likelihood.rows.weight
     weight = expand(weight, {1: len(outputs)})
-    said = [Said(residual[:, i], weight[:, i], ()) for i in outputs]
+    said = [ChildLikelihood(residual[:, i], weight[:, i], ()) for i in outputs]
     loadings = tuple(likelihood.rows.design[i : i + 1] for i in outputs)
     apart = CommonNoise(tuple(outputs), loadings, likelihood.variance).removed(said)
     return reduce(add, [(own.weight * pt.sqr(own.response)).sum() for own in apart])

@@ -53,7 +53,7 @@ from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.ops import draw_outgoing
-from pymc_nnsteps.kernels.outgoing_weights import Prior
+from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import Interweaving
@@ -82,11 +82,11 @@ class ByOutput:
         """The entries, shape (m, n)."""
         return self.by_output(self.rvs)
 
-    def prior(self) -> Prior[TensorVariable]:
+    def prior(self) -> GaussianPrior[TensorVariable]:
         """Their prior."""
         precision = self.by_output([member.precision for member in self.members])
         mean = self.by_output([member.mean for member in self.members])
-        return Prior(precision, precision * mean)
+        return GaussianPrior(precision, precision * mean)
 
     def by_output(self, arrays: Sequence[TensorVariable]) -> TensorVariable:
         """Entries of arrays of the shapes of the variables, shape (m, n)."""

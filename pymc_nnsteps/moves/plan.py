@@ -133,10 +133,10 @@ def _row(
     own = [draw for draw in drawing if not draw.supplements]
     exact = [draw for draw in own if draw.tuning is None]
     law = ([draw for draw in exact if not draw.integrates_out] or exact or own)[-1]
-    notes = law.how(rv)
+    notes = law.explain_law(rv)
     for draw in drawing:
         if draw is not law:
-            notes += draw.also(rv)
+            notes += draw.explain_move(rv)
     if note is not None:
         notes.append(note)
     notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")

@@ -99,7 +99,7 @@ class Ray(Conditional):
     supplements: bool = True
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         sides: tuple[list[str], list[str]] = [], []
         for other in self.partners(rv):
             sides[(other in self.against) != (rv in self.against)].append(describe(other))

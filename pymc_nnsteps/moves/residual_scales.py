@@ -114,7 +114,7 @@ class ResidualScale(Conditional):
     entry: tuple[int, ...] = ()  # which entry of the variable it is
 
     @override
-    def how(self, rv: TensorVariable) -> list[str]:
+    def explain_law(self, rv: TensorVariable) -> list[str]:
         return [f"{without}, given which it moves by small steps" for without in self.without()]
 
     @override
@@ -389,7 +389,7 @@ class VectorScale(Conditional):
     integrates_out: tuple[TensorVariable, ...]
 
     @override
-    def how(self, rv: TensorVariable) -> list[str]:
+    def explain_law(self, rv: TensorVariable) -> list[str]:
         return [f"{without}, given which it moves by small steps" for without in self.without()]
 
     @override

@@ -36,7 +36,7 @@ from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
-from pymc_nnsteps.laws.effects import Effects, Seen, largest, row_axis
+from pymc_nnsteps.laws.effects import ChildParts, Effects, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
@@ -131,7 +131,7 @@ def find_effects(
 
 
 def _common_noise(
-    likelihood: MarginalLikelihood, seen: Sequence[Seen]
+    likelihood: MarginalLikelihood, seen: Sequence[ChildParts]
 ) -> tuple[CommonNoise, ...] | None:
     """Noise of the activations in what is seen beside them; None if it is not known by rows.
 
@@ -160,14 +160,14 @@ def _common_noise(
     return tuple(found)
 
 
-def _are_dense(seen: Sequence[Seen], loadings: Sequence[TensorVariable]) -> bool:
+def _are_dense(seen: Sequence[ChildParts], loadings: Sequence[TensorVariable]) -> bool:
     """Whether outputs see all entries of each variable, and common noise in all rows alike."""
     return not any(varies(row, [0]) for row in loadings) and all(
         part.index is None for each in seen for part in each.parts
     )
 
 
-def _loadings(likelihood: MarginalLikelihood, seen: Seen) -> TensorVariable | None:
+def _loadings(likelihood: MarginalLikelihood, seen: ChildParts) -> TensorVariable | None:
     """How rows see the activations, shape (n or 1, units); None if their axis is another one."""
     child = seen.child.child
     through = likelihood.seen_by(child)
@@ -176,7 +176,7 @@ def _loadings(likelihood: MarginalLikelihood, seen: Seen) -> TensorVariable | No
     return likelihood.evidence_by(child).whole_design[:, seen.output or 0]
 
 
-def _indexed_alike(seen: Sequence[Seen]) -> bool:
+def _indexed_alike(seen: Sequence[ChildParts]) -> bool:
     """Whether all see each variable by the same index."""
     first, *others = ([part.index for part in each.parts] for each in seen)
     return all(_same(*pair) for other in others for pair in zip(first, other, strict=True))
@@ -193,7 +193,7 @@ def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:
     a = likelihood.activations
     if isinstance(child, BinaryObservation):
         [before] = likelihood.before
-        [omega] = [omega for omega, held in before.held.items() if held.child is child.child]
+        [omega] = [omega for omega, held in before.fixed.items() if held.child is child.child]
         child = child.given(omega)
     if child.offset is None:
         return child

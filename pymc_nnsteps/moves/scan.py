@@ -53,7 +53,7 @@ def check_scan(
         )
 
 
-def afresh(conditionals: Sequence[Conditional]) -> list[int]:
+def refreshed_after(conditionals: Sequence[Conditional]) -> list[int]:
     """Numbers of draws after which all that was integrated out before is drawn afresh.
 
     Up to there a sweep leaves the posterior invariant as the whole one does.

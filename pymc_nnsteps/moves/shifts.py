@@ -103,7 +103,7 @@ class Shift(Conditional):
         return self.block.name
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         if rv in self.deviations.means:
             return ["shifted with its mean"]
         others = [other for other in self.block.draws if other is not rv]
@@ -244,7 +244,7 @@ class Translation(Conditional):
     supplements: bool = True
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         others = ", ".join(map(describe, self.partners(rv)))
         if not self.seen:
             return [f"level exchanged with {others}"]

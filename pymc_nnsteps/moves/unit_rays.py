@@ -72,7 +72,7 @@ class UnitRays(Conditional):
     supplements: bool = True
 
     @override
-    def also(self, rv: TensorVariable) -> list[str]:
+    def explain_move(self, rv: TensorVariable) -> list[str]:
         return ["along rays of units"]
 
     @override

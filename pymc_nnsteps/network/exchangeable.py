@@ -33,7 +33,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import is_by_entry, kind_of
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.places import MixesRows, Place, Rows, place_of
+from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import once_per_model, parameters, stated_in
 from pymc_nnsteps.graphs.values import scalar_constant
@@ -54,7 +54,7 @@ BY_ENTRY = (type(None), LogTransform, LogExpM1, LogOddsTransform)
 
 
 @dataclass(frozen=True)
-class Units:
+class ExchangeableUnits:
     """Units of one layer."""
 
     # Free variables that are permuted together, and along which axis.
@@ -64,7 +64,7 @@ class Units:
 
 
 @once_per_model
-def exchangeable_units(model: pm.Model) -> tuple[Units, ...]:
+def exchangeable_units(model: pm.Model) -> tuple[ExchangeableUnits, ...]:
     """Layers of a model whose units may change places.
 
     A layer is summed over in a product with weights, so that it has two variables without bounds:
@@ -83,7 +83,7 @@ def exchangeable_units(model: pm.Model) -> tuple[Units, ...]:
     """
     if not all(isinstance(rv, TensorVariable) for rv in model.basic_RVs):
         return ()
-    found: list[Units] = []
+    found: list[ExchangeableUnits] = []
     weights = unconstrained(model)
     for rv in (rv for rv in weights if rv.ndim > 1):
         for axis in range(rv.ndim):
@@ -95,7 +95,7 @@ def exchangeable_units(model: pm.Model) -> tuple[Units, ...]:
                 continue
             if sum(other in axes for other in weights) > 1:
                 ordered = {other: axes[other] for other in model.free_RVs if other in axes}
-                found.append(Units(ordered, _signs(model, ordered)))
+                found.append(ExchangeableUnits(ordered, _signs(model, ordered)))
     return tuple(found)
 
 
@@ -128,7 +128,7 @@ def _signs(
     return tuple(found)
 
 
-def _place_of_units(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+def _axis_of_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Axis of the units in the outputs of a node; none where they are summed over."""
     first = places[0]
     match op:
@@ -148,10 +148,10 @@ def _place_of_units(op: Op, node: Apply, places: Sequence[Place]) -> Place:
             return _product(node, places, 0)
         case Blockwise() if isinstance(op.core_op, Dot):
             return _product(node, places, op.batch_ndim(node))
-    return place_of(op, node, places)
+    return row_axis_of(op, node, places)
 
 
-def _product(node: Apply, places: Sequence[Place], n_batch: int) -> Place:
+def _product(node: Apply, places: Sequence[RowAxis], n_batch: int) -> RowAxis:
     """Units in a product of two arrays, summed over where both have them along the common axis."""
     common = [n_batch + 1 if node.inputs[0].type.ndim > n_batch + 1 else n_batch, n_batch]
     on_common = [place == Rows(axis) for place, axis in zip(places, common, strict=True)]
@@ -160,10 +160,10 @@ def _product(node: Apply, places: Sequence[Place], n_batch: int) -> Place:
     if any(on_common) and None in places:
         lacking = places.index(None)
         raise MixesRows("sums over units", (node.inputs[lacking], common[lacking]))
-    return place_of(node.op, node, places)
+    return row_axis_of(node.op, node, places)
 
 
-def _reshaped(axis: int, old: Sequence[int | None], new: Sequence[int | None]) -> Place:
+def _reshaped(axis: int, old: Sequence[int | None], new: Sequence[int | None]) -> RowAxis:
     """Units after a reshape that leaves all axes before and behind theirs together."""
     before = 1
     for length in old[:axis]:
@@ -180,25 +180,25 @@ def _reshaped(axis: int, old: Sequence[int | None], new: Sequence[int | None]) -
     raise MixesRows("is not known to leave units whole")
 
 
-def _place_of_signs(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+def _axis_of_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Axis of the units whose signs the outputs of a node have."""
     match op:
         case Elemwise():
             return _turned(op.scalar_op, node, places)
         case CAReduce():
-            place = place_of(op, node, places)
+            place = row_axis_of(op, node, places)
             if isinstance(op, Sum):
                 return place
         case Dot() | Shape() | Shape_i() | SpecifyShape() | Alloc() | Reshape():
-            return _place_of_units(op, node, places)
+            return _axis_of_units(op, node, places)
         case Blockwise() if isinstance(op.core_op, Dot):
-            return _place_of_units(op, node, places)
+            return _axis_of_units(op, node, places)
         case DimShuffle() | Subtensor() | ViewOp() | CheckAndRaise():
-            return place_of(op, node, places)
+            return row_axis_of(op, node, places)
     raise MixesRows("is not known to be odd")
 
 
-def _turned(op: Any, node: Apply, places: Sequence[Place]) -> Place:
+def _turned(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Signs of an elementwise function, even or odd in each operand that has them."""
     [place, *others] = {place for place in places if place is not None}
     if others:
@@ -229,7 +229,7 @@ def _is_zero(expression: Any) -> bool:
 class _Search(ABC):
     """Search for all axes along which variables are changed together."""
 
-    place_of: "ClassVar[staticmethod[[Op, Apply, Sequence[Place]], Place]]"
+    row_axis_of: "ClassVar[staticmethod[[Op, Apply, Sequence[RowAxis]], RowAxis]]"
     """Axis along which the outputs of a node change."""
 
     keeps_sums: ClassVar[bool]
@@ -308,7 +308,7 @@ class _Search(ABC):
         places: dict[Any, Any] = {
             rv: (rv, Rows(known[rv]) if rv in known else None) for rv in self._model.basic_RVs
         }
-        place = follow_rows(part, places, place_of=self.place_of)[1]
+        place = follow_rows(part, places, row_axis_of=self.row_axis_of)[1]
         assert place is None or isinstance(place, Rows)
         return place
 
@@ -328,7 +328,7 @@ class _Search(ABC):
 class _Permuted(_Search):
     """Search for what is permuted together."""
 
-    place_of = staticmethod(_place_of_units)
+    row_axis_of = staticmethod(_axis_of_units)
     keeps_sums = True
 
     @override
@@ -348,7 +348,7 @@ class _Permuted(_Search):
 class _Turned(_Search):
     """Search for what changes sign together."""
 
-    place_of = staticmethod(_place_of_signs)
+    row_axis_of = staticmethod(_axis_of_signs)
     keeps_sums = False
 
     @override

@@ -36,7 +36,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.places import Rows
+from pymc_nnsteps.graphs.row_axes import Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.shapes import length_of
@@ -149,7 +149,7 @@ def _is_posterior(
 
 
 @dataclass(frozen=True)
-class Units:
+class HiddenUnits:
     """The hidden units, as graphs in terms of inputs and weights."""
 
     activations: TensorVariable  # shape (n_obs, units): an input, to be zero
@@ -170,7 +170,7 @@ def read_units(
     latents: Mapping[TensorVariable, Layer],
     linear: Sequence[TensorVariable],
     known: Known,
-) -> Units | None:
+) -> HiddenUnits | None:
     """Read a network as a sum of units; None if it is not established that it is one.
 
     The child has ``stated`` mean and standard deviation, of which the mean is affine in ``linear``.
@@ -196,7 +196,7 @@ def read_units(
         f"{x.name} of zero"
     )
     offset, sd = (followed(each, x=(x, activations.astype(x.dtype))) for each in stated)
-    return Units(activations, offset, sd, activation_sd, components)
+    return HiddenUnits(activations, offset, sd, activation_sd, components)
 
 
 def _components(

@@ -31,14 +31,14 @@ from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe, distribution
-from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of
-from pymc_nnsteps.prediction.closed_forms import Units, read_units
+from pymc_nnsteps.prediction.closed_forms import HiddenUnits, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
@@ -78,7 +78,7 @@ class NoisyPass(ForwardPass):
     uniform: tuple[TensorVariable, ...]  # noise between 0 and 1, shape (n_obs, ...)
     # Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     linear: tuple[TensorVariable, ...]
-    units: Units | None  # the mean as a sum of independent hidden units, with one noisy layer
+    units: HiddenUnits | None  # the mean as a sum of independent hidden units, with one noisy layer
     numbers: NDArray[np.intp] | None  # of the rows that are observed, if these are not all
     # That of rows without gaps in their inputs, if the others have noise of missing inputs.
     of_complete_rows: "NoisyPass | None"
@@ -173,7 +173,7 @@ def noisy_pass(
     }
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
-    def read(known: Known) -> tuple[list[TensorVariable], Units | None]:
+    def read(known: Known) -> tuple[list[TensorVariable], HiddenUnits | None]:
         followed = [follow_rows(parameter, known, made.get) for parameter in stated]
         for new, place in followed:
             require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)

@@ -42,18 +42,18 @@ from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
 from pymc_nnsteps.prediction.row_data import Known
 
-__all__ = ["Column", "Imputation", "imputation_of", "imputations_of"]
+__all__ = ["Imputation", "ImputedColumn", "imputation_of", "imputations_of"]
 
 
 @dataclass(frozen=True)
-class Column:
+class ImputedColumn:
     """Missing entries of one column.
 
     Attributes
@@ -99,7 +99,7 @@ class Imputation:
 
     model: pm.Model
     made: dict[Variable, TensorVariable]
-    columns: tuple[Column, ...]
+    columns: tuple[ImputedColumn, ...]
     observed: tuple[TensorVariable, ...]
     noise: TensorVariable
     missing: NDArray[np.bool_]
@@ -165,7 +165,7 @@ def imputations_of(model: pm.Model) -> list[Imputation]:
     return [each for each in found if each is not None]
 
 
-def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Column]:
+def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[ImputedColumn]:
     """Columns with missing entries, in the order in which they are completed."""
     before: Any = None
     node: Any
@@ -179,7 +179,7 @@ def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[Colum
             rows, number = map(constant_or_none, indices)
             if rows is None or number is None:
                 return
-            yield Column(int(number), rows, table, node.outputs[0], entries)
+            yield ImputedColumn(int(number), rows, table, node.outputs[0], entries)
             before = node.outputs[0]
 
 
@@ -206,7 +206,7 @@ def _picked(parameter: Any) -> tuple[Any, NDArray[Any] | None]:
     return full, constant_or_none(rows)
 
 
-def _observed(model: pm.Model, column: Column) -> tuple[TensorVariable, int]:
+def _observed(model: pm.Model, column: ImputedColumn) -> tuple[TensorVariable, int]:
     """The variable of a column's other entries, which has the same law; number of all entries."""
     sigma = parameters(column.entries)[1]
     for rv in model.observed_RVs:
@@ -223,7 +223,7 @@ def _observed(model: pm.Model, column: Column) -> tuple[TensorVariable, int]:
 
 
 def _completed(
-    model: pm.Model, columns: Sequence[Column], n_features: int, noise: TensorVariable
+    model: pm.Model, columns: Sequence[ImputedColumn], n_features: int, noise: TensorVariable
 ) -> TensorVariable:
     """The inputs with a draw of each entry that is NaN, given the others of its row."""
     inputs = columns[0].before
@@ -254,7 +254,7 @@ def _completed(
 
 
 def _line(
-    model: pm.Model, column: Column, completed: Collection[int], n_features: int
+    model: pm.Model, column: ImputedColumn, completed: Collection[int], n_features: int
 ) -> TensorVariable:
     """Intercept and slopes of a column's mean in others, of shape (1 + n_features,).
 
@@ -281,7 +281,7 @@ def _line(
     return pt.concatenate([at_probes[:1], at_probes[1:] - at_probes[0]])
 
 
-def _columns_used(column: Column) -> Iterator[int | None]:
+def _columns_used(column: ImputedColumn) -> Iterator[int | None]:
     """Numbers of the columns that a column's mean picks of the inputs; None if it uses all."""
     for part in ancestors([column.mean], [column.before]):
         if part.owner is not None and column.before in part.owner.inputs:
@@ -294,7 +294,7 @@ def _columns_used(column: Column) -> Iterator[int | None]:
             yield from [None] if stated is None else stated
 
 
-def _scale(column: Column) -> TensorVariable:
+def _scale(column: ImputedColumn) -> TensorVariable:
     """Standard deviation of a column given others."""
     sigma = parameters(column.entries)[1]
     if not all(sigma.type.broadcastable):

@@ -50,7 +50,7 @@ from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES, compiled
-from pymc_nnsteps.prediction.closed_forms import Units
+from pymc_nnsteps.prediction.closed_forms import HiddenUnits
 from pymc_nnsteps.prediction.forward import NoisyPass
 from pymc_nnsteps.prediction.laws import Other, log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.row_data import repeated, taken
@@ -219,7 +219,7 @@ class Integrator:
         return Integral(log, np.where(error <= LARGEST_ERROR, error, np.inf))
 
     def _log_of_sums(
-        self, units: Units, rows: NDArray[np.intp], weights: Sequence[np.ndarray]
+        self, units: HiddenUnits, rows: NDArray[np.intp], weights: Sequence[np.ndarray]
     ) -> Numbers:
         """The likelihood of sums of units."""
         y = self._y[rows, 0]

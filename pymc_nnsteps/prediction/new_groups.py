@@ -31,7 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.centred import differences, vector_about_mean
 from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
 from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
-from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
 from pymc_nnsteps.graphs.shapes import length_of
@@ -69,7 +69,7 @@ def require_entries(
 
 
 @dataclass(frozen=True)
-class Picked:
+class PickedEntries:
     """Entries that rows pick of an array along an axis, by new indices and the model's."""
 
     entries: TensorVariable
@@ -82,7 +82,7 @@ class Picked:
 
 def picked_entries(
     outputs: Sequence[TensorVariable], rows: RowData, values: Sequence[NDArray[Any]]
-) -> Iterator[Picked]:
+) -> Iterator[PickedEntries]:
     """Entries that new rows pick of arrays; those that pick indices of others come first."""
     inputs = list(rows.values())
     own = [own_rows(data).astype(new.dtype) for data, new in zip(rows, values, strict=True)]
@@ -98,7 +98,7 @@ def picked_entries(
                 inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
             )
             length = array.type.shape[axis]
-            yield Picked(entries, array, axis, length, function(*values), function(*own))
+            yield PickedEntries(entries, array, axis, length, function(*values), function(*own))
 
 
 def uncast(index: Variable, inputs: Sequence[Variable]) -> Variable:

@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.places import MixesRows, Place, Rows
+from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows
 from pymc_nnsteps.graphs.search import random_in, size_of
 from pymc_nnsteps.prediction.posterior import holds, sampled_rows
 from pymc_nnsteps.tables import in_type, numbers
@@ -32,7 +32,7 @@ from pymc_nnsteps.tables import in_type, numbers
 RowData = dict[Variable, TensorVariable]
 """From the inputs, and data that go with their rows, to what stands for each."""
 
-Known = dict[Variable, tuple[Variable, Place]]
+Known = dict[Variable, tuple[Variable, RowAxis]]
 
 
 def with_row_data[T](

@@ -43,7 +43,7 @@ from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, step
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal, lightest_proposal, propose
 from pymc_nnsteps.random.two_pieces import (
     Activation,
-    Pieces,
+    PieceTerms,
     draw_from_two,
     edges_of,
     empty_pieces,
@@ -55,7 +55,7 @@ NEGLIGIBLE = -100.0
 """Log odds below which a piece is left out."""
 
 
-class Proposals(NamedTuple):
+class PieceProposals(NamedTuple):
     """Proposals of pieces: their kinds and sizes, and the sum of the masses up to each."""
 
     kind: Array
@@ -64,8 +64,8 @@ class Proposals(NamedTuple):
 
 
 @inline
-def weigh_pieces(
-    mu: float, x: float, activation: Activation, pieces: Pieces, mean: Array, log_density: Array
+def log_density_of_pieces(
+    mu: float, x: float, activation: Activation, pieces: PieceTerms, mean: Array, log_density: Array
 ) -> tuple[int, float, float]:
     """Fill each piece's mean, and the log density at its mode beside the first edge.
 
@@ -99,8 +99,8 @@ def weigh_pieces(
 
 @inline
 def draw_of_mixture(
-    rng: Generator, largest: float, edges: Array, pieces: Pieces, mean: Array, log_density: Array,
-    proposals: Proposals,
+    rng: Generator, largest: float, edges: Array, pieces: PieceTerms, mean: Array,
+    log_density: Array, proposals: PieceProposals,
 ) -> float:  # fmt: skip
     """Choose a piece by the mass of its proposal and propose there, until one is accepted."""
     kind, size, cumulative = proposals.kind, proposals.size, proposals.cumulative
@@ -131,21 +131,21 @@ def draw_of_mixture(
 
 @inline
 def draw_one(
-    rng: Generator, mu: float, x: float, activation: Activation, pieces: Pieces, mean: Array,
-    log_density: Array, proposals: Proposals,
+    rng: Generator, mu: float, x: float, activation: Activation, pieces: PieceTerms, mean: Array,
+    log_density: Array, proposals: PieceProposals,
 ) -> float:  # fmt: skip
     """A draw, wherever the modes of pieces are."""
     edges = activation.edges
-    best, largest, second = weigh_pieces(mu, x, activation, pieces, mean, log_density)
+    best, largest, second = log_density_of_pieces(mu, x, activation, pieces, mean, log_density)
     if second - largest < NEGLIGIBLE:
         return draw_truncated_normal(rng, mean[best], pieces.sd[best], edges[best], edges[best + 1])
     return draw_of_mixture(rng, largest, edges, pieces, mean, log_density, proposals)
 
 
 @inline
-def empty_proposals(n: int) -> Proposals:
+def empty_proposals(n: int) -> PieceProposals:
     """Room for proposals of pieces."""
-    return Proposals(np.empty(n, np.int64), np.empty(n), np.empty(n))
+    return PieceProposals(np.empty(n, np.int64), np.empty(n), np.empty(n))
 
 
 @jit

@@ -35,7 +35,7 @@ class Activation(NamedTuple):
     intercepts: Array
 
 
-class Pieces(NamedTuple):
+class PieceTerms(NamedTuple):
     """What a draw needs of each piece and does not depend on mu and x, shape (K + 1,).
 
     Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its
@@ -52,7 +52,7 @@ class Pieces(NamedTuple):
 
 
 @inline
-def set_pieces(sigma: float, tau: float, activation: Activation, pieces: Pieces) -> None:
+def set_pieces(sigma: float, tau: float, activation: Activation, pieces: PieceTerms) -> None:
     """Fill what does not depend on mu and x."""
     edges, slopes, intercepts = activation.edges, activation.slopes, activation.intercepts
     for k in range(slopes.size):
@@ -71,7 +71,7 @@ def set_pieces(sigma: float, tau: float, activation: Activation, pieces: Pieces)
 
 
 @inline
-def mean_of(k: int, mu: float, x: float, activation: Activation, pieces: Pieces) -> float:
+def mean_of(k: int, mu: float, x: float, activation: Activation, pieces: PieceTerms) -> float:
     """Mean of the normal of a piece."""
     return pieces.from_mu[k] * mu + pieces.from_x[k] * (x - activation.intercepts[k])
 
@@ -87,10 +87,10 @@ def edges_of(knots: Array) -> Array:
 
 
 @inline
-def empty_pieces(n: int) -> Pieces:
+def empty_pieces(n: int) -> PieceTerms:
     """Room for pieces."""
     table = np.empty((7, n))
-    return Pieces(table[0], table[1], table[2], table[3], table[4], table[5], table[6])
+    return PieceTerms(table[0], table[1], table[2], table[3], table[4], table[5], table[6])
 
 
 ENOUGH = 200
@@ -141,7 +141,7 @@ class Streams(NamedTuple):
 
 
 @jit
-def compare_two(table: Array, count: int, activation: Activation, pieces: Pieces) -> None:
+def compare_two(table: Array, count: int, activation: Activation, pieces: PieceTerms) -> None:
     """Fill proposals of the two pieces, and the chance of the upper one.
 
     A draw does not stay if a number is missing or beyond all bounds. There is no branch here, so
@@ -286,7 +286,7 @@ def join(waiting: Waiting, first: int, last: int, out: Array) -> int:
 @jit
 def draw_from_two(
     rng: Generator, mu: Array, sigma: Array, x: Array, tau: Array, activation: Activation,
-    pieces: Pieces, out: Array,
+    pieces: PieceTerms, out: Array,
 ) -> None:  # fmt: skip
     """Draw what the proposals here can; the others become NaN."""
     n = out.size

@@ -27,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.names import describe
-from pymc_nnsteps.graphs.places import Lengths, MixesRows, Place, Rows
+from pymc_nnsteps.graphs.row_axes import Lengths, MixesRows, RowAxis, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, size_of, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
@@ -52,7 +52,7 @@ class Rounds:
     rounds: tuple[Round, ...]
     of_rows: frozenset[TensorVariable]  # variables that depend on rows, observed ones included
 
-    def told(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
+    def children_of_rows(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
         """Children of a shared draw that are of rows."""
         return [child for child in _children(model, conditional) if child in self.of_rows]
 
@@ -79,7 +79,7 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
     found = Rounds((), of_rows)
     for conditional in sweep:
         if conditional.draws[0] not in of_rows:
-            _require_sums(model, conditional, found.told(model, conditional))
+            _require_sums(model, conditional, found.children_of_rows(model, conditional))
     return Rounds(tuple(_in_rounds(model, _from_rows(sweep, of_rows), found)), of_rows)
 
 
@@ -108,7 +108,7 @@ def _variables_of_rows(
 ) -> frozenset[TensorVariable]:
     """Variables with one entry for each row, given those of the same row and shared ones."""
     found: set[TensorVariable] = set()
-    known: dict[Variable, tuple[Variable, Place]] = {
+    known: dict[Variable, tuple[Variable, RowAxis]] = {
         container: (container, Rows(0)) for container in containers
     }
     for rv in model.basic_RVs:
@@ -145,7 +145,7 @@ def _require_no_gaps(
 def _is_of_rows(
     rv: TensorVariable,
     size: TensorVariable | None,
-    known: Mapping[Variable, tuple[Variable, Place]],
+    known: Mapping[Variable, tuple[Variable, RowAxis]],
 ) -> bool:
     """Whether parameters or the size of a variable have rows, which are its first axis then."""
     given = [(each, follow_rows(each, known)[1]) for each in parameters(rv)]
@@ -223,7 +223,7 @@ def _in_rounds(model: pm.Model, sweep: Sequence[Conditional], found: Rounds) -> 
             rows.append(conditional)
             continue
         changed = {rv for earlier in shared for rv in earlier.draws}
-        told = found.told(model, conditional)
+        told = found.children_of_rows(model, conditional)
         if told and isinstance(conditional, Additive):
             _, sums = conditional.sums(pt.random.rng("rng"), told)
             if not changed.isdisjoint(stated_in(sums, model.free_RVs)):

@@ -26,7 +26,7 @@ from pymc_nnsteps.moves.scan import Scan
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words, writing
 from pymc_nnsteps.runs.tasks import require_client, saying
 from pymc_nnsteps.sharded.rounds import rounds_of
-from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shard, Shared, Sums, added
+from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shard, SharedDraws, Sums, added
 
 PATIENCE = 10.0
 """Waiting time in seconds before it is checked whether workers are there."""
@@ -155,7 +155,7 @@ NOT_KEPT = "with store= a run can go on."
 
 
 @dataclass
-class Run:
+class ShardedRun:
     """State of a run."""
 
     entropy: Any  # the seed, or what takes its place
@@ -273,7 +273,7 @@ def sample_sharded(
     _require_shards(shards)
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
     planned = rounds_of(model, names, scan)
-    shared = Shared(model, planned)
+    shared = SharedDraws(model, planned)
     settings = {
         "draws": draws, "tune": tune, "chains": chains, "scan": scan, "random_seed": random_seed,
         "rows": names, "number of shards": len(shards),
@@ -281,7 +281,7 @@ def sample_sharded(
     instructions = Instructions.of(model, planned, names)
     with nullcontext() if store is None else writing(store):
         record = None if store is None else _record(Path(store), model, settings)
-        run = (record and record.read()) or Run(np.random.SeedSequence(random_seed).entropy)
+        run = (record and record.read()) or ShardedRun(np.random.SeedSequence(random_seed).entropy)
         progress = create_simple_progress(progressbar=progressbar)
         total = chains * (tune + draws)
         with progress, saying(lambda: NOT_KEPT if record is None else KEPT):
@@ -300,19 +300,19 @@ def sample_sharded(
     return _as_tree(model, run.kept)
 
 
-def _last(run: Run, record: RunFile | None, lost: Exception) -> Run:
+def _last(run: ShardedRun, record: RunFile | None, lost: Exception) -> ShardedRun:
     """The run at its last checkpoint, or before its beginning."""
     if record is None:
         raise RuntimeError(
             "the worker of a shard was lost; with store= a run goes on from its last checkpoint."
         ) from lost
-    return record.read() or Run(run.entropy)
+    return record.read() or ShardedRun(run.entropy)
 
 
 def _sweeps(
-    run: Run,
+    run: ShardedRun,
     pool: ShardPool,
-    shared: Shared,
+    shared: SharedDraws,
     length: tuple[int, int, int],
     record: RunFile | None,
     every: int,
@@ -351,7 +351,7 @@ def _require_shards(shards: Sequence[Load]) -> None:
         raise ValueError("shards must hold one shard at least.")
 
 
-def sweep(pool: ShardPool, shared: Shared, changed: Point) -> Point:
+def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:
     """Draw every variable once.
 
     ``changed`` are shared variables that have been drawn since the shards last received any; the
@@ -369,7 +369,7 @@ def _record(folder: Path, model: pm.Model, settings: Mapping[str, Any]) -> RunFi
     return RunFile(folder / RUN, Fingerprint.of(model, words))
 
 
-def _checkpoint(record: RunFile, run: Run, pool: ShardPool, shared: Shared) -> None:
+def _checkpoint(record: RunFile, run: ShardedRun, pool: ShardPool, shared: SharedDraws) -> None:
     """Write where the shards stand, then where the run does, then remove what is older."""
     folder = record.file.parent
     run.number, run.point, run.rng = pool.number, shared.point, shared.rng

@@ -168,7 +168,7 @@ class Shard:
         return self.seconds
 
 
-class Shared:
+class SharedDraws:
     """Draws of the shared variables, which ``names`` names."""
 
     def __init__(self, model: pm.Model, planned: Rounds) -> None:
@@ -301,7 +301,7 @@ def _told(
     model: pm.Model, planned: Rounds, conditional: Conditional, rng: Variable
 ) -> tuple[Variable, tuple[TensorVariable, ...]]:
     """Sums over rows that a shared draw needs."""
-    told = planned.told(model, conditional)
+    told = planned.children_of_rows(model, conditional)
     if not told or not isinstance(conditional, Additive):
         return rng, ()
     return conditional.sums(rng, told)

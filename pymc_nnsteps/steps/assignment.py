@@ -76,19 +76,19 @@ def set_auto_assign(enabled: bool) -> None:
     _enabled = enabled
 
 
-def takes(rv: TensorVariable) -> bool:
+def gibbs_is_competent(rv: TensorVariable) -> bool:
     """Whether Gibbs takes a variable that no step has been given for."""
     model = _model_to_sample()
     return model is not None and rv in model.free_RVs and _gibbs_takes(model, rv)
 
 
-def is_wide(rv: TensorVariable) -> bool:
+def pcnl_is_competent(rv: TensorVariable) -> bool:
     """Whether PCNL takes a variable that no step has been given for."""
     model = _model_to_sample()
     return model is not None and rv in networks_of(model).wide and not _nuts_is_asked_for()
 
 
-def moves(rv: TensorVariable) -> bool:
+def hmc_is_competent(rv: TensorVariable) -> bool:
     """Whether HMC takes a variable that no step has been given for."""
     model = _model_to_sample()
     if model is None or rv not in model.free_RVs or not networks_of(model).functional:

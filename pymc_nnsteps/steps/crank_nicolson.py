@@ -24,12 +24,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.steps.assignment import is_wide
+from pymc_nnsteps.steps.assignment import pcnl_is_competent
 from pymc_nnsteps.steps.coordinates import Coordinates, whitened
 from pymc_nnsteps.steps.metropolis import (
     MetropolisHastings,
     Proposal,
-    SymbolicPlace,
+    SymbolicState,
     dot,
     statistics,
 )
@@ -54,7 +54,7 @@ def move(
     return proposed if gradient is None else proposed + pt.sqr(beta) / (1 + s) * gradient
 
 
-def log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> TensorVariable:
+def log_ratio(u: SymbolicState, v: SymbolicState, beta: TensorVariable) -> TensorVariable:
     """``rho(u, v) - rho(v, u)`` with ``rho`` of Pezzetti et al., eq. 9, its bracket put right.
 
     ``rho(u, v) = -l(u) - <v - u, g_u>/2 - delta/4 <u + v, g_u> + delta/4 <g_u, C g_u>``,
@@ -62,7 +62,7 @@ def log_ratio(u: SymbolicPlace, v: SymbolicPlace, beta: TensorVariable) -> Tenso
     """
     delta = 2 * pt.sqr(beta) / pt.sqr(1 + _contraction(beta))
 
-    def rho(a: SymbolicPlace, b: SymbolicPlace) -> TensorVariable:
+    def rho(a: SymbolicState, b: SymbolicState) -> TensorVariable:
         g = a.gradient
         if not g:
             return -a.log_density
@@ -256,7 +256,7 @@ class PCNL(PCN):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the hidden weights of a wide network, and for nothing else."""
-        return Competence.IDEAL if has_grad and is_wide(var) else Competence.INCOMPATIBLE
+        return Competence.IDEAL if has_grad and pcnl_is_competent(var) else Competence.INCOMPATIBLE
 
 
 def gaussian_block(

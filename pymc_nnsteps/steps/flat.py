@@ -31,7 +31,7 @@ from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
 from pymc_nnsteps.kernels.jit import Kernel
-from pymc_nnsteps.kernels.native import CompilerError, tell
+from pymc_nnsteps.kernels.native import CompilerError, log_compilation
 from pymc_nnsteps.kernels.trajectories import Density, evaluated
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
@@ -95,7 +95,7 @@ class FlatDensity:
             pt.TensorType("float64", (None,))(name) for name in ("place", "numbers", "given")
         )
         layout = pt.TensorType("int64", (None,))("layout")
-        reader = _Reader(layout)
+        reader = _FlatReader(layout)
         parts = [reader.take(place, as_tensor(value)) for value in values]
         moved = dict(zip(values, map(as_value, values, parts), strict=True))
         is_first = reader.take(numbers, pt.dscalar())
@@ -224,11 +224,11 @@ def _compiled(
         try:
             return functions(mode=in_cpp(*called_by), **options)
         except (UntranslatableError, CompilerError) as error:
-            tell(f"Numba compiles a log density, which takes longer than C++: {error}")
+            log_compilation(f"Numba compiles a log density, which takes longer than C++: {error}")
     return functions(**numba_by_default(options))
 
 
-class _Reader:
+class _FlatReader:
     """Reader of variables from a flat vector, given its layout.
 
     A layout lists, for each variable, its start and end and the lengths of its axes.

@@ -28,8 +28,8 @@ from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.options import Choice, Options
 from pymc_nnsteps.moves.plan import plan
-from pymc_nnsteps.moves.scan import Scan, afresh
-from pymc_nnsteps.steps.assignment import announce, takes
+from pymc_nnsteps.moves.scan import Scan, refreshed_after
+from pymc_nnsteps.steps.assignment import announce, gibbs_is_competent
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.networks import first_held, held_scales
@@ -328,7 +328,7 @@ class Gibbs(Step):
             ", ".join(map(describe, draws[n - 1].draws)): self._runs(
                 Sweep(model, draws[:n], shapes, options)
             )
-            for n in afresh(draws)
+            for n in refreshed_after(draws)
         }
 
     def _runs(self, sweep: Sweep) -> Callable[[PointType], PointType]:
@@ -344,7 +344,7 @@ class Gibbs(Step):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the variables of a network with latent layers, and for nothing else."""
-        return Competence.IDEAL if takes(var) else Competence.INCOMPATIBLE
+        return Competence.IDEAL if gibbs_is_competent(var) else Competence.INCOMPATIBLE
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
         shown = {SWEEPS: ("Sweeps", "")}

@@ -30,7 +30,7 @@ from pymc_nnsteps.kernels.native import announced
 from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, on_orbit, random_length
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.options import Choice
-from pymc_nnsteps.steps.assignment import moves
+from pymc_nnsteps.steps.assignment import hmc_is_competent
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -431,7 +431,7 @@ class HMC(Step):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the weights of a network whose scales Gibbs draws, and for nothing else."""
-        return Competence.IDEAL if has_grad and moves(var) else Competence.INCOMPATIBLE
+        return Competence.IDEAL if has_grad and hmc_is_competent(var) else Competence.INCOMPATIBLE
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:

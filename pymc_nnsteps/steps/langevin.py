@@ -20,7 +20,7 @@ from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import (
     MetropolisHastings,
     Proposal,
-    SymbolicPlace,
+    SymbolicState,
     dot,
     statistics,
 )
@@ -38,7 +38,7 @@ def mala_move(
     return xi + pt.sqr(epsilon) / 2 * gradient + epsilon * noise
 
 
-def mala_log_ratio(u: SymbolicPlace, v: SymbolicPlace, epsilon: TensorVariable) -> TensorVariable:
+def mala_log_ratio(u: SymbolicState, v: SymbolicState, epsilon: TensorVariable) -> TensorVariable:
     """``log p(v) q(u | v) - log p(u) q(v | u)``, ``q`` the density of the proposal."""
     g_u, g_v = u.gradient, v.gradient
     along = (

@@ -40,7 +40,7 @@ Point = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Place[Array]:
+class ChainState[Array]:
     """Where a chain is: coordinates, their log density, and its gradient if that is used."""
 
     log_density: Array
@@ -48,7 +48,7 @@ class Place[Array]:
     gradient: list[Array] = field(default_factory=list)
 
 
-SymbolicPlace = Place[TensorVariable]
+SymbolicState = ChainState[TensorVariable]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Proposal:
     move: Callable[
         [TensorVariable, TensorVariable | None, TensorVariable, TensorVariable], TensorVariable
     ]
-    log_ratio: Callable[[SymbolicPlace, SymbolicPlace, TensorVariable], TensorVariable]
+    log_ratio: Callable[[SymbolicState, SymbolicState, TensorVariable], TensorVariable]
     uses_gradient: bool
 
 
@@ -118,10 +118,10 @@ class CompiledProposal:
             mapped = [c.to_value(xi) for c, xi in zip(coordinates, xis, strict=True)]
             return list(map(as_value, values, substitute(mapped, natural)))
 
-        def new_place() -> SymbolicPlace:
+        def new_place() -> SymbolicState:
             xis = [as_tensor(value).type(f"{value.name}_xi") for value in values]
             slopes = [xi.type() for xi in xis] if proposal.uses_gradient else []
-            return Place(pt.dscalar("log_density"), xis, slopes)
+            return ChainState(pt.dscalar("log_density"), xis, slopes)
 
         here, symbol = new_place(), new_place()
         xis = symbol.coordinates
@@ -138,7 +138,7 @@ class CompiledProposal:
             next_rng, noise = standard_normal(next_rng, xi.shape, xi.dtype)
             proposed.append(typed_like(xi, proposal.move(xi, slope, noise, size.astype(xi.dtype))))
         evaluated = substitute([target, *slopes], dict(zip(xis, proposed, strict=True)))
-        there = Place(evaluated[0], proposed, evaluated[1:])
+        there = ChainState(evaluated[0], proposed, evaluated[1:])
 
         outputs = [next_rng, proposal.log_ratio(here, there, size), *flat(there)]
         outputs += map(as_tensor, as_values(proposed))
@@ -176,7 +176,9 @@ class CompiledProposal:
         """Copies of what is read of a point, with the right dtypes."""
         return {name: np.array(point[name], dtype) for name, dtype in self._dtypes.items()}
 
-    def locate(self, point: Point, known: Place[np.ndarray] | None = None) -> Place[np.ndarray]:
+    def locate(
+        self, point: Point, known: ChainState[np.ndarray] | None = None
+    ) -> ChainState[np.ndarray]:
         """The place of a point, of which :meth:`read` has made copies.
 
         The coordinates of a ``known`` place are kept if they still have these values: they are
@@ -191,27 +193,27 @@ class CompiledProposal:
 
     def _evaluate(
         self, xis: list[np.ndarray], point: Point
-    ) -> tuple[Place[np.ndarray], list[np.ndarray]]:
+    ) -> tuple[ChainState[np.ndarray], list[np.ndarray]]:
         """The place of coordinates, and the values there."""
         slopes = [np.zeros_like(xi) for xi in xis] if self._uses_gradient else []
-        nowhere = Place(np.array(0.0), xis, slopes)
+        nowhere = ChainState(np.array(0.0), xis, slopes)
         _, _, place, values = self(np.random.default_rng(0), 0.0, nowhere, point)
         return place, values
 
     def __call__(
-        self, rng: np.random.Generator, size: float, place: Place[np.ndarray], point: Point
-    ) -> tuple[np.random.Generator, float, Place[np.ndarray], list[np.ndarray]]:
+        self, rng: np.random.Generator, size: float, place: ChainState[np.ndarray], point: Point
+    ) -> tuple[np.random.Generator, float, ChainState[np.ndarray], list[np.ndarray]]:
         """Propose from a place: the log of the acceptance ratio, the place and the values there."""
         others = [point[name] for name in self.others]
         rng, log_ratio, log_density, *arrays = self._propose(
             rng, np.array(size), *flat(place), *others
         )
         n = self._n
-        there = Place(log_density, arrays[:n], arrays[n:-n])
+        there = ChainState(log_density, arrays[:n], arrays[n:-n])
         return rng, float(log_ratio), there, arrays[-n:]
 
 
-def flat[Array](place: Place[Array]) -> list[Array]:
+def flat[Array](place: ChainState[Array]) -> list[Array]:
     """The parts of a place in one list."""
     return [place.log_density, *place.coordinates, *place.gradient]
 
@@ -226,7 +228,7 @@ class Current:
     """Position of a chain and the point that it was computed from."""
 
     point: dict[str, np.ndarray]
-    place: Place[np.ndarray]
+    place: ChainState[np.ndarray]
 
 
 @dataclass_state

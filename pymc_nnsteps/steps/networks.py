@@ -27,7 +27,7 @@ from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, once_per_model, parameters, stated_in
 from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
-from pymc_nnsteps.laws.gates import Gates
+from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
@@ -141,7 +141,7 @@ def _layers_of(model: pm.Model, found: Conditional, child: TensorVariable) -> se
             return {z}
         case PiecewiseGaussian(activation=activation) if activation.knots:
             return {z, child}
-        case PiecewiseGaussian() | Gates() if (
+        case PiecewiseGaussian() | GateConditional() if (
             child in model.free_RVs and _sums_weights(model, z) and _is_summed(model, child)
         ):
             return {z, child}

@@ -36,11 +36,11 @@ def network_outputs(
 
     ``require_readable`` raises :class:`.NotConjugate` for an expression of weights that is none.
     """
-    reader = _Reader(weights, barriers, require_readable)
+    reader = _OutputReader(weights, barriers, require_readable)
     return list(dict.fromkeys(u for each in expressions for u in reader.outputs(each)))
 
 
-class _Reader:
+class _OutputReader:
     def __init__(
         self,
         weights: Collection[TensorVariable],

@@ -14,11 +14,11 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.network.exchangeable import Units, exchangeable_units
+from pymc_nnsteps.network.exchangeable import ExchangeableUnits, exchangeable_units
 from pymc_nnsteps.steps.networks import networks_of
 
 
-def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list[Units]:
+def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list[ExchangeableUnits]:
     """Layers of the networks of a model of which all variables with units are among some."""
     networks = networks_of(model)
     members = networks.of_gibbs | networks.functional

@@ -109,7 +109,7 @@ def check_chain(
     The first stretch has as many sweeps as give a thousand draws, if not told.
     """
     with without_blas_notice():
-        chain = _Chain.tuned(model, step, initvals, rng)
+        chain = _TunedChain.tuned(model, step, initvals, rng)
         start = chain.point
         pilot = _Pilot.of(chain, rng)
         for each in flatten_steps(chain.step):
@@ -149,7 +149,7 @@ def _drawn_by(model: pm.Model, step: Step, name: str) -> str:
 
 
 @dataclass
-class _Chain:
+class _TunedChain:
     """A chain that can be continued."""
 
     step: Step
@@ -163,7 +163,7 @@ class _Chain:
         step: Step | Sequence[Step] | None,
         initvals: Any,
         rng: np.random.Generator,
-    ) -> "_Chain":
+    ) -> "_TunedChain":
         """After as many sweeps as ``pm.sample`` tunes for."""
         seed = int(rng.integers(2**30))
         steps, tune, [point] = assign(model, step, 1, [seed], None, initvals, "auto", None, {})
@@ -227,7 +227,7 @@ class _Pilot:
     thinning: int
 
     @classmethod
-    def of(cls, chain: _Chain, rng: np.random.Generator) -> "_Pilot":
+    def of(cls, chain: _TunedChain, rng: np.random.Generator) -> "_Pilot":
         """Run it."""
         points: list[PointType] = []
         slopes: list[dict[str, Array]] = []
@@ -287,7 +287,9 @@ def _jumps(
 class _Evaluation:
     """Series of all identities at one place of a sweep."""
 
-    def __init__(self, chain: _Chain, pilot: _Pilot, draws: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, chain: _TunedChain, pilot: _Pilot, draws: int, rng: np.random.Generator
+    ) -> None:
         self._chain, self._pilot, self._draws, self._rng = chain, pilot, draws, rng
         sizes = {name: scales.centre.size for name, scales in pilot.scales.items()}
         self._stein = {n: [Series(draws, sizes[n]) for _ in STEIN] for n in pilot.smooth}
@@ -355,7 +357,7 @@ class _Evaluation:
 
 
 def _evaluate(
-    chain: _Chain,
+    chain: _TunedChain,
     partial: Mapping[str, Callable[[PointType], PointType]],
     pilot: _Pilot,
     sweeps: int,

@@ -31,7 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Total
 from pymc_nnsteps.graphs.known import Unknown, is_by_entry, prior_kind
-from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.shapes import lengths, stated_lengths

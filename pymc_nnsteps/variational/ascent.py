@@ -26,7 +26,7 @@ from pymc_nnsteps.variational.factors import (
 )
 from pymc_nnsteps.variational.rows import (
     LOG_2PI,
-    Gates,
+    GateFactors,
     LayerStatistics,
     Statistics,
     forward_gates,
@@ -239,7 +239,7 @@ def _settled_rows(
     local_sweeps: int,
 ) -> Statistics:
     """Update the rows of a batch until the evidence is steady, and sum as if over all rows."""
-    gates: Sequence[Gates] = forward_gates(network, layers, x)
+    gates: Sequence[GateFactors] = forward_gates(network, layers, x)
     before = -np.inf
     for _ in range(local_sweeps):
         gates, sums = sweep_rows(network, layers, x, y, gates)

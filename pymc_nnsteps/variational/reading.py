@@ -78,11 +78,11 @@ def read_model(model: pm.Model) -> Reading:
             f"{len(model.observed_RVs)} and {len(model.potentials)}"
         )
     with declined_as("fit takes networks like those of nns.bow_tie(marginalize_gates=False)"):
-        return _Reader(model).read()
+        return _ModelReader(model).read()
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _ModelReader:
     """The readers of a model's parts."""
 
     model: pm.Model

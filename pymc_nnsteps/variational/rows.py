@@ -36,15 +36,15 @@ CERTAIN = 650.0
 
 
 @dataclass(frozen=True)
-class Gates:
+class GateFactors:
     """Laws of the gates of one hidden layer and of the variables that make them Gaussian."""
 
     logit: Numbers  # shape (n_obs, units): of the probability ``rho`` that a gate is open
     tilt: Numbers  # shape (n_obs, units): ``A``: the Polya-Gamma law is PG(1, A)
 
-    def __getitem__(self, rows: slice) -> "Gates":
+    def __getitem__(self, rows: slice) -> "GateFactors":
         """The same of some of the rows."""
-        return Gates(self.logit[rows], self.tilt[rows])
+        return GateFactors(self.logit[rows], self.tilt[rows])
 
     @classmethod
     def of(cls, logit: Numbers, second: Numbers, temperature: float) -> Self:
@@ -139,12 +139,14 @@ def _open(logit: Numbers) -> tuple[Numbers, Numbers]:
     return np.where(logit > 0, 1 - minor, minor), np.log1p(small) + size * minor
 
 
-def forward_gates(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers) -> list[Gates]:
+def forward_gates(
+    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers
+) -> list[GateFactors]:
     """Laws of gates from a pass of the means through the network, as if there were no targets."""
     gates = []
     for layer in layers[:-1]:
         z, second = pre_activations(layer, Activations(x))
-        gates.append(Gates.of(z / network.temperature, second, network.temperature))
+        gates.append(GateFactors.of(z / network.temperature, second, network.temperature))
         x = scipy.special.expit(gates[-1].logit) * z
     return gates
 
@@ -154,7 +156,7 @@ def activations(
     layers: Sequence[LayerFactors],
     x: Numbers,
     y: Numbers | None,
-    gates: Sequence[Gates],
+    gates: Sequence[GateFactors],
 ) -> list[Activations]:
     r"""Update the laws of the activations, eq. (19).
 
@@ -213,7 +215,7 @@ def activations(
 
 def update_gates(
     network: NetworkPrior, layers: Sequence[LayerFactors], chain: Sequence[Activations]
-) -> list[Gates]:
+) -> list[GateFactors]:
     r"""Update the laws of gates and Polya-Gamma variables, eqs (17) and (18).
 
     :math:`A = \sqrt V / T` and :math:`\operatorname{logit} \rho = \bar e(\bar z\mu + c^\times -
@@ -227,7 +229,7 @@ def update_gates(
         if own.cross is not None:
             product += np.einsum("dj,njd->nd", layer.mean[:, 1:], own.cross)
         logit = layer.noise_precision * (product - 0.5 * second) + z / T
-        gates.append(Gates.of(logit, second, T))
+        gates.append(GateFactors.of(logit, second, T))
     return gates
 
 
@@ -241,7 +243,7 @@ def pre_activations(layer: LayerFactors, before: Activations) -> tuple[Numbers, 
 def statistics(
     network: NetworkPrior,
     chain: Sequence[Activations],
-    gates: Sequence[Gates],
+    gates: Sequence[GateFactors],
     y: Numbers,
 ) -> Statistics:
     """Sum over rows what the weights and the noise need to know."""
@@ -281,8 +283,8 @@ def sweep_rows(
     layers: Sequence[LayerFactors],
     x: Numbers,
     y: Numbers,
-    gates: Sequence[Gates],
-) -> tuple[list[Gates], Statistics]:
+    gates: Sequence[GateFactors],
+) -> tuple[list[GateFactors], Statistics]:
     """Update the laws of all that belongs to rows, once, in chunks of rows."""
     chunks, total = [], None
     size = rows_at_once(network)
@@ -296,7 +298,9 @@ def sweep_rows(
     if len(chunks) == 1:
         return chunks[0], total
     joined = [
-        Gates(np.concatenate([g.logit for g in parts]), np.concatenate([g.tilt for g in parts]))
+        GateFactors(
+            np.concatenate([g.logit for g in parts]), np.concatenate([g.tilt for g in parts])
+        )
         for parts in zip(*chunks, strict=True)
     ]
     return joined, total

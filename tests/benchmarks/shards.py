@@ -24,7 +24,7 @@ import pytensor
 import pymc_nnsteps as nns
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import ShardPool, group_size, sweep
-from pymc_nnsteps.sharded.shards import Instructions, Load, Shared
+from pymc_nnsteps.sharded.shards import Instructions, Load, SharedDraws
 from tests.benchmarks.memory import peak_memory
 from tests.benchmarks.timing import run_program
 
@@ -172,13 +172,13 @@ def _forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def begun(loads: Sequence[Load], client: Any) -> tuple[Shared, ShardPool]:
+def begun(loads: Sequence[Load], client: Any) -> tuple[SharedDraws, ShardPool]:
     """A chain that has begun."""
     model = network(1000)
     names = ("inputs", "targets")
     planned = rounds_of(model, names)
     pool = ShardPool(Instructions.of(model, planned, names), loads, client)
-    shared = Shared(model, planned)
+    shared = SharedDraws(model, planned)
     shared.begin(0)
     pool.begin(list(range(len(loads))), shared.natural())
     return shared, pool

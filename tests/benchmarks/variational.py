@@ -14,7 +14,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.variational.ascent import start_layers
 from pymc_nnsteps.variational.reading import Reading, read_model
 from pymc_nnsteps.variational.rows import (
-    Gates,
+    GateFactors,
     forward_gates,
     rows_at_once,
     sweep_rows,
@@ -107,7 +107,7 @@ class PlainSweeps(Sweeps):
         for layer in (hidden, last):
             layer.__dict__.pop("second", None)
             layer.__dict__.pop("squares", None)
-        self.gates, self.layers = [Gates(logit, tilt)], [hidden, last]
+        self.gates, self.layers = [GateFactors(logit, tilt)], [hidden, last]
 
 
 def main() -> None:

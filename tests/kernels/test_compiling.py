@@ -171,7 +171,7 @@ def test_garbage_collection_that_was_off_stays_off():
 def test_a_long_wait_is_announced_once(monkeypatch, caplog):
     """After a while, and not where all is soon there."""
     monkeypatch.setattr(native, "PATIENCE", 0.01)
-    monkeypatch.setattr(native, "WAITING", native.Waiting())
+    monkeypatch.setattr(native, "WAITING", native.CompilerWait())
     with caplog.at_level("INFO", "pymc.nnsteps"):
         for _ in range(2):
             with native.announced("trajectories", 40):

@@ -1060,7 +1060,7 @@ def test_gives_up_only_where_it_must():
 
     def hopeless(max_tries):
         for n, a in enumerate(accepted, start=1):
-            run = rejection._Run(1000, max_tries, None, rng, accepted=int(a), tries=n)
+            run = rejection._Tally(1000, max_tries, None, rng, accepted=int(a), tries=n)
             yield not run.goes_on
 
     assert not any(hopeless(100_000))

@@ -130,7 +130,7 @@ def _a_class_too_far(patch):
 
 def _an_auxiliary_of_another_width(patch):
     right = scales.MIXTURES[scales.HalfCauchyRV]
-    wrong = scales.Mixture(lambda v, sigma: right.auxiliary(v, 2 * sigma), right.square)
+    wrong = scales.ScaleMixture(lambda v, sigma: right.auxiliary(v, 2 * sigma), right.square)
     patch.setitem(scales.MIXTURES, scales.HalfCauchyRV, wrong)
 
 

@@ -208,7 +208,7 @@ class Layer:
         given = {rv.name: rng.integers(2, size=shapes[rv]) for rv in bits}
         self.point = point_of(self.model, rng, **given)
         first, *_ = self.found.draws
-        held = first.held if isinstance(first, Augmentation) else {}
+        held = first.fixed if isinstance(first, Augmentation) else {}
         self.above = {
             omega: rng.gamma(2.0, size=shapes[child.child]) for omega, child in held.items()
         }

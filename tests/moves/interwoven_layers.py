@@ -59,7 +59,7 @@ class Layer:
         self.point = random_point(self.model, seed)
         held = {}
         for before in self.move.likelihood.before:
-            held |= before.held
+            held |= before.fixed
         rng, shapes = np.random.default_rng(seed + 1), shapes_of(self.model)
         self.omegas = {omega: rng.gamma(2.0, size=shapes[c.child]) for omega, c in held.items()}
         self.density = density_of(

@@ -29,7 +29,7 @@ from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories, passes_beside
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
@@ -166,7 +166,7 @@ class Moved:
         self.natural = natural_values(self.model)
         self.omegas = {}
         for before in self.move.rows.layer.likelihood.before:
-            for omega, child in before.held.items():
+            for omega, child in before.fixed.items():
                 given = RNG.uniform(0.1, 0.4, size=N)
                 self.natural[omega] = pt.constant(given)
                 self.omegas[child.child] = pt.constant(given)
@@ -188,7 +188,7 @@ class Moved:
         values = [unseen[v.name] for v in self.model.value_vars]
         a = self._given(averages, [rho], *values)
         return [
-            Rows(*a[:4]), GatedUnits(*a[4:9]), Tails(*a[9:13]), a[13], Tails(*a[14:18]),
+            LayerWeights(*a[:4]), GatedUnits(*a[4:9]), Tails(*a[9:13]), a[13], Tails(*a[14:18]),
             Above(*a[18:22]), a[22], Laws(*a[23:27]), *a[27:],
         ]  # fmt: skip
 
@@ -493,7 +493,7 @@ def slope_in_global_scale_lost(right, *args):
 SLOPES = {
     "of the bias": (gated_density, "pull_back", slope_of_bias_lost),
     "in the chances of gates": (gated_density, "pull_back", slope_in_chances_lost),
-    "in the total variance": (gated_density, "weigh_response", slope_in_total_doubled),
+    "in the total variance": (gated_density, "log_likelihood", slope_in_total_doubled),
     "of the Jacobian": (gated_trajectories, "evaluate", slope_of_jacobian_lost),
     "in a global scale": (gated_density, "add_prior", slope_in_global_scale_lost),
 }

@@ -338,7 +338,7 @@ def test_float32(name):
         model = build_case(name)
         move = matched(model)
         assert all(rv.dtype == "float32" for rv in move.draws)
-        held = [omega for before in move.likelihood.before for omega in before.held]
+        held = [omega for before in move.likelihood.before for omega in before.fixed]
         draw32 = compiled(model, move, dict(zip(held, layer.omegas.values(), strict=True)))
     point32 = {key: value.astype("float32") for key, value in layer.point.items()}
     for accept in ("all", "some"):

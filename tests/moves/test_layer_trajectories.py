@@ -20,8 +20,8 @@ from pymc_nnsteps.kernels import layer_density, leapfrog
 from pymc_nnsteps.kernels import layer_trajectories as kernels
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.interweaving import Pieces
-from pymc_nnsteps.kernels.rows import Rows
+from pymc_nnsteps.kernels.interweaving import ActivationPieces
+from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.moves import layer_trajectories
 from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
@@ -190,7 +190,8 @@ class Moved:
         values = [unseen[v.name] for v in self.model.value_vars]
         a = self._given(averages, [rho], *values)
         return [
-            Rows(*a[:4]), a[4], Pieces(*a[5:8]), Outgoing(*a[8:11]), Above(*a[11:15]), *a[15:]
+            LayerWeights(*a[:4]), a[4], ActivationPieces(*a[5:8]),
+            Outgoing(*a[8:11]), Above(*a[11:15]), *a[15:]
         ]  # fmt: skip
 
     def after(self, point, end):
@@ -287,7 +288,12 @@ def density_of_the_scale_lost(right, place, scene, noise, *args):
 PLANTS = {
     "no determinant": ("relu", layer_density, "know", no_determinants),
     "no determinants": ("few rows", layer_density, "know", no_determinants),
-    "noise of one sample": ("of each sample", layer_density, "say_one", noise_of_one_sample),
+    "noise of one sample": (
+        "of each sample",
+        layer_density,
+        "log_likelihood_of_one",
+        noise_of_one_sample,
+    ),
     "noise of the layer": ("relu", layer_density, "fill_spread", noise_of_the_layer_lost),
     "common noise": ("two columns", layer_density, "fill_spread", common_noise_lost),
     "noise of an output": ("known scales", layer_density, "fill_own", noise_of_one_output_lost),
@@ -440,7 +446,7 @@ def slope_of_the_scales_density_lost(right, place, scene, noise, activation, slo
 
 SLOPES = {
     "of the bias": (kernels, "evaluate", slope_of_bias_lost),
-    "in the layer's noise": (layer_density, "say", slope_in_spread_lost),
+    "in the layer's noise": (layer_density, "log_likelihood", slope_in_spread_lost),
     "of the scale's density": (kernels, "evaluate", slope_of_the_scales_density_lost),
 }
 

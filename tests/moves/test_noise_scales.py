@@ -64,7 +64,7 @@ def move_of(model):
     conditionals = find_conditionals(model, model.free_RVs)
     [block] = [c for c in conditionals if c.draws == (model["X2"],)]
     likelihood = marginal_likelihood(block)
-    held = {omega: c for before in likelihood.before for omega, c in before.held.items()}
+    held = {omega: c for before in likelihood.before for omega, c in before.fixed.items()}
     return find_noise_scale(model, likelihood, conditionals), held
 
 

@@ -129,7 +129,7 @@ class Layer:
         self.vs, self.a, self.point = [v.name for v in vs], a.name, random_point(model, seed)
         held = {}
         for before in self.rows.likelihood.before:
-            held |= before.held
+            held |= before.fixed
         omegas = {omega: rng.gamma(2.0, size=shapes[c.child]) for omega, c in held.items()}
         children = {child.child: omegas[omega] for omega, child in held.items()}
         self._density = density_of(model, [*vs, a], children)

@@ -201,7 +201,7 @@ def scale_of(model):
     likelihood = marginal_likelihood(block)
     held = {}
     for before in likelihood.before:
-        held |= before.held
+        held |= before.fixed
     found = residual_scales.find_residual_scales(likelihood, conditionals, shapes_of(model), {})
     return next(iter(found), None), held
 

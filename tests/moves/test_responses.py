@@ -137,7 +137,7 @@ class Case:
         likelihood = marginal_likelihood(block)
         shapes = shapes_of(self.model)
         self.effects = responses.find_effects(self.model, likelihood, conditionals, shapes)
-        held = {omega: c for before in likelihood.before for omega, c in before.held.items()}
+        held = {omega: c for before in likelihood.before for omega, c in before.fixed.items()}
         self.omegas = {o: RNG.gamma(2.0, size=shapes[c.child]) for o, c in held.items()}
         children = {c.child: self.omegas[omega] for omega, c in held.items()}
         self.density = integrated_density(self.model, "X2", children)

@@ -10,7 +10,7 @@ import pytest
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.laws import find_conditionals
 from pymc_nnsteps.laws.conditional import Conditional, Draw
-from pymc_nnsteps.moves.scan import afresh, check_scan, order_scan
+from pymc_nnsteps.moves.scan import check_scan, order_scan, refreshed_after
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.laws.graphs import shapes_of
 
@@ -156,6 +156,6 @@ def test_stated_in_stops_at_random_variables_and_shapes(abc):
 def test_places_where_all_is_fresh(abc):
     _, a, b, c = abc
     collapsed, full_b = Fake((a,), (c,), integrates_out=(b,)), Fake((b,), (a, c))
-    assert afresh([collapsed, full_b, Fake((c,), (b,))]) == [2]
-    assert afresh([Fake((c,), (b,)), collapsed, full_b]) == []
-    assert afresh([collapsed, Fake((c,), (a,)), full_b, Fake((a,), (b,))]) == [3]
+    assert refreshed_after([collapsed, full_b, Fake((c,), (b,))]) == [2]
+    assert refreshed_after([Fake((c,), (b,)), collapsed, full_b]) == []
+    assert refreshed_after([collapsed, Fake((c,), (a,)), full_b, Fake((a,), (b,))]) == [3]

@@ -8,7 +8,7 @@ import scipy
 import xarray as xr
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.graphs.places import MixesRows, Rows
+from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.prediction import blocks
 

@@ -15,7 +15,7 @@ from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.sharded import sampling
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import ShardPool, sample_sharded
-from pymc_nnsteps.sharded.shards import Instructions, Shard, Shared, _exchange
+from pymc_nnsteps.sharded.shards import Instructions, Shard, SharedDraws, _exchange
 from pymc_nnsteps.steps.sweep import Sweep
 from tests.cases import slow
 from tests.statistics import bonferroni_limit
@@ -74,7 +74,7 @@ def split(y, n_shards):
 def pool_of(model, shards, scan="sequential"):
     planned = rounds_of(model, NAMES, scan)
     instructions = Instructions.of(model, planned, NAMES)
-    return Shared(model, planned), ShardPool(instructions, shards, None)
+    return SharedDraws(model, planned), ShardPool(instructions, shards, None)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_planted_errors_of_sums_are_seen(monkeypatch, planted):
         prior = np.diag([30.0] * 3 + [3.0])
         return original(self, which, [[information + prior, linear], *said[1:]])
 
-    original = Shared.draw
-    monkeypatch.setattr(Shared, "draw", draw)
+    original = SharedDraws.draw
+    monkeypatch.setattr(SharedDraws, "draw", draw)
     assert z_scores_of_linear_posterior().max() > 10
 
 

@@ -9,7 +9,7 @@ from scipy import linalg, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.crank_nicolson import log_ratio, move
-from pymc_nnsteps.steps.metropolis import Place
+from pymc_nnsteps.steps.metropolis import ChainState
 from tests.steps.gaussian import COV, PRIORS, WithoutGradient, design, regression
 
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
@@ -41,7 +41,7 @@ def test_pcnl_in_general_coordinates(delta):
         xi = np.linalg.solve(root, x)
         parts = [log_density], [xi[:1], xi[1:]], [(root.T @ g)[:1], (root.T @ g)[1:]]
         (density,), coordinates, gradient = ([pt.constant(a) for a in part] for part in parts)
-        return Place(density, coordinates, gradient)
+        return ChainState(density, coordinates, gradient)
 
     beta = pt.constant(beta_of(delta))
     prior = stats.multivariate_normal(np.zeros(3), COV)
@@ -79,7 +79,7 @@ def test_pcn_in_general_coordinates(beta):
             -proposal(u).logpdf(v),
         ]
     )
-    here, there = (Place(pt.constant(value), [], []) for value in (0.7, 0.3))
+    here, there = (ChainState(pt.constant(value), [], []) for value in (0.7, 0.3))
     ratio = log_ratio(here, there, pt.constant(beta)).eval()
     assert abs(ratio - terms.sum()) < 1e-10 * np.abs(terms).max()
     xi, noise = pt.constant(np.linalg.solve(root, u)), pt.constant(w)

@@ -104,7 +104,7 @@ def test_joint_distribution(family):
 def test_joint_distribution_test_sees_a_planted_error(monkeypatch):
     in_python(monkeypatch, kernels)
     plant(
-        *(monkeypatch, kernels, "weigh_back"),
+        *(monkeypatch, kernels, "log_ratio_back"),
         lambda right, here, there, *args: right(here, there._replace(step=0 * there.step), *args),
     )
     assert scores(tiny(), SHORT, trajectories=False) > 1

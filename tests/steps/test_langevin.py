@@ -8,7 +8,7 @@ from scipy import special, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.steps.langevin import mala_log_ratio, mala_move
-from pymc_nnsteps.steps.metropolis import Place
+from pymc_nnsteps.steps.metropolis import ChainState
 from tests.cases import quick, slow
 from tests.statistics import assert_chain_moments
 from tests.steps.balance import assert_balance
@@ -33,7 +33,7 @@ def test_in_general_coordinates(epsilon):
         xi, slope = x / scale, scale * g
         parts = [log_density], [xi[:1], xi[1:]], [slope[:1], slope[1:]]
         (density,), coordinates, gradient = ([pt.constant(a) for a in part] for part in parts)
-        return Place(density, coordinates, gradient)
+        return ChainState(density, coordinates, gradient)
 
     terms = np.array(
         [p_v, -p_u, proposal(v, g_v).logpdf(u), -proposal(u, g_u).logpdf(v)],

@@ -11,7 +11,7 @@ from pymc_nnsteps.variational.ascent import elbo
 from pymc_nnsteps.variational.factors import GIG, inverse
 from pymc_nnsteps.variational.rows import (
     Activations,
-    Gates,
+    GateFactors,
     activations,
     statistics,
     update_gates,
@@ -48,7 +48,9 @@ def test_no_update_lowers_the_evidence(family, hidden, n_outputs):
         chain = activations(network, layers, x, y, gates)
         record(chain, gates)
         new = update_gates(network, layers, chain)
-        sums = record(chain, [Gates(b.logit, a.tilt) for a, b in zip(gates, new, strict=True)])
+        sums = record(
+            chain, [GateFactors(b.logit, a.tilt) for a, b in zip(gates, new, strict=True)]
+        )
         gates = new
         sums = record(chain, gates)
         for index, prior in enumerate(network.layers):
@@ -202,7 +204,9 @@ def test_activations_and_gates_are_maxima(hidden):
 
     def of_gates(theta):
         logit, tilt = theta.reshape(2, *logits.shape)
-        return evidence_of(chain, [Gates(*of) for of in zip(logit, np.exp(tilt), strict=True)])
+        return evidence_of(
+            chain, [GateFactors(*of) for of in zip(logit, np.exp(tilt), strict=True)]
+        )
 
     assert_maximum(of_gates, np.stack([logits, tilts]).ravel(), rng)
 
@@ -232,7 +236,7 @@ def test_activations_of_known_weights(hidden, n_outputs):
     reading, layers, gates, _ = some_sweeps(model, sweeps=1)
     network, x, y = reading.network, reading.inputs, reading.targets
     layers = [replace(layer, cov=np.zeros_like(layer.cov)) for layer in layers]
-    gates = [Gates(np.where(gate.logit > 0, 800.0, -800.0), gate.tilt) for gate in gates]
+    gates = [GateFactors(np.where(gate.logit > 0, 800.0, -800.0), gate.tilt) for gate in gates]
     chain = activations(network, layers, x, y, gates)
     for row in range(3):
         mean, cov = smoothed(network.temperature, layers, x[row], y[row], gates, row)

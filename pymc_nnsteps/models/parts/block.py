@@ -43,7 +43,7 @@ Network = Callable[[TensorVariable], TensorVariable]
 
 
 @dataclass(frozen=True)
-class Block:
+class NetworkBlock:
     """A network within a model."""
 
     name: str
@@ -90,7 +90,7 @@ def block(
     outputs: int | None,
     name: str,
     dims: str | Sequence[str] | None,
-) -> Block:
+) -> NetworkBlock:
     """Read the arguments that all blocks have."""
     require_name(name)
     table = data.inputs(x, name="x") if is_table(x) else None
@@ -112,7 +112,7 @@ def block(
     features = None if table is None else table.features
     lengths = zip(unit_dims[1:], units[1:], strict=True)
     output_dims = None if row_dim is None else (row_dim, output_dim)[: 1 if outputs is None else 2]
-    return Block(
+    return NetworkBlock(
         name,
         inputs,
         Stack(units, unit_dims, row_dim),

@@ -16,6 +16,7 @@ Medicine 35 (2016), on laws of covariates one after another.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -51,7 +52,7 @@ def completed(
         "pm.set_data has changed the number of rows, but which inputs are missing is a part of "
         "the model: build it anew.",
     )
-    given = own_rows(x, pt.eq(x.shape[0], len(values)))
+    given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
     order = np.argsort(missing.sum(axis=0), kind="stable")
     for position, j in enumerate(order):
         if not missing[:, j].any():

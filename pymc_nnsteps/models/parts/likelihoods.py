@@ -42,7 +42,7 @@ Vary = Callable[[Scale, tuple[str, ...]], TensorVariable]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedData:
     """What is observed, in the model of the context."""
 
     y: Observed  # shape (n_obs,) or (n_obs, n_outputs)
@@ -88,10 +88,10 @@ class Likelihood:
     # network: the standard deviation of real targets, or the noise of utilities.
     observe: Callable[..., TensorVariable]
     # From the data to a rough value of ``f`` in each row, at which a chain may begin.
-    rough: Callable[[Seen], TensorVariable] | None = None
+    rough: Callable[[ObservedData], TensorVariable] | None = None
     # Arguments of builders that mean something to it, of ``"sigma"``, ``"exposure"`` and
     # ``"censored"``.
-    takes: tuple[str, ...] = ()
+    accepts: tuple[str, ...] = ()
     any_network: bool = True  # whether it asks no more of a network than its outputs
 
 
@@ -110,7 +110,7 @@ def likelihood_of(name: str, own: Sequence[str], given: dict[str, object]) -> Li
     )
     law = LIKELIHOODS[name]
     for argument, value in given.items():
-        if value is not None and argument not in law.takes:
+        if value is not None and argument not in law.accepts:
             raise ValueError(f'{argument} has no meaning with likelihood="{name}"; leave it out.')
     return law
 
@@ -187,12 +187,12 @@ def _ordered(y: Any, n_obs: int, two: str, more: str) -> data.Targets:
 # Laws of real targets
 
 
-def normal(f: TensorVariable, seen: Seen, sd: Scale) -> TensorVariable:
+def normal(f: TensorVariable, seen: ObservedData, sd: Scale) -> TensorVariable:
     """``y ~ N(f, sd^2)``."""
     return pm.Normal("y", f, sd, **seen.options)
 
 
-def student_t(f: TensorVariable, seen: Seen, sd: Scale, freedom: float) -> TensorVariable:
+def student_t(f: TensorVariable, seen: ObservedData, sd: Scale, freedom: float) -> TensorVariable:
     """``y`` Student-t about ``f``."""
     return pm.StudentT("y", floating(freedom), f, sigma=sd, **seen.options)
 
@@ -200,17 +200,17 @@ def student_t(f: TensorVariable, seen: Seen, sd: Scale, freedom: float) -> Tenso
 # Laws of classes, counts and durations
 
 
-def bernoulli(f: TensorVariable, seen: Seen) -> TensorVariable:
+def bernoulli(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """``P(y = 1) = 1 / (1 + exp(-f))``."""
     return pm.Bernoulli("y", logit_p=f, **seen.options)
 
 
-def categorical(f: TensorVariable, seen: Seen) -> TensorVariable:
+def categorical(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """``P(y = k)`` in proportion to ``exp(f_k)``."""
     return pm.Categorical("y", logit_p=f, **seen.options)
 
 
-def ordered(f: TensorVariable, seen: Seen) -> TensorVariable:
+def ordered(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """``P(y <= k) = 1 / (1 + exp(f - c_k))``, where ``f = 0`` gives the classes uniform shares."""
     shares = pm.Dirichlet("shares", np.ones(seen.n_classes, config.floatX), dims="class")
     below = pt.cumsum(shares)[:-1]
@@ -218,24 +218,24 @@ def ordered(f: TensorVariable, seen: Seen) -> TensorVariable:
     return pm.OrderedLogistic("y", eta=f, cutpoints=cutpoints, compute_p=False, **seen.options)
 
 
-def poisson(f: TensorVariable, seen: Seen) -> TensorVariable:
+def poisson(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """``y ~ Poisson(exposure exp(f))``."""
     return pm.Poisson("y", _rate(f, seen), **seen.options)
 
 
-def negative_binomial(f: TensorVariable, seen: Seen) -> TensorVariable:
+def negative_binomial(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """Mean ``m = exposure exp(f)``, variance ``m + (dispersion m)^2``."""
     shape = _dispersion(seen) ** -2
     return pm.NegativeBinomial("y", mu=_rate(f, seen), alpha=shape, **seen.options)
 
 
-def gamma(f: TensorVariable, seen: Seen) -> TensorVariable:
+def gamma(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """Mean ``exp(f)``, and the dispersion is the standard deviation as a share of it."""
     shape = _dispersion(seen) ** -2
     return pm.Gamma("y", shape, shape * pt.exp(-f), **seen.options)
 
 
-def weibull(f: TensorVariable, seen: Seen) -> TensorVariable:
+def weibull(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     """``log y = f + dispersion g`` with ``P(g > x) = exp(-exp(x))``.
 
     Censored rows have the probability of a longer duration. Draws are of whole durations.
@@ -271,34 +271,34 @@ def _log_censored_weibull(
     return ended * log_hazard - (value / scale) ** shape
 
 
-def _rate(f: TensorVariable, seen: Seen) -> TensorVariable:
+def _rate(f: TensorVariable, seen: ObservedData) -> TensorVariable:
     return pt.exp(f) if seen.exposure is None else seen.of_rows(seen.exposure) * pt.exp(f)
 
 
-def _dispersion(seen: Seen) -> TensorVariable:
+def _dispersion(seen: ObservedData) -> TensorVariable:
     """Half-normal with standard deviation 1: one for each output."""
     dims = seen.dims[1:]
     return pm.HalfNormal("dispersion", floating(1), shape=(seen.n_outputs,) * len(dims), dims=dims)
 
 
-def _log_of_counts(seen: Seen) -> TensorVariable:
+def _log_of_counts(seen: ObservedData) -> TensorVariable:
     log = pt.log(pt.as_tensor(seen.y) + floating(0.5))
     return log if seen.exposure is None else log - pt.log(seen.of_rows(seen.exposure))
 
 
-def _log(seen: Seen) -> TensorVariable:
+def _log(seen: ObservedData) -> TensorVariable:
     return pt.log(pt.as_tensor(seen.y))
 
 
-def _sides(seen: Seen) -> TensorVariable:
+def _sides(seen: ObservedData) -> TensorVariable:
     return floating(2) * pt.as_tensor(seen.y) - floating(1)
 
 
-def _steps(seen: Seen) -> TensorVariable:
+def _steps(seen: ObservedData) -> TensorVariable:
     return pt.as_tensor(seen.y) - floating((seen.n_classes - 1) / 2)
 
 
-def _one_hot(seen: Seen) -> TensorVariable:
+def _one_hot(seen: ObservedData) -> TensorVariable:
     return pt.eq(pt.as_tensor(seen.y)[:, None], pt.arange(seen.n_classes)).astype(config.floatX)
 
 
@@ -306,7 +306,7 @@ def _one_hot(seen: Seen) -> TensorVariable:
 
 
 def probit(
-    mean: TensorVariable, seen: Seen, name: str, variance: float, start: Start
+    mean: TensorVariable, seen: ObservedData, name: str, variance: float, start: Start
 ) -> TensorVariable:
     """The sign of the last pre-activation: ``y = 1[Z > 0]``, ``Z ~ N(F, Delta)``.
 
@@ -321,7 +321,7 @@ def probit(
 
 
 def multinomial_probit(
-    mean: TensorVariable, seen: Seen, name: str, variance: float, start: Start
+    mean: TensorVariable, seen: ObservedData, name: str, variance: float, start: Start
 ) -> TensorVariable:
     """The largest of the last pre-activations: ``y = argmax_a Z_a``, ``Z ~ N(F, Delta)``.
 
@@ -354,7 +354,7 @@ def observe_noisy(
     layer: int,
     mean: TensorVariable,
     variance: Variance,
-    seen: Seen,
+    seen: ObservedData,
     start: Start,
     vary: Vary | None = None,
 ) -> TensorVariable:
@@ -384,9 +384,9 @@ def observe_noisy(
 COUNTS = ("poisson", "negative_binomial")
 
 LIKELIHOODS: dict[str, Likelihood] = {
-    "normal": Likelihood(data.regression_targets, normal, takes=("sigma",), any_network=False),
+    "normal": Likelihood(data.regression_targets, normal, accepts=("sigma",), any_network=False),
     "student_t": Likelihood(
-        data.regression_targets, student_t, takes=("sigma",), any_network=False
+        data.regression_targets, student_t, accepts=("sigma",), any_network=False
     ),
     "probit": Likelihood(_sign, probit, any_network=False),
     "multinomial_probit": Likelihood(

@@ -20,10 +20,10 @@ from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims, rehearsed
 from pymc_nnsteps.models.parts.data import Inputs
-from pymc_nnsteps.models.parts.likelihoods import Likelihood, Seen, likelihood_of
+from pymc_nnsteps.models.parts.likelihoods import Likelihood, ObservedData, likelihood_of
 from pymc_nnsteps.tables import numbers, require_same_rows
 
-Build = Callable[[TensorVariable, Seen], object]
+Build = Callable[[TensorVariable, ObservedData], object]
 """Adds a network of inputs and its observed variable to the model whose context is open."""
 
 
@@ -38,7 +38,7 @@ class Response:
     @property
     def real(self) -> NDArray[np.floating] | None:
         """Targets that are real numbers about the outputs, without gaps; None if they are not."""
-        return self.targets.filled if "sigma" in self.law.takes else None
+        return self.targets.filled if "sigma" in self.law.accepts else None
 
     @property
     def n_classes(self) -> int:
@@ -57,7 +57,7 @@ class Response:
         """Labels of the outputs."""
         return None if self.dims else self.targets.outputs
 
-    def add(self) -> Seen:
+    def add(self) -> ObservedData:
         """Add the data to the model; of targets with gaps PyMC makes free variables itself."""
         targets, dims = self.targets, ("obs", "output")[: self.targets.values.ndim]
         y = (
@@ -66,7 +66,7 @@ class Response:
             else pm.Data("targets", targets.values, dims=dims)
         )
         more = {name: pm.Data(name, each, dims="obs") for name, each in self.row_data.items()}
-        return Seen(y, targets.n_outputs, self.n_classes, **more)
+        return ObservedData(y, targets.n_outputs, self.n_classes, **more)
 
 
 def response(

@@ -43,7 +43,7 @@ Initvals = Callable[[str], InitialValue]
 
 
 @dataclass(frozen=True)
-class Law:
+class ScaleLaw:
     """A generalised inverse Gaussian law; ``delta`` and ``lam`` enter its density squared."""
 
     nu: float
@@ -63,19 +63,19 @@ class Family:
     variable: Callable[..., TensorVariable]
 
 
-def _inverse_gamma(name: str, law: Law, **options: Any) -> TensorVariable:
+def _inverse_gamma(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
     return pm.InverseGamma(name, floating(-law.nu), floating(law.delta**2 / 2), **options)
 
 
-def _exponential(name: str, law: Law, **options: Any) -> TensorVariable:
+def _exponential(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
     return pm.Exponential(name, floating(law.lam**2 / 2), **options)
 
 
-def _gamma(name: str, law: Law, **options: Any) -> TensorVariable:
+def _gamma(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
     return pm.Gamma(name, floating(law.nu), floating(law.lam**2 / 2), **options)
 
 
-def _gig(name: str, law: Law, **options: Any) -> TensorVariable:
+def _gig(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
     numbers = map(floating, (law.nu, law.delta, law.lam))
     return GeneralizedInverseGaussian(name, *numbers, **options)
 
@@ -187,8 +187,8 @@ class _Unknown:
     """A global variance factor of each layer, and a local one of each weight."""
 
     variable: Callable[..., TensorVariable]
-    tau: Law
-    psi: tuple[Law, ...]
+    tau: ScaleLaw
+    psi: tuple[ScaleLaw, ...]
 
     def scale(
         self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
@@ -217,7 +217,9 @@ def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[i
     return _Unknown(family.variable, tau, _laws(family, "local", given, local_means))
 
 
-def _laws(family: Family, level: str, given: Shrinkage, means: Sequence[float]) -> tuple[Law, ...]:
+def _laws(
+    family: Family, level: str, given: Shrinkage, means: Sequence[float]
+) -> tuple[ScaleLaw, ...]:
     """One law for each of the means that they have by default."""
 
     def numbers(parameter: str, default: Sequence[float], sign: float = 1.0) -> Sequence[float]:
@@ -234,4 +236,4 @@ def _laws(family: Family, level: str, given: Shrinkage, means: Sequence[float]) 
 
     nu = numbers("nu", [family.nu] * len(means), sign=family.nu)
     delta, lam = zip(*map(family.defaults, nu, means), strict=True)
-    return tuple(map(Law, nu, numbers("delta", delta), numbers("lambda", lam)))
+    return tuple(map(ScaleLaw, nu, numbers("delta", delta), numbers("lambda", lam)))

@@ -46,7 +46,7 @@ def children_of(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVa
 
 
 @dataclass
-class Claim:
+class StatedDensity:
     """Law of a draw at a point, with its auxiliary variables held fixed."""
 
     law: Density  # law of the array that is drawn last
@@ -78,10 +78,10 @@ class Claim:
     @classmethod
     def of(
         cls, model: pm.Model, conditional: Conditional, point: Point, rng: np.random.Generator
-    ) -> "Claim":
+    ) -> "StatedDensity":
         """Read the law off a draw."""
         shapes = shapes_of(model, point)
-        chain = _Chain.of(model, conditional, shapes)
+        chain = _DrawGraph.of(model, conditional, shapes)
         held = chain.hold(point, rng)
         direct = children_of(model, conditional.draws)
         terms = model.logp(vars=[*conditional.draws, *direct], jacobian=False, sum=False)
@@ -107,7 +107,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _DrawGraph:
     """Random nodes of a draw, as a graph of the model's value variables."""
 
     model: pm.Model
@@ -117,7 +117,7 @@ class _Chain:
     values: list[Any]
 
     @classmethod
-    def of(cls, model: pm.Model, conditional: Conditional, shapes: Shapes) -> "_Chain":
+    def of(cls, model: pm.Model, conditional: Conditional, shapes: Shapes) -> "_DrawGraph":
         rng = pt.random.rng("rng")
         draw = conditional.draw(rng, shapes)
         outputs = [draw.rng, *(draw.values[rv] for rv in conditional.draws)]
@@ -172,7 +172,7 @@ class _Chain:
 
 
 def _placing(
-    model: pm.Model, rvs: Sequence[TensorVariable], chain: _Chain, point: Point
+    model: pm.Model, rvs: Sequence[TensorVariable], chain: _DrawGraph, point: Point
 ) -> Callable[[list[Array]], Point]:
     """Function that puts natural values of variables in a point, with the model's transforms."""
     naturals = [rv.type() for rv in rvs]
@@ -198,7 +198,7 @@ Final = tuple[Density, Callable[[Array], list[Array]], Callable[[Array], float]]
 
 
 def _final(
-    chain: _Chain, conditional: Conditional, point: Point, known: Mapping[Any, Any]
+    chain: _DrawGraph, conditional: Conditional, point: Point, known: Mapping[Any, Any]
 ) -> Final:
     """Law of the last array, and the drawn values as functions of it."""
     blind = dict(point)
@@ -239,7 +239,9 @@ def _is_chosen(variable: Variable) -> bool:
     return variable.owner is not None and variable.owner.op == choose_point
 
 
-def _point_of_a_line(chain: _Chain, chosen: Any, point: Point, known: Mapping[Any, Any]) -> Final:
+def _point_of_a_line(
+    chain: _DrawGraph, chosen: Any, point: Point, known: Mapping[Any, Any]
+) -> Final:
     """Law of a step on a line by a lattice: its density is read off at any points of the line.
 
     That the step leaves this density invariant is taken for granted.
@@ -293,7 +295,7 @@ def _require_numbers(arrays: Sequence[Array]) -> None:
     )
 
 
-def _normals(chain: _Chain, point: Point, blind: Point, known: Mapping[Any, Any]) -> Final:
+def _normals(chain: _DrawGraph, point: Point, blind: Point, known: Mapping[Any, Any]) -> Final:
     """Law of an affine function of standard normals; zero and unit vectors give mean and factor."""
     ends_with: list[Any] = [node.outputs[1] for node in chain.final]
     noises = [normal.type() for normal in ends_with]
@@ -340,7 +342,7 @@ def _normals(chain: _Chain, point: Point, blind: Point, known: Mapping[Any, Any]
     return Density(log_density, sample), split, lambda last: 0.0
 
 
-def _coins(chain: _Chain, node: Apply, blind: Point, known: Mapping[Any, Any]) -> Final:
+def _coins(chain: _DrawGraph, node: Apply, blind: Point, known: Mapping[Any, Any]) -> Final:
     """Law of Bernoulli draws: uniform numbers below a probability with a logit."""
     level: Any = node.outputs[1]
     [probability] = {

@@ -92,24 +92,24 @@ class ForAll:
     """Whether something holds for all rows."""
 
 
-Place = Rows | Count | Lengths | Numbers | ForAll | None
+RowAxis = Rows | Count | Lengths | Numbers | ForAll | None
 
 
 @singledispatch
-def place_of(op: Op, node: Apply, places: Sequence[Place]) -> Place:
+def row_axis_of(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Place of the rows in the outputs of a node, given those in its inputs."""
     raise MixesRows("is not known to keep rows apart")
 
 
-@place_of.register
-def _(op: Elemwise, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Elemwise, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     if isinstance(op.scalar_op, Cast | Identity):
         return places[0]
     return _paired(node.inputs, places)
 
 
-@place_of.register
-def _(op: DimShuffle, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: DimShuffle, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     match places[0]:
         case Rows(axis) if axis in op.new_order:
             return Rows(op.new_order.index(axis))
@@ -122,9 +122,9 @@ def _(op: DimShuffle, node: Apply, places: Sequence[Place]) -> Place:
     raise MixesRows("computes with what is of all rows")
 
 
-@place_of.register(CAReduce)
-@place_of.register(Argmax)
-def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register(CAReduce)
+@row_axis_of.register(Argmax)
+def _(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     n_axes = node.inputs[0].type.ndim
     reduced = {other % n_axes for other in (range(n_axes) if op.axis is None else op.axis)}
     is_for_all = isinstance(op, All) and len(reduced) == n_axes
@@ -135,22 +135,22 @@ def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
     return Rows(axis - sum(other < axis for other in reduced))
 
 
-@place_of.register(CumOp)
-@place_of.register(SortOp)
-@place_of.register(ArgSortOp)
-def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register(CumOp)
+@row_axis_of.register(SortOp)
+@row_axis_of.register(ArgSortOp)
+def _(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     axis = _axis(places[0])
     _require_others(axis, [axis if op.axis is None else op.axis % node.inputs[0].type.ndim])
     return Rows(axis)
 
 
-@place_of.register
-def _(op: Dot, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Dot, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     return _product(places, 0)
 
 
-@place_of.register
-def _(op: Blockwise, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Blockwise, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     n_batch = op.batch_ndim(node)
     if isinstance(op.core_op, Dot) and any(_axis(place) >= n_batch for place in places if place):
         return _product(places, n_batch)
@@ -159,8 +159,8 @@ def _(op: Blockwise, node: Apply, places: Sequence[Place]) -> Place:
     return _paired(node.inputs, places)
 
 
-@place_of.register
-def _(op: Join, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Join, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     if any(isinstance(place, Rows) for place in places):
         [axis, *_] = (place.axis for place in places if isinstance(place, Rows))
         _require_others(axis, [op.axis % node.outputs[0].type.ndim])
@@ -172,13 +172,13 @@ def _(op: Join, node: Apply, places: Sequence[Place]) -> Place:
     return _lengths(list(chain.from_iterable(entries)))
 
 
-@place_of.register
-def _(op: MakeVector, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: MakeVector, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     return ForAll() if {*places} <= {ForAll(), None} else _lengths(places)
 
 
-@place_of.register
-def _(op: Alloc, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Alloc, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     value, n_axes = node.inputs[0], len(places) - 1
     stated = _lengths(places[1:])
     if not isinstance(stated, Lengths):
@@ -191,16 +191,16 @@ def _(op: Alloc, node: Apply, places: Sequence[Place]) -> Place:
     raise MixesRows("repeats rows")
 
 
-@place_of.register
-def _(op: ARange, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: ARange, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     start, _, step = map(scalar_constant, node.inputs)
     if places[1] != Count() or (start, step) != (0.0, 1.0):
         raise MixesRows("computes with what is of all rows")
     return Numbers(0)
 
 
-@place_of.register
-def _(op: Reshape, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Reshape, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     long = [i for i, length in enumerate(node.outputs[0].type.shape) if length != 1]
     if isinstance(places[0], Numbers) and len(long) == 1:
         return Numbers(long[0])
@@ -223,15 +223,15 @@ def _(op: Reshape, node: Apply, places: Sequence[Place]) -> Place:
     return Rows(position)
 
 
-@place_of.register
-def _(op: JoinDims, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: JoinDims, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     axis = _axis(places[0])
     _require_others(axis, op.axis_range)
     return Rows(axis if axis < op.start_axis else axis - op.n_axes + 1)
 
 
-@place_of.register
-def _(op: SplitDims, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: SplitDims, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     axis = _axis(places[0])
     _require_others(axis, [op.axis])
     return Rows(
@@ -239,8 +239,8 @@ def _(op: SplitDims, node: Apply, places: Sequence[Place]) -> Place:
     )
 
 
-@place_of.register
-def _(op: Subtensor, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Subtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
     if isinstance(places[0], Lengths):
         return _part_of_lengths(places[0], node.inputs[0].type.shape[0], indices)
@@ -249,8 +249,8 @@ def _(op: Subtensor, node: Apply, places: Sequence[Place]) -> Place:
     return Rows(_sliced(_axis(places[0]), indices))
 
 
-@place_of.register
-def _(op: IncSubtensor, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: IncSubtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     changed, by, *_ = node.inputs
     indices = indices_from_subtensor(node.inputs[2:], op.idx_list)
     if any(places[2:]) or not isinstance(places[0], Rows):
@@ -263,8 +263,8 @@ def _(op: IncSubtensor, node: Apply, places: Sequence[Place]) -> Place:
     return places[0]
 
 
-@place_of.register
-def _(op: AdvancedSubtensor, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: AdvancedSubtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
     arrays = [(i, index) for i, index in enumerate(indices) if not isinstance(index, slice)]
     if any(index.type.dtype == "bool" for _, index in arrays):
@@ -295,18 +295,18 @@ def _(op: AdvancedSubtensor, node: Apply, places: Sequence[Place]) -> Place:
     return _shifted(aligned, where[0] if together else 0)
 
 
-@place_of.register
-def _(op: Shape, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Shape, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     return Lengths(_axis(places[0]))
 
 
-@place_of.register
-def _(op: Shape_i, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: Shape_i, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     return Count() if _axis(places[0]) == op.i else None
 
 
-@place_of.register
-def _(op: SpecifyShape, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: SpecifyShape, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     axis = _axis(places[0])
     stated = node.inputs[1 + axis]
     if places[1 + axis] != Count() and not isinstance(stated.type, NoneTypeT):
@@ -314,26 +314,26 @@ def _(op: SpecifyShape, node: Apply, places: Sequence[Place]) -> Place:
     return places[0]
 
 
-@place_of.register(TensorFromScalar)
-@place_of.register(ScalarFromTensor)
-@place_of.register(ViewOp)
-@place_of.register(CheckAndRaise)
-def _(op: Any, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register(TensorFromScalar)
+@row_axis_of.register(ScalarFromTensor)
+@row_axis_of.register(ViewOp)
+@row_axis_of.register(CheckAndRaise)
+def _(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     return places[0]
 
 
-@place_of.register
-def _(op: RandomVariable, node: Apply, places: Sequence[Place]) -> Place:
+@row_axis_of.register
+def _(op: RandomVariable, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     raise MixesRows("is random, but no free variable of the model")
 
 
-def _axis(place: Place) -> int:
+def _axis(place: RowAxis) -> int:
     if not isinstance(place, Rows):
         raise MixesRows("computes with what is of all rows")
     return place.axis
 
 
-def _shifted(place: Place, n_axes: int) -> Place:
+def _shifted(place: RowAxis, n_axes: int) -> RowAxis:
     return None if place is None else Rows(_axis(place) + n_axes)
 
 
@@ -342,7 +342,7 @@ def _require_others(axis: int, worked_on: Collection[int]) -> None:
         raise MixesRows("runs over the rows")
 
 
-def _paired(operands: Sequence[Variable], places: Sequence[Place]) -> Rows:
+def _paired(operands: Sequence[Variable], places: Sequence[RowAxis]) -> Rows:
     """Rows of operands that are broadcast against each other."""
     axes = {_axis(place) for place in places if place is not None}
     if len(axes) > 1:
@@ -357,7 +357,7 @@ def _paired(operands: Sequence[Variable], places: Sequence[Place]) -> Rows:
     return Rows(axis)
 
 
-def _product(places: Sequence[Place], n_batch: int) -> Rows:
+def _product(places: Sequence[RowAxis], n_batch: int) -> Rows:
     """Rows of a product of matrices, the rows or the columns of one of them."""
     if all(places):
         raise MixesRows("pairs rows with each other")
@@ -367,7 +367,7 @@ def _product(places: Sequence[Place], n_batch: int) -> Rows:
     return Rows(axis)
 
 
-def _lengths(entries: Sequence[Place]) -> Place:
+def _lengths(entries: Sequence[RowAxis]) -> RowAxis:
     """A vector of these entries."""
     counts = [i for i, entry in enumerate(entries) if entry is not None]
     if any(entries[i] != Count() for i in counts) or len(counts) > 1:
@@ -375,7 +375,7 @@ def _lengths(entries: Sequence[Place]) -> Place:
     return Lengths(counts[0]) if counts else None
 
 
-def _entries(place: Place, length: int | None) -> list[Place]:
+def _entries(place: RowAxis, length: int | None) -> list[RowAxis]:
     """Entries of a vector of lengths."""
     if length is None or isinstance(place, Rows | Count):
         raise MixesRows("computes with what is of all rows")
@@ -383,7 +383,7 @@ def _entries(place: Place, length: int | None) -> list[Place]:
     return [Count() if i == position else None for i in range(length)]
 
 
-def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any]) -> Place:
+def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any]) -> RowAxis:
     """Entries that indices select from a vector of lengths."""
     [index] = indices
     parts = [index.start, index.stop, index.step] if isinstance(index, slice) else [index]
