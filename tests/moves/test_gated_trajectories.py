@@ -359,7 +359,7 @@ def orders_lost(right, weights, rows, outgoing, laws, slope):
 PLANTS = {
     "no Jacobian": ("student_t", gated_trajectories, "evaluate", no_jacobian),
     "gates of one end": (
-        *("student_t", gated_trajectories, "weigh_gates"),
+        *("student_t", gated_trajectories, "log_ratio_gates"),
         lambda right, *args: right(*args) if args[-1] else 0.0,
     ),
     "scale of tails": ("student_t", gated_density, "add_prior", scale_of_tails_lost),

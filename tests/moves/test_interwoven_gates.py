@@ -235,7 +235,7 @@ class Row:
     def precision(self, row):
         p, (c, _) = self.p, self._coefficients()
         chance = self.open_gates(row)
-        weight = (chance >= kernels.LEAST_CHANCE) * chance * c * p["level_factor"][self.unit] ** 2
+        weight = (chance >= kernels.LEAST_PROB) * chance * c * p["level_factor"][self.unit] ** 2
         return np.diag(p["prior"][self.unit]) + (p["inputs"].T * weight) @ p["inputs"]
 
     def transition(self, start, rho):
@@ -388,12 +388,12 @@ def one_way(right, here, there, *args):
 
 
 PLANTS = {
-    "score of the gates lost": ("weigh_gates", score_of_gates_lost),
-    "no determinants": ("weigh_proposals", no_determinants),
-    "one way": ("weigh_back", one_way),
+    "score of the gates lost": ("gated_log_likelihood", score_of_gates_lost),
+    "no determinants": ("log_ratio_proposals", no_determinants),
+    "one way": ("log_ratio_back", one_way),
     "gates of the old row": (
         "keep",
-        lambda right, new, gate: right(new._replace(chance=gate.chance), gate),
+        lambda right, new, gate: right(new._replace(prob=gate.prob), gate),
     ),
     "gates not redrawn": (
         "redraw",

@@ -172,8 +172,8 @@ def turned_at_another_point(right, *args):
 
 
 PLANTS = {
-    "no Jacobian": ("relu", "weigh_points", no_jacobian),
-    "variance not made up for": ("learnt", "weigh_points", variance_not_made_up_for),
+    "no Jacobian": ("relu", "log_densities_at_points", no_jacobian),
+    "variance not made up for": ("learnt", "log_densities_at_points", variance_not_made_up_for),
     "noise scaled as well": ("relu", "scale_unit", noise_scaled_as_well),
     "samples turned at another point": ("leaky", "squares_on_lattice", turned_at_another_point),
     "prior means": (

@@ -248,8 +248,9 @@ def no_determinants(monkeypatch):
         return made
 
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
-    proposals = planted("weigh_proposals", math=without)
-    weigh = planted("weigh", weigh_weights=planted("weigh_weights", weigh_proposals=proposals))
+    proposals = planted("log_ratio_proposals", math=without)
+    weights = planted("log_ratio_weights", log_ratio_proposals=proposals)
+    weigh = planted("weigh", log_ratio_weights=weights)
     monkeypatch.setattr(kernels, "move_rows", of_arrays(planted("move_rows", weigh=weigh)))
 
 

@@ -91,7 +91,8 @@ def test_a_variable_that_is_left_out_is_seen(monkeypatch):
 
     def without_the_last(right, model, moved):
         return [
-            relabelling.Units(dict(list(units.axes.items())[:-1])) for units in right(model, moved)
+            relabelling.ExchangeableUnits(dict(list(units.axes.items())[:-1]))
+            for units in right(model, moved)
         ]
 
     plant(monkeypatch, relabelling, "relabelled_units", without_the_last)
