@@ -77,7 +77,7 @@ def draw_beside_model(model, draw, observations):
     point = random_point(model, 5)
     logistic = [seen.child for seen in observations if hasattr(seen, "logit")]
     omegas = {child: rng.gamma(2.0, size=shapes_of(model)[child]) for child in logistic}
-    law = gaussian_law(model, draw, point, fixed=[*omegas.values()], uses_own_values=True)
+    law = gaussian_law(model, draw, point, held=[*omegas.values()], uses_own_values=True)
     density = density_of(model, draw.draws, omegas)
 
     def at(vector):

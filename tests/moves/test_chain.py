@@ -163,7 +163,7 @@ def test_joint_law_given_the_precisions(build):
     rng = np.random.default_rng(0)
     point = random_point(model, rng)
     omegas = held_omegas(model, found, rng)
-    law = gaussian_law(model, found, point, fixed=[omega.ravel() for omega in omegas.values()])
+    law = gaussian_law(model, found, point, held=[omega.ravel() for omega in omegas.values()])
     log_density = integrand_of(model, omegas)
 
     def at(vector):
@@ -311,7 +311,7 @@ def test_layers_that_branch_are_drawn_validly(build):
     for found in chains_of(model):
         rng = np.random.default_rng(0)
         point, omegas = random_point(model, rng), held_omegas(model, found, rng)
-        law = gaussian_law(model, found, point, fixed=[o.ravel() for o in omegas.values()])
+        law = gaussian_law(model, found, point, held=[o.ravel() for o in omegas.values()])
         log_density = integrand_of(model, omegas)
         assert np.isfinite(law.mean).all()
         root = np.linalg.cholesky(law.covariance)

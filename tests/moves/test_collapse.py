@@ -86,7 +86,7 @@ def test_law_of_the_weights(name):
     layer = Layer(*COLLAPSED[name])
     weights = layer.given(CollapsedWeights)
     omegas = [omega.ravel() for omega in layer.own.values()]
-    law = gaussian_law(layer.model, weights, layer.blind, fixed=omegas)
+    law = gaussian_law(layer.model, weights, layer.blind, held=omegas)
     marginal = layer.marginal(integrand_of(layer.model, layer.own | layer.children_above))
 
     def at(vector):
