@@ -239,45 +239,45 @@ def test_an_observed_child_in_the_mean_of_another_is_its_data():
     chain_draws(model, sweep_of(model), pt.random.rng("rng"), shapes_of(model))
 
 
-X = np.random.default_rng(5).normal(size=(20, 2))
-Y = np.abs(X)
+X_OF_TWO = np.random.default_rng(5).normal(size=(20, 2))
+Y_OF_TWO = np.abs(X_OF_TWO)
 
 
 def plain(h, v, s):
-    pm.Normal("y", h @ v, s, observed=Y)
+    pm.Normal("y", h @ v, s, observed=Y_OF_TWO)
 
 
 def two(h, v, s):
     for k in range(2):
-        pm.Normal(f"y{k}", h @ v[:, k], s, observed=Y[:, k])
+        pm.Normal(f"y{k}", h @ v[:, k], s, observed=Y_OF_TWO[:, k])
 
 
 def times_data(h, v, s):
-    pm.Normal("y", pm.Data("times", np.arange(20.0))[:, None] * (h @ v), s, observed=Y)
+    pm.Normal("y", pm.Data("times", np.arange(20.0))[:, None] * (h @ v), s, observed=Y_OF_TWO)
 
 
 def times_a_variable(h, v, s):
-    pm.Normal("y", pm.Normal("gain") * (h @ v), s, observed=Y)
+    pm.Normal("y", pm.Normal("gain") * (h @ v), s, observed=Y_OF_TWO)
 
 
-def repeated(h, v, s):
-    pm.Normal("y", h[np.r_[:20, :5]] @ v, s, observed=Y[np.r_[:20, :5]])
+def repeated_rows(h, v, s):
+    pm.Normal("y", h[np.r_[:20, :5]] @ v, s, observed=Y_OF_TWO[np.r_[:20, :5]])
 
 
 def squared(h, v, s):
-    pm.Normal("y", h @ v[:, 0], s, observed=Y[:, 0])
-    pm.Normal("z", h @ v[:, 1], s**2, observed=Y[:, 1])
+    pm.Normal("y", h @ v[:, 0], s, observed=Y_OF_TWO[:, 0])
+    pm.Normal("z", h @ v[:, 1], s**2, observed=Y_OF_TWO[:, 1])
 
 
 def beside_another_law(h, v, s):
-    pm.Normal("y", h @ v, s, observed=Y)
-    pm.StudentT("z", 4, mu=0, sigma=s, observed=Y[:, 1])
+    pm.Normal("y", h @ v, s, observed=Y_OF_TWO)
+    pm.StudentT("z", 4, mu=0, sigma=s, observed=Y_OF_TWO[:, 1])
 
 
 def of_seven(h, v, s):
     u = pm.Normal("u", shape=(3, 5))
-    pm.Normal("y", h @ v, s, observed=Y)
-    pm.Normal("z", h @ u, pm.HalfNormal("r"), observed=np.tile(Y, 3)[:, :5])
+    pm.Normal("y", h @ v, s, observed=Y_OF_TWO)
+    pm.Normal("z", h @ u, pm.HalfNormal("r"), observed=np.tile(Y_OF_TWO, 3)[:, :5])
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def of_seven(h, v, s):
         (two, None),
         (times_data, "the factor of H in y may be zero"),
         (times_a_variable, "the factor of H in y may be zero"),
-        (repeated, "y may see an entry of H twice"),
+        (repeated_rows, "y may see an entry of H twice"),
         (squared, "the scales of y, z are different powers of it"),
         (beside_another_law, "z has the same scale in another way"),
         (of_seven, "more than 6 outputs see H"),
@@ -296,7 +296,7 @@ def of_seven(h, v, s):
 def test_explain_says_what_a_way_of_writing_loses(observe, reason):
     with pm.Model() as model:
         W = pm.Normal("W", shape=(2, 3))
-        Z = pm.Normal("Z", X @ W, 0.3)
+        Z = pm.Normal("Z", X_OF_TWO @ W, 0.3)
         H = pm.Normal("H", pt.maximum(Z, 0), 0.3)
         observe(H, pm.Normal("v", shape=(3, 2)), pm.HalfNormal("s"))
     [said] = [how for rv, _, how in nns.explain(model).rows if rv == "s"]
