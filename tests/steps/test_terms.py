@@ -96,8 +96,8 @@ def test_a_gradient_without_the_sums_is_seen(monkeypatch):
     expected = density(monkeypatch, built)[2]
     once = trajectories.over_blocks
 
-    def first_pass(evaluate, q, *given):
-        found = once(evaluate, q, *given)
+    def first_pass(evaluate, density, q, given):
+        found = once(evaluate, density, q, given)
         return found if len(found) != len(q) else 0 * found
 
     monkeypatch.setattr(trajectories, "over_blocks", first_pass)
