@@ -74,6 +74,7 @@ class Context:
 
 
 Propose = Callable[[Context], Proposals]
+Moves = Callable[[Context], Iterable[Conditional]]
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,18 @@ def at_the_end(context: Context, moves: Iterable[Conditional]) -> Proposals:
     """Propose moves that follow when all else has been drawn."""
     last = context.sweep[-1]
     return Proposals((Replacement(last, (), (last, *moves)),))
+
+
+def follows[M: Moves](priority: int) -> Callable[[M], M]:
+    """Enter a function whose moves follow when all else has been drawn, unless rays are off."""
+
+    def enter(moves: M) -> M:
+        @proposes(priority)
+        def propose(context: Context) -> Proposals:
+            if not context.options.rays or not context.sweep:
+                return Proposals()
+            return at_the_end(context, moves(context))
+
+        return moves
+
+    return enter

@@ -59,7 +59,7 @@ from pymc_nnsteps.laws.gaussian import (
 )
 from pymc_nnsteps.laws.orbits import Powers, of_linear, of_scaled, order_and_rate, total
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
+from pymc_nnsteps.moves.contract import Context, follows
 from pymc_nnsteps.random.lattice import lattice_step
 
 WIDEST = 0.3
@@ -209,11 +209,9 @@ class Ray(Conditional):
         return (weighted * (observation.value - rest)).sum(), (weighted * fit).sum()
 
 
-@proposes(priority=700)
-def propose_rays(context: Context) -> Proposals:
-    """Propose to move scales along rays when all else has been drawn."""
-    if not context.options.rays or not context.sweep:
-        return Proposals()
+@follows(priority=700)
+def _rays(context: Context) -> list[Ray]:
+    """Rays of scales, each once."""
     rays: list[Ray] = []
     for scales, deep in _starts(context):
         try:
@@ -222,7 +220,7 @@ def propose_rays(context: Context) -> Proposals:
             continue
         if all(ray.degrees != other.degrees for other in rays):
             rays.append(ray)
-    return at_the_end(context, rays)
+    return rays
 
 
 def _starts(context: Context) -> Iterator[tuple[Degrees, bool]]:

@@ -94,8 +94,16 @@ FEW_UNITS = 4
 no more than a quarter of the numbers that the scale of the response is known from."""
 
 
+class WithoutLayer(Conditional):
+    """A step of scales with the activations below integrated out."""
+
+    @override
+    def explain_law(self, rv: TensorVariable) -> list[str]:
+        return [f"{without}, given which it moves by small steps" for without in self.without()]
+
+
 @dataclass(frozen=True)
-class ResidualScale(Conditional):
+class ResidualScale(WithoutLayer):
     """A scale of the response to activations, or of these, which are integrated out."""
 
     name = "step on a lattice"
@@ -112,10 +120,6 @@ class ResidualScale(Conditional):
     # scaled alike and their noise is the same in all samples.
     outputs: TensorVariable | None = None
     entry: tuple[int, ...] = ()  # which entry of the variable it is
-
-    @override
-    def explain_law(self, rv: TensorVariable) -> list[str]:
-        return [f"{without}, given which it moves by small steps" for without in self.without()]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -377,7 +381,7 @@ FEW = 32
 
 
 @dataclass(frozen=True)
-class VectorScale(Conditional):
+class VectorScale(WithoutLayer):
     """Scales of outputs or of groups of rows, with the activations below integrated out."""
 
     name = "steps on lattices"
@@ -387,10 +391,6 @@ class VectorScale(Conditional):
     # The group of each row; None: each output has a scale.
     groups: TensorVariable | None
     integrates_out: tuple[TensorVariable, ...]
-
-    @override
-    def explain_law(self, rv: TensorVariable) -> list[str]:
-        return [f"{without}, given which it moves by small steps" for without in self.without()]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:

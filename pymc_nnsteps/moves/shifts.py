@@ -83,7 +83,7 @@ from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
 from pymc_nnsteps.laws.multivariate import GaussianVectors
 from pymc_nnsteps.laws.series import GaussianSeries
-from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
+from pymc_nnsteps.moves.contract import Context, follows
 from pymc_nnsteps.moves.product_rays import Product, products
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -116,14 +116,7 @@ class Shift(Conditional):
         return Draw(drawn.rng, {**drawn.values, **self.deviations.values(drawn.values)})
 
 
-@proposes(priority=800)
-def propose_shifts(context: Context) -> Proposals:
-    """Propose to shift effects with their means when all else has been drawn."""
-    if not context.options.rays or not context.sweep:
-        return Proposals()
-    return at_the_end(context, _shifts(context))
-
-
+@follows(priority=800)
 def _shifts(context: Context) -> Iterator[Shift]:
     """One for all means of effects that the same responses see; those of means come after."""
     model = context.model
@@ -276,23 +269,9 @@ class Translation(Conditional):
         return Draw(rng, {rv: typed_like(rv, there) for rv, there in moved.items()})
 
 
-@proposes(priority=1000)
-def propose_levels(context: Context) -> Proposals:
-    """Propose to exchange levels when all else has been drawn."""
-    if not context.options.rays or not context.sweep:
-        return Proposals()
-    return at_the_end(context, _exchanges(context))
-
-
-@proposes(priority=1200)
-def propose_common_shifts(context: Context) -> Proposals:
-    """Propose to shift effects with the numbers beside them when all else has been drawn."""
-    if not context.options.rays or not context.sweep:
-        return Proposals()
-    return at_the_end(context, _common_shifts(context))
-
-
+@follows(priority=1000)
 def _exchanges(context: Context) -> Iterator[Translation]:
+    """Exchanges of levels."""
     model = context.model
     drawn = [rv for c in context.blocks if isinstance(c, Gaussian | Effects) for rv in c.draws]
     for effects in drawn:
@@ -389,7 +368,9 @@ def _adds(context: Context, rv: TensorVariable, child: TensorVariable) -> bool:
     )
 
 
+@follows(priority=1200)
 def _common_shifts(context: Context) -> Iterator[Translation]:
+    """Shifts of effects, or of a series, with the numbers beside them."""
     model = context.model
     latent = {rv for drawn in context.sweep for rv in drawn.integrates_out}
     linear = [rv for c in context.blocks if isinstance(c, Gaussian) for rv in c.draws]
