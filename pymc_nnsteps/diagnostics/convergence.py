@@ -22,10 +22,10 @@ from pymc_nnsteps.diagnostics.draws import (
     require_finite,
     tagged,
 )
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.exchangeable import exchangeable_units
-from pymc_nnsteps.prediction.latents import without_latents
+from pymc_nnsteps.prediction.gaps import without_latents
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES
 

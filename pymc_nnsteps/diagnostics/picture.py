@@ -9,10 +9,10 @@ from pymc.distributions.transforms import LogExpM1, LogTransform
 from pymc.model_graph import NodeType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import distribution
+from pymc_nnsteps.graphs.known import distribution
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on
-from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.contract import Options
 from pymc_nnsteps.moves.plan import Plan
 from pymc_nnsteps.steps.explanation import planned
 

@@ -18,8 +18,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import number_below, require_choice
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import distribution
+from pymc_nnsteps.graphs.known import distribution, has_law
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.prediction.dependence import PARTS
 from pymc_nnsteps.prediction.new_inputs import function_values

@@ -7,7 +7,6 @@ A block has labels, along which its entries are independent, and d entries at ea
 module            its subject
 ================  ========================================================================
 ``layout``        axes of a block, and numbers that sum to zero
-``prior``         its prior, and arrays with its labels
 ``observation``   children as they are read
 ``evidence``      their likelihood at each label, and its sums over rows
 ``block``         what is known of a block before it is drawn

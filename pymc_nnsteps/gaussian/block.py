@@ -7,9 +7,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, Total, rows_of, total_of
-from pymc_nnsteps.gaussian.prior import BlockPrior
-from pymc_nnsteps.graphs.arrays import expand
-from pymc_nnsteps.graphs.linear_terms import Length
+from pymc_nnsteps.gaussian.layout import BlockPrior
+from pymc_nnsteps.graphs.linear_terms import Length, expand
 
 Drawn = tuple[Variable, TensorVariable]
 """The generator after a draw, and the block with axes (labels, d)."""

@@ -9,8 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.arrays import expand, matmul_last, varies
-from pymc_nnsteps.graphs.linear_terms import Length, PickedRows
+from pymc_nnsteps.graphs.linear_terms import Length, PickedRows, expand, matmul_last, varies
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
-from pymc_nnsteps.graphs.arrays import expand, flatten
+from pymc_nnsteps.graphs.linear_terms import expand, flatten
 from pymc_nnsteps.kernels.ops import draw_precisions
 
 SMALL = 128

@@ -26,11 +26,10 @@ from pymc_nnsteps.gaussian.block import Block, Drawn
 from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.factor import SMALL, draw_by_label, draw_from_factor
 from pymc_nnsteps.gaussian.lost_digits import unless_lost
-from pymc_nnsteps.graphs.arrays import expand, flatten, matmul_last
+from pymc_nnsteps.graphs.linear_terms import expand, flatten, matmul_last
 from pymc_nnsteps.graphs.search import draws_at_random
 from pymc_nnsteps.graphs.values import array_constant
-from pymc_nnsteps.kernels.barrier import plus
-from pymc_nnsteps.kernels.ops import draw_banded, draw_few_rows, draw_labels, draw_windows
+from pymc_nnsteps.kernels.ops import draw_banded, draw_few_rows, draw_labels, draw_windows, plus
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 LEAST = 256

@@ -16,8 +16,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence
-from pymc_nnsteps.gaussian.prior import BlockPrior
-from pymc_nnsteps.graphs.arrays import expand, flatten, varies
+from pymc_nnsteps.gaussian.layout import BlockPrior
+from pymc_nnsteps.graphs.linear_terms import expand, flatten, varies
 from pymc_nnsteps.kernels.linear_algebra import MOST_LOST
 from pymc_nnsteps.kernels.ops import UnlessLost, redraw_labels, refuse_lost
 

@@ -11,8 +11,16 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.layout import Layout
-from pymc_nnsteps.graphs.arrays import align, concatenate, expand, flatten, varies
-from pymc_nnsteps.graphs.linear_terms import Length, PickedRows, Term
+from pymc_nnsteps.graphs.linear_terms import (
+    Length,
+    PickedRows,
+    Term,
+    align,
+    concatenate,
+    expand,
+    flatten,
+    varies,
+)
 from pymc_nnsteps.graphs.shapes import stated_lengths
 
 

@@ -4,7 +4,6 @@
 module                its subject
 ====================  ==================================================================
 ``errors``            :class:`NotConjugate`, raised where a reader declines
-``names``             names of variables and distributions in messages
 ``search``            children of a variable, and what depends on it
 ``known``             whether a variable has the law named by its operation
 ``initial_values``    initial values that belong to the graph
@@ -14,7 +13,6 @@ module                its subject
 ``rearranging``       indexing and reshapes in an affine form
 ``restated``          composite operations written as simpler ones
 ``linear_terms``      the linear part of an affine form
-``arrays``            operations on the axes of symbolic arrays
 ``monomial``          expressions that are powers of a variable
 ``centred``           variables stated by their differences from a mean
 ``piecewise_linear``  piecewise-linear form of an expression

@@ -30,6 +30,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import (
     Link,
     Term,
@@ -46,7 +47,6 @@ from pymc_nnsteps.graphs.linear_terms import (
     sum_axis,
     with_link,
 )
-from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.restated import restated
 from pymc_nnsteps.graphs.search import dependents
 

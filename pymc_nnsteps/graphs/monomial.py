@@ -23,8 +23,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import AffineMap, affine, broadcast, read_operation
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Link, Term, without_link
-from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.graphs.values import scalar_constant
 

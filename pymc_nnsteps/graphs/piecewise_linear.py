@@ -28,7 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import full
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.rearranging import trivial_reshape
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant

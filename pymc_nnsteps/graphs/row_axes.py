@@ -46,7 +46,7 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.values import scalar_constant
 
 

@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import float_dtypes, integer_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 
 RowAxisOf = Callable[[Op, Apply, Sequence[RowAxis]], RowAxis]

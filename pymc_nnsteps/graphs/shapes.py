@@ -26,8 +26,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import is_a, is_univariate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, is_a, is_univariate
 from pymc_nnsteps.graphs.search import draws_at_random, entering, parameters, random_in, size_of
 from pymc_nnsteps.graphs.values import observed_values
 

@@ -9,7 +9,6 @@ module               its subject
 ``in_numba``         Numba's compilation, on disk
 ``elementwise``      functions of numbers, in loops that are built together (``loops.cpp``)
 ``compiling``        PyTensor's compilation to C, and by Numba
-``barrier``          sums that take the place of a term
 ``linear_algebra``   factorisations of small matrices, sums of groups, and lost digits
 ``labels``           Gaussian blocks with a precision matrix per label
 ``bands``            with a banded or tridiagonal precision matrix, or seen by windows

@@ -27,40 +27,21 @@ class LayerSizes[Of](NamedTuple):
 
 
 class Layers[Of](NamedTuple):
-    """Each layer given the one below it.
+    """Each layer given the one below it."""
 
-    Parameters
-    ----------
-    prior, offset : array, shape (L, n_obs, d)
-        The diagonal of ``Lambda``, and ``o``.
-    transition : array, shape (L, d, d)
-        ``T``; that of the first layer is not looked at.
-    gain : array, shape (L, n_obs, d)
-        ``g``.
-    """
-
+    # prior, offset of shape (L, n_obs, d): the diagonal of ``Lambda``, and ``o``.
     prior: Of
     offset: Of
-    transition: Of
-    gain: Of
+    transition: Of  # shape (L, d, d): ``T``; that of the first layer is not looked at
+    gain: Of  # shape (L, n_obs, d): ``g``
 
 
 class LayerObservations[Of](NamedTuple):
-    """What else is said of each layer.
+    """What else is said of each layer."""
 
-    Parameters
-    ----------
-    design : array, shape (L, m, d)
-        ``C``.
-    weight : array, shape (L, n_obs, m)
-        ``w``.
-    linear : array, shape (L, n_obs, d)
-        ``s``.
-    """
-
-    design: Of
-    weight: Of
-    linear: Of
+    design: Of  # shape (L, m, d): ``C``
+    weight: Of  # shape (L, n_obs, m): ``w``
+    linear: Of  # shape (L, n_obs, d): ``s``
 
 
 class ChainScratch(NamedTuple):

@@ -29,24 +29,12 @@ from pymc_nnsteps.kernels.linear_algebra import (
 
 
 class Above[Of](NamedTuple):
-    """What is seen of a layer's activations, whose noise is integrated out.
+    """What is seen of a layer's activations, whose noise is integrated out."""
 
-    Parameters
-    ----------
-    design : array, shape (m, d)
-        ``C``.
-    weight : array, shape (n_obs, m) or (1, m)
-        ``w``.
-    response : array, shape (n_obs, m)
-        ``y``.
-    variance : array, shape (d,)
-        The diagonal of ``Sigma``.
-    """
-
-    design: Of
-    weight: Of
-    response: Of
-    variance: Of
+    design: Of  # shape (m, d): ``C``
+    weight: Of  # shape (n_obs, m) or (1, m): ``w``
+    response: Of  # shape (n_obs, m): ``y``
+    variance: Of  # shape (d,): the diagonal of ``Sigma``
 
 
 class Information(NamedTuple):

@@ -49,10 +49,9 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_nnsteps.kernels import elementwise
-from pymc_nnsteps.kernels.barrier import Barrier
 from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.jit import Call, called, version, when_numba
-from pymc_nnsteps.kernels.ops import UnlessLost
+from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 
 FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200

@@ -27,40 +27,25 @@ class Tails[Of](NamedTuple):
 
     Their log density is ``linear w - precision w^2 / 2 - order log(1 + w^2 / rate)``, and ``rate``
     is proportional to a global scale.
-
-    Parameters
-    ----------
-    precision, linear : array
-        Zero where the prior is a Student-t.
-    order, rate : array
-        Zero and one where it is Gaussian.
     """
 
+    # precision, linear: zero where the prior is a Student-t.
     precision: Of
     linear: Of
+    # order, rate: zero and one where it is Gaussian.
     order: Of
     rate: Of
 
 
 class GatedPosition(NamedTuple):
-    """What a trajectory moves, or the momenta, or slopes of the log density.
+    """What a trajectory moves, or the momenta, or slopes of the log density."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-        Weights of each unit; as coordinates they are stretched.
-    outgoing : array, shape (m, units)
-        Weights of each output; as coordinates their ``asinh(v / c)``.
-    bias : array, shape (m,)
-        Of the outputs.
-    scales : array, shape (units + k + 2,)
-        Shifts of the logarithms of the units' noise variances, of k variances of the response, and
-        of the global scales of rows and of outgoing weights.
-    """
-
-    rows: Array
+    rows: Array  # shape (units, d): weights of each unit; as coordinates they are stretched
+    # shape (m, units): weights of each output; as coordinates their ``asinh(v / c)``.
     outgoing: Array
-    bias: Array
+    bias: Array  # shape (m,): of the outputs
+    # shape (units + k + 2,): shifts of the logarithms of the units' noise variances, of k variances
+    # of the response, and of the global scales of rows and of outgoing weights.
     scales: Array
 
 
@@ -68,68 +53,49 @@ class GatedWorkspace(NamedTuple):
     """What stays on a trajectory, and room for what is computed at a place.
 
     Pairs of outputs (i, j), i not above j, are counted in the order of rows.
-
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, d)
-    logit, logit_factor, level, level_factor : array, shape (units, n_obs)
-        Log odds of open gates where all weights are zero and their slopes by ``x . w``, and the
-        same of the means of activations behind open gates.
-    response : array, shape (m, n_obs)
-    weight : array, shape (1, m) or (n_obs, m)
-        Zero where an output is not seen.
-    scaled : array, shape (k, m)
-        1 where a variance that is moved is that of an output, else 0.
-    variance : array, shape (units,)
-    prob, active, score : array, shape (units, n_obs)
-        Probabilities of open gates, means of activations behind them, slopes by ``x . w``.
-    expected, unsure : array, shape (units, n_obs)
-        Means of activations behind gates, and the variances that gates leave open.
-    mean, by_mean : array, shape (m, n_obs)
-        Mean of the response, and slopes of its log density.
-    total, by_total : array, shape (m (m + 1) / 2, n_obs)
-        The same of its covariance.
-    own : array, shape (m, n_obs)
-        Variance of the response given the activations, zero where it is not seen.
-    stretch : array, shape (units,)
-        ``sqrt(|v|^2 + c^2)``.
     """
 
-    inputs: Array
+    inputs: Array  # shape (n_obs, d)
+    # logit, logit_factor, level, level_factor of shape (units, n_obs): log odds of open gates where
+    # all weights are zero and their slopes by ``x . w``, and the same of the means of activations
+    # behind open gates.
     logit: Array
     logit_factor: Array
     level: Array
     level_factor: Array
-    response: Array
-    weight: Array
-    scaled: Array
-    variance: Array
+    response: Array  # shape (m, n_obs)
+    weight: Array  # shape (1, m) or (n_obs, m): zero where an output is not seen
+    scaled: Array  # shape (k, m): 1 where a variance that is moved is that of an output, else 0
+    variance: Array  # shape (units,)
+    # prob, active, score of shape (units, n_obs): probabilities of open gates, means of activations
+    # behind them, slopes by ``x . w``.
     prob: Array
     active: Array
     score: Array
+    # expected, unsure of shape (units, n_obs): means of activations behind gates, and the variances
+    # that gates leave open.
     expected: Array
     unsure: Array
+    # mean, by_mean of shape (m, n_obs): mean of the response, and slopes of its log density.
     mean: Array
     by_mean: Array
+    # total, by_total of shape (m (m + 1) / 2, n_obs): the same of its covariance.
     total: Array
     by_total: Array
+    # shape (m, n_obs): variance of the response given the activations, zero where it is not seen.
     own: Array
-    stretch: Array
+    stretch: Array  # shape (units,): ``sqrt(|v|^2 + c^2)``
 
 
 class Laws[Of](NamedTuple):
-    """Densities of the shifts t of log scales: ``exp(order t - inverse e^-t - direct e^t)``.
+    """Densities of the shifts t of log scales: ``exp(order t - inverse e^-t - direct e^t)``."""
 
-    Parameters
-    ----------
-    order, inverse, direct : array, shape (units + k + 2,)
-    moves : array, shape (units + k + 2 + m,)
-        1 where the scale is moved, 0 where it stays; the last entries are those of the biases.
-    """
-
+    # order, inverse, direct of shape (units + k + 2,).
     order: Of
     inverse: Of
     direct: Of
+    # shape (units + k + 2 + m,): 1 where the scale is moved, 0 where it stays; the last entries are
+    # those of the biases.
     moves: Of
 
 

@@ -62,28 +62,16 @@ class GatedDensity(NamedTuple):
 
 
 class MovedGatedLayer(NamedTuple):
-    """The end of a trajectory.
+    """The end of a trajectory."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    gates : array, shape (units, n_obs)
-    outgoing : array, shape (m, units)
-    bias : array, shape (m,)
-    scales : array, shape (units + k + 2,)
-        Shifts of the logarithms of scales.
-    probability : array, shape (2,)
-        Of acceptance by the smooth density, and of acceptance.
-    averages : array, shape (n_averages(d, m, k),)
-        Numbers of the metric at the beginning; those given where the step size is zero.
-    """
-
-    rows: Array
-    gates: Array
-    outgoing: Array
-    bias: Array
-    scales: Array
-    probability: Array
+    rows: Array  # shape (units, d)
+    gates: Array  # shape (units, n_obs)
+    outgoing: Array  # shape (m, units)
+    bias: Array  # shape (m,)
+    scales: Array  # shape (units + k + 2,): shifts of the logarithms of scales
+    probability: Array  # shape (2,): of acceptance by the smooth density, and of acceptance
+    # shape (n_averages(d, m, k),): numbers of the metric at the beginning; those given where the
+    # step size is zero.
     averages: Array
 
 

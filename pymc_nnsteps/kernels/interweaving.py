@@ -48,82 +48,47 @@ class ActivationPieces[Of](NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """What a move of a unit leaves as it is.
+    """What a move of a unit leaves as it is."""
 
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, d)
-    prior, prior_linear : array, shape (d,)
-    noise : array, shape (n_obs,)
-        ``e``.
-    """
-
-    inputs: Array
+    inputs: Array  # shape (n_obs, d)
+    # prior, prior_linear of shape (d,).
     prior: Array
     prior_linear: Array
-    noise: Array
+    noise: Array  # shape (n_obs,): ``e``
 
 
 class Unit(NamedTuple):
-    """A unit's weights, its pre-activations and their pieces, and the proposal from there.
+    """A unit's weights, its pre-activations and their pieces, and the proposal from there."""
 
-    Parameters
-    ----------
-    row : array, shape (d,)
-        ``w_a``.
-    pre, slope, intercept, level : array, shape (n_obs,)
-        ``z_a``, ``s``, ``t`` and ``s z_a + t``.
-    score : array, shape (n_obs,)
-        By which the inputs of a sample enter ``P m``.
-    precision, factor : array, shape (d, d)
-        ``P`` and its Cholesky factor.
-    """
-
-    row: Array
+    row: Array  # shape (d,): ``w_a``
+    # pre, slope, intercept, level of shape (n_obs,): ``z_a``, ``s``, ``t`` and ``s z_a + t``.
     pre: Array
     slope: Array
     intercept: Array
     level: Array
-    score: Array
+    score: Array  # shape (n_obs,): by which the inputs of a sample enter ``P m``
+    # precision, factor of shape (d, d): ``P`` and its Cholesky factor.
     precision: Array
     factor: Array
 
 
 class RowScratch(NamedTuple):
-    """Room for sums over samples.
+    """Room for sums over samples."""
 
-    Parameters
-    ----------
-    changed : array of int, shape (n_obs,)
-        Samples that a proposal takes to other pieces come first.
-    chosen : array of int, shape (n_obs,)
-        Samples whose squares are added come first.
-    weight : array, shape (n_obs,)
-    left, right : array
-        As :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
-    """
-
-    changed: Array
-    chosen: Array
-    weight: Array
+    changed: Array  # shape (n_obs,): samples that a proposal takes to other pieces come first
+    chosen: Array  # shape (n_obs,): samples whose squares are added come first
+    weight: Array  # shape (n_obs,)
+    # left, right: as :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
     left: Array
     right: Array
 
 
 class Moved(NamedTuple):
-    """Rows and pre-activations after a move.
+    """Rows and pre-activations after a move."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    pre : array, shape (units, n_obs)
-    acceptance : array, shape (units,)
-        Mean probability of acceptance, over the passes.
-    """
-
-    rows: Array
-    pre: Array
-    acceptance: Array
+    rows: Array  # shape (units, d)
+    pre: Array  # shape (units, n_obs)
+    acceptance: Array  # shape (units,): mean probability of acceptance, over the passes
 
 
 @inline

@@ -38,57 +38,36 @@ LEAST_PROB = 1e-4
 
 
 class GatedUnits[Of](NamedTuple):
-    """Gates of a layer, and their odds and activations: arrays of shape (units, n_obs).
-
-    Parameters
-    ----------
-    logit, level : array
-        Prior log odds of open gates, and means of the activations behind open gates.
-    logit_factor, level_factor : array
-        Their derivatives by ``X w_a``, of which they are affine functions.
-    """
+    """Gates of a layer, and their odds and activations: arrays of shape (units, n_obs)."""
 
     gates: Of
+    # logit, level: prior log odds of open gates, and means of the activations behind open gates.
     logit: Of
+    # logit_factor, level_factor: their derivatives by ``X w_a``, of which they are affine
+    # functions.
     logit_factor: Of
     level: Of
     level_factor: Of
 
 
 class GatedUnit(NamedTuple):
-    """Odds and activations of a unit: arrays of shape (n_obs,), as of :class:`GatedUnits`.
-
-    Parameters
-    ----------
-    prob : array
-        Probability of an open gate after what is seen of activations.
-    """
+    """Odds and activations of a unit: arrays of shape (n_obs,), as of :class:`GatedUnits`."""
 
     logit: Array
     logit_factor: Array
     level: Array
     level_factor: Array
-    prob: Array
+    prob: Array  # probability of an open gate after what is seen of activations
 
 
 class GateScratch(NamedTuple):
-    """What a row is told with its gates summed out, and room for sums over samples.
+    """What a row is told with its gates summed out, and room for sums over samples."""
 
-    Parameters
-    ----------
-    score : array, shape (n_obs,)
-        Derivative of the log likelihood by ``x . w``.
-    information : array, shape (n_obs,)
-        Precision of the proposal, which open gates that are unlikely leave out.
-    samples : array of int, shape (n_obs,)
-        Samples whose squares are added come first.
-    left, right : array
-        As :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
-    """
-
-    score: Array
+    score: Array  # shape (n_obs,): derivative of the log likelihood by ``x . w``.
+    # shape (n_obs,): precision of the proposal, which open gates that are unlikely leave out.
     information: Array
-    samples: Array
+    samples: Array  # shape (n_obs,): samples whose squares are added come first
+    # left, right: as :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
     left: Array
     right: Array
 
@@ -102,34 +81,18 @@ class Fixed(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The law of proposals from a row.
+    """The law of proposals from a row."""
 
-    Parameters
-    ----------
-    step : array, shape (d,)
-        ``P^{-1} grad``.
-    factor : array, shape (d, d)
-        Cholesky factor of ``P``.
-    """
-
-    step: Array
-    factor: Array
+    step: Array  # shape (d,): ``P^{-1} grad``
+    factor: Array  # shape (d, d): cholesky factor of ``P``
 
 
 class MovedGates(NamedTuple):
-    """Rows and gates after a move.
+    """Rows and gates after a move."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    gates : array, shape (units, n_obs)
-    acceptance : array, shape (units,)
-        Mean probability of acceptance, over the passes.
-    """
-
-    rows: Array
-    gates: Array
-    acceptance: Array
+    rows: Array  # shape (units, d)
+    gates: Array  # shape (units, n_obs)
+    acceptance: Array  # shape (units,): mean probability of acceptance, over the passes
 
 
 @inline

@@ -25,86 +25,47 @@ from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 
 class LayerPosition(NamedTuple):
-    """What a trajectory moves, or the momenta, or slopes of the log density.
+    """What a trajectory moves, or the momenta, or slopes of the log density."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    above : array, shape (m * width,), width units or units + 1
-        Outgoing weights of each of m outputs, and its bias if that is moved.
-    shift : array, shape (k,)
-        Changes of the logs of variances of the response.
-    """
-
-    rows: Array
+    rows: Array  # shape (units, d)
+    # shape (m * width,), width units or units + 1: outgoing weights of each of m outputs, and its
+    # bias if that is moved.
     above: Array
-    shift: Array
+    shift: Array  # shape (k,): changes of the logs of variances of the response
 
 
 class Noise(NamedTuple):
-    """Covariance V of what the response is beside its mean, for samples of the same weights.
+    """Covariance V of what the response is beside its mean, for samples of the same weights."""
 
-    Parameters
-    ----------
-    scaled : array, shape (k, m)
-        1 where a variance that is moved is that of an output, else 0.
-    moves : array, shape (k,)
-        1 for each variance that is moved, 0 where there is none.
-    own : array, shape (m,)
-        Variances of the response given the activations.
-    spread : array, shape (m, m)
-        What the layer's noise adds.
-    known : array, shape (m, m)
-        ``V^{-1}``, zero where an output is not seen.
-    products : array, shape (m, m)
-        Sums of products of residuals.
-    by_covariance : array, shape (m, m)
-        Slope of the log density in V, summed over samples.
-    by_shift : array, shape (k,)
-        Slope in the logs of the variances.
-    """
-
-    scaled: Array
-    moves: Array
-    own: Array
-    spread: Array
-    known: Array
-    products: Array
-    by_covariance: Array
-    by_shift: Array
+    scaled: Array  # shape (k, m): 1 where a variance that is moved is that of an output, else 0
+    moves: Array  # shape (k,): 1 for each variance that is moved, 0 where there is none
+    own: Array  # shape (m,): variances of the response given the activations
+    spread: Array  # shape (m, m): what the layer's noise adds
+    known: Array  # shape (m, m): ``V^{-1}``, zero where an output is not seen
+    products: Array  # shape (m, m): sums of products of residuals
+    by_covariance: Array  # shape (m, m): slope of the log density in V, summed over samples
+    by_shift: Array  # shape (k,): slope in the logs of the variances
 
 
 class LayerWorkspace(NamedTuple):
-    """What stays on a trajectory, and room for what is computed at a place.
+    """What stays on a trajectory, and room for what is computed at a place."""
 
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, d)
-    prior, prior_linear : array, shape (units, d)
-    of_above, of_above_linear : array, shape (m * width,)
-        Precision of the prior of outgoing weights and biases, and precision times mean.
-    noise : array, shape (units, n_obs)
-    target : array, shape (m, n_obs)
-        The response with the biases of the outputs.
-    weight : array, shape (1, m) or (n_obs, m)
-    variance : array, shape (units,)
-    slope, active : array, shape (units, n_obs)
-        Of the activation.
-    residual, score : array, shape (m, n_obs)
-        Residuals, and these times ``V^{-1}``.
-    """
-
-    inputs: Array
+    inputs: Array  # shape (n_obs, d)
+    # prior, prior_linear of shape (units, d).
     prior: Array
     prior_linear: Array
+    # of_above, of_above_linear of shape (m * width,): precision of the prior of outgoing weights
+    # and biases, and precision times mean.
     of_above: Array
     of_above_linear: Array
-    noise: Array
-    target: Array
-    weight: Array
-    variance: Array
+    noise: Array  # shape (units, n_obs)
+    target: Array  # shape (m, n_obs): the response with the biases of the outputs
+    weight: Array  # shape (1, m) or (n_obs, m)
+    variance: Array  # shape (units,)
+    # slope, active of shape (units, n_obs): of the activation.
     slope: Array
     active: Array
+    # residual, score of shape (m, n_obs): residuals, and these times ``V^{-1}``.
     residual: Array
     score: Array
 

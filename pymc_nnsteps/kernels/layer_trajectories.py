@@ -51,26 +51,16 @@ class LayerDensity(NamedTuple):
 
 
 class MovedLayer(NamedTuple):
-    """The end of a trajectory.
+    """The end of a trajectory."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    pre : array, shape (units, n_obs)
-    above : array, shape (m * width,)
-    shift : array, shape (k,)
-        Changes of the logs of the response's variances.
-    log_ratio : array, shape (1,)
-        Log probability of acceptance under the flat density of the response's scales.
-    averages : array, shape (n_averages(m, k),)
-        Numbers of the metric at the beginning; those given where the step size is zero.
-    """
-
-    rows: Array
-    pre: Array
-    above: Array
-    shift: Array
+    rows: Array  # shape (units, d)
+    pre: Array  # shape (units, n_obs)
+    above: Array  # shape (m * width,)
+    shift: Array  # shape (k,): changes of the logs of the response's variances
+    # shape (1,): log probability of acceptance under the flat density of the response's scales.
     log_ratio: Array
+    # shape (n_averages(m, k),): numbers of the metric at the beginning; those given where the step
+    # size is zero.
     averages: Array
 
 

@@ -28,23 +28,17 @@ from pymc_nnsteps.kernels.linear_algebra import (
 
 
 class Metric(NamedTuple):
-    """A positive definite matrix M of blocks, in the order of the coordinates.
+    """A positive definite matrix M of blocks, in the order of the coordinates."""
 
-    Parameters
-    ----------
-    factor, inverse : array, shape (d, d)
-        Cholesky factor U and inverse of a block that is repeated for several times d coordinates.
-    joint_factor, joint_inverse : array, shape (k, k)
-        The same of one block of the k coordinates after them.
-    diagonal : array, shape (r,)
-        Of the last coordinates.
-    """
-
+    # factor, inverse of shape (d, d): cholesky factor U and inverse of a block that is repeated for
+    # several times d coordinates.
     factor: Array
     inverse: Array
+    # joint_factor, joint_inverse of shape (k, k): the same of one block of the k coordinates after
+    # them.
     joint_factor: Array
     joint_inverse: Array
-    diagonal: Array
+    diagonal: Array  # shape (r,): of the last coordinates
 
 
 @jit

@@ -102,21 +102,11 @@ def _path(name: str) -> Path:
 
 
 class TranslationUnit(NamedTuple):
-    """A unit of code.
+    """A unit of code."""
 
-    Parameters
-    ----------
-    headers : tuple of str or Path
-        Texts that precede it, or files of them.
-    source : function without arguments
-        Gives the unit's own text.
-    flags : tuple of str
-        Of the compiler, beside :data:`FLAGS`.
-    """
-
-    headers: tuple[str | Path, ...]
-    source: Callable[[], str]
-    flags: tuple[str, ...] = ()
+    headers: tuple[str | Path, ...]  # texts that precede it, or files of them
+    source: Callable[[], str]  # gives the unit's own text
+    flags: tuple[str, ...] = ()  # of the compiler, beside :data:`FLAGS`
 
 
 def build(units: Mapping[str, TranslationUnit]) -> None:

@@ -3,15 +3,17 @@
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.type import tensor
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels import (
     bands,
@@ -163,3 +165,34 @@ move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
 move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 2, 1, 1, 1, 1))
 move_scales_of_groups: Any = KernelOp(vector_scales, "move_scales_of_groups", (1,))
 move_scales_of_outputs: Any = KernelOp(vector_scales, "move_scales_of_outputs", (1,))
+
+
+class Barrier(TypeCastingOp):
+    """The array itself, with these lengths of axes, as far as they are known.
+
+    Parameters
+    ----------
+    shape : tuple of int or None
+    """
+
+    __props__ = ("shape",)
+
+    def __init__(self, shape: tuple[int | None, ...]) -> None:
+        self.shape = shape
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        [array] = inputs
+        return Apply(self, [array], [array.type.clone(shape=self.shape)()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        """Lengths of the axes."""
+        return shapes
+
+
+def plus(array: TensorVariable, change: TensorVariable) -> TensorVariable:
+    """``array + change`` in the shape of ``array``, and in its memory if nothing else needs it."""
+    known = zip(array.type.shape, (array + change).type.shape, strict=True)
+    shape = tuple(total if own is None else own for own, total in known)
+    moved: TensorVariable = Barrier(shape)(array) + change
+    return moved

@@ -23,40 +23,21 @@ from pymc_nnsteps.kernels.linear_algebra import (
 
 
 class GaussianPrior[Of](NamedTuple):
-    """Prior of the weights that outputs see a layer through: arrays of shape (m, units).
+    """Prior of the weights that outputs see a layer through: arrays of shape (m, units)."""
 
-    Parameters
-    ----------
-    precision, linear : array
-        Its precision, and precision times mean.
-    """
-
+    # precision, linear: its precision, and precision times mean.
     precision: Of
     linear: Of
 
 
 class SufficientStatistics(NamedTuple):
-    """What samples that share ``V`` tell of a unit's outgoing weights.
+    """What samples that share ``V`` tell of a unit's outgoing weights."""
 
-    Parameters
-    ----------
-    known : array, shape (m, m)
-        ``V^{-1}``.
-    square : array, shape (1,)
-        ``sum of X^2``.
-    seen : array, shape (m,)
-        ``sum of X r``.
-    gain : array, shape (m,)
-        ``V^{-1} v``.
-    factor : array, shape (m, m)
-        Cholesky factor of ``V``.
-    """
-
-    known: Array
-    square: Array
-    seen: Array
-    gain: Array
-    factor: Array
+    known: Array  # shape (m, m): ``V^{-1}``
+    square: Array  # shape (1,): ``sum of X^2``
+    seen: Array  # shape (m,): ``sum of X r``
+    gain: Array  # shape (m,): ``V^{-1} v``
+    factor: Array  # shape (m, m): cholesky factor of ``V``
 
 
 @inline

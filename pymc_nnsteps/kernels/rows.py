@@ -26,20 +26,12 @@ HELD = 20_000_000
 
 
 class LayerWeights[Of](NamedTuple):
-    """Weights of a layer, and their prior.
+    """Weights of a layer, and their prior."""
 
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, d)
-        ``X``.
-    rows : array, shape (units, d)
-        ``w_a``.
-    prior, prior_linear : array, shape (units, d)
-        Precision of the rows' prior, and precision times mean.
-    """
-
-    inputs: Of
-    rows: Of
+    inputs: Of  # shape (n_obs, d): ``X``
+    rows: Of  # shape (units, d): ``w_a``
+    # prior, prior_linear of shape (units, d): precision of the rows' prior, and precision times
+    # mean.
     prior: Of
     prior_linear: Of
 

@@ -35,23 +35,15 @@ DIVERGENT = 1000.0
 
 
 class Orbit(NamedTuple):
-    """Places that are reached from one by multiplying coordinates, or adding to their logarithms.
+    """Places reached from one by multiplying coordinates, or adding to their logarithms."""
 
-    Attributes
-    ----------
-    is_multiplied : array of float, shape (n,)
-        One for a coordinate that is multiplied, zero for one that is a logarithm.
-    begins : array of int, shape (n + 1,)
-        Where the directions of each coordinate begin in the next two, and where the last one's end.
-    directions : array of int
-        Directions that a coordinate moves along.
-    degrees : array
-        What one unit along a direction adds to the coordinate, or to the logarithm of its size.
-    """
-
+    # shape (n,): one for a coordinate that is multiplied, zero for one that is a logarithm.
     is_multiplied: Array
+    # shape (n + 1,): where the directions of each coordinate begin in the next two, and where the
+    # last one's end.
     begins: Array
-    directions: Array
+    directions: Array  # directions that a coordinate moves along
+    # What one unit along a direction adds to the coordinate, or to the logarithm of its size.
     degrees: Array
 
 
@@ -60,30 +52,17 @@ class Density(NamedTuple):
 
     Each is called with one tuple, (place, numbers, layout, given vector), and gives a tuple whose
     first entry is a vector.
-
-    Attributes
-    ----------
-    of_rows : function
-        What the rows of one layout add: the log density and its gradient, or sums.
-    of_sums : function
-        Log density and gradient with the sums as they are given, and its gradient in the sums.
-    through_sums : function
-        Gradient of a linear function of the sums of some rows, its slopes given.
-    has_sums : float
-        Whether the log density is a function of sums over all rows; otherwise only the first
-        function is called.
-    numbers : array, shape (k,)
-        What the log density depends on beside the place.
-    layouts : array, shape (blocks, ...)
-        Where a block of rows finds its numbers.
     """
 
-    of_rows: Any
+    of_rows: Any  # what the rows of one layout add: the log density and its gradient, or sums
+    # Log density and gradient with the sums as they are given, and its gradient in the sums.
     of_sums: Any
-    through_sums: Any
+    through_sums: Any  # gradient of a linear function of the sums of some rows, its slopes given
+    # Whether the log density is a function of sums over all rows; otherwise only the first function
+    # is called.
     has_sums: float
-    numbers: Array
-    layouts: Array
+    numbers: Array  # shape (k,): what the log density depends on beside the place
+    layouts: Array  # shape (blocks, ...): where a block of rows finds its numbers
 
 
 @plain

@@ -19,34 +19,20 @@ WIDEST = 0.3
 
 
 class Outgoing[Of](NamedTuple):
-    """Weights of one output, and their prior: arrays of shape (units,).
+    """Weights of one output, and their prior: arrays of shape (units,)."""
 
-    Parameters
-    ----------
-    outgoing, prior, prior_linear : array
-        ``v_a``, the precision of its prior, and precision times mean.
-    """
-
+    # outgoing, prior, prior_linear: ``v_a``, the precision of its prior, and precision times mean.
     outgoing: Of
     prior: Of
     prior_linear: Of
 
 
 class AboveOne[Of](NamedTuple):
-    """What one output says of a layer's activations.
+    """What one output says of a layer's activations."""
 
-    Parameters
-    ----------
-    weight : array, shape (1,)
-        Precision of the response given the activations.
-    response : array, shape (n_obs,)
-    variance : array, shape (units,)
-        Of the activations' noise.
-    """
-
-    weight: Of
-    response: Of
-    variance: Of
+    weight: Of  # shape (1,): precision of the response given the activations
+    response: Of  # shape (n_obs,)
+    variance: Of  # shape (units,): of the activations' noise
 
 
 @jit
@@ -176,21 +162,12 @@ def scale_unit(row: Array, pre: Array, mean: Array, noise: Array, factor: float)
 
 
 class MovedUnits(NamedTuple):
-    """Units after a move.
+    """Units after a move."""
 
-    Parameters
-    ----------
-    rows : array, shape (units, d)
-    pre : array, shape (units, n_obs)
-    outgoing : array, shape (units,)
-    of_response : array, shape (1,)
-        Variance ``D`` of the response given the activations.
-    """
-
-    rows: Array
-    pre: Array
-    outgoing: Array
-    of_response: Array
+    rows: Array  # shape (units, d)
+    pre: Array  # shape (units, n_obs)
+    outgoing: Array  # shape (units,)
+    of_response: Array  # shape (1,): variance ``D`` of the response given the activations
 
 
 @jit

@@ -14,24 +14,12 @@ from pymc_nnsteps.kernels.linear_algebra import Array, factorise, solve_rows_tra
 
 
 class Lattices[Of](NamedTuple):
-    """Where the logarithms of q scales may go.
+    """Where the logarithms of q scales may go."""
 
-    Parameters
-    ----------
-    power : array, shape (1,)
-        Power of a scale that its variance is proportional to.
-    points : array, shape (q, m)
-        Shifts of the logarithms.
-    prior : array, shape (q, m)
-        Their log densities before anything is seen.
-    level : array, shape (q,)
-        Uniform numbers.
-    """
-
-    power: Of
-    points: Of
-    prior: Of
-    level: Of
+    power: Of  # shape (1,): power of a scale that its variance is proportional to
+    points: Of  # shape (q, m): shifts of the logarithms
+    prior: Of  # shape (q, m): their log densities before anything is seen
+    level: Of  # shape (q,): uniform numbers
 
 
 @inline

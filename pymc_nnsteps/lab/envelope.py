@@ -46,12 +46,13 @@ from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import (
     LINE,
     POSITIVE,
+    describe,
+    distribution,
     has_foreign_density,
     has_prior,
     is_onto,
     prior_kind,
 )
-from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.laws.entries import summed

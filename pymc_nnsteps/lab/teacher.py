@@ -25,7 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.diagnostics.draws import Tabulated, of_draws, opened, require_finite, tagged
 from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice

@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.diagnostics.draws import Tabulated
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default

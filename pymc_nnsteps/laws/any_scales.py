@@ -52,9 +52,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import own_support
+from pymc_nnsteps.graphs.known import distribution, own_support
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links
-from pymc_nnsteps.graphs.names import distribution
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.laws.augmentation import augmented

@@ -17,9 +17,16 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import LINE, Support, is_a, is_onto, potential_on
+from pymc_nnsteps.graphs.known import (
+    LINE,
+    Support,
+    describe,
+    distribution,
+    is_a,
+    is_onto,
+    potential_on,
+)
 from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, depends_on_random_data, parameters
 from pymc_nnsteps.graphs.shapes import require_fitting_types
 
@@ -28,26 +35,16 @@ Shapes = Mapping[TensorVariable, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Draw:
-    """One symbolic draw.
+    """One symbolic draw."""
 
-    Attributes
-    ----------
-    rng : Variable
-        The generator after the draw.
-    values : mapping
-        New values of the random variables that are drawn.
-    acceptance : TensorVariable, optional
-        Mean acceptance probabilities of Metropolis-Hastings moves, one for each adapted number.
-    averages : TensorVariable, optional
-        Numbers whose averages over the tuning the move is given.
-    auxiliary : mapping
-        Values of auxiliary variables outside the model, for the draws that follow in the sweep.
-    """
-
-    rng: Variable
+    rng: Variable  # the generator after the draw
+    # New values of the random variables that are drawn.
     values: Mapping[TensorVariable, TensorVariable]
+    # Mean acceptance probabilities of Metropolis-Hastings moves, one for each adapted number.
     acceptance: TensorVariable | None = None
+    # Numbers whose averages over the tuning the move is given.
     averages: TensorVariable | None = None
+    # Values of auxiliary variables outside the model, for the draws that follow in the sweep.
     auxiliary: Mapping[TensorVariable, TensorVariable] = field(default_factory=dict)
 
 
@@ -60,41 +57,23 @@ class Group(IntEnum):
 
 
 class Conditional(ABC):
-    """The full conditional of ``draws``.
+    """The full conditional of ``draws``."""
 
-    Attributes
-    ----------
-    draws : tuple of TensorVariable
-        The random variables that a draw gives new values.
-    integrates_out : tuple of TensorVariable
-        Random variables between the drawn ones and their children that the draw does not
-        condition on. They must be drawn afresh before another draw conditions on them.
-    tuning : TensorVariable, optional
-        Adapted parameters of Metropolis-Hastings moves, a vector of numbers in [0, 1). Smaller
-        numbers give bolder proposals.
-    target_accept : float
-        Probability of acceptance that these are adapted to.
-    averages : TensorVariable, optional
-        Averages over the tuning of the numbers that a draw reports, a vector; zero at first.
-    n_averages : int
-        Its length.
-    supplements : bool
-        Whether the draw is a move beside other draws of all its variables.
-    waits : bool
-        Whether these moves begin only after other draws have brought the chain near the posterior.
-    every : int
-        Number of sweeps of which one has these moves.
-    """
-
-    draws: tuple[TensorVariable, ...]
+    draws: tuple[TensorVariable, ...]  # the random variables that a draw gives new values
+    # Random variables between the drawn ones and their children that the draw does not condition
+    # on. They must be drawn afresh before another draw conditions on them.
     integrates_out: tuple[TensorVariable, ...] = ()
+    # Adapted parameters of Metropolis-Hastings moves, a vector of numbers in [0, 1). Smaller
+    # numbers give bolder proposals.
     tuning: TensorVariable | None = None
-    target_accept: float = 0.5
+    target_accept: float = 0.5  # probability of acceptance that these are adapted to
+    # Averages over the tuning of the numbers that a draw reports, a vector; zero at first.
     averages: TensorVariable | None = None
-    n_averages: int = 0
-    supplements: bool = False
+    n_averages: int = 0  # its length
+    supplements: bool = False  # whether the draw is a move beside other draws of all its variables
+    # Whether these moves begin only after other draws have brought the chain near the posterior.
     waits: bool = False
-    every: int = 1
+    every: int = 1  # number of sweeps of which one has these moves
 
     @property
     @abstractmethod

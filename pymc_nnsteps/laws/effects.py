@@ -39,15 +39,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.factor import Entries, draw_from_factor, given_zero_sums, sums_over
 from pymc_nnsteps.gaussian.groups import ChildLikelihood, Eliminated, Part, unconditional
-from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, split
+from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, prior_of, split
 from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
-from pymc_nnsteps.gaussian.prior import prior_of
-from pymc_nnsteps.graphs.arrays import align, expand, flatten
 from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.linear_terms import Term, cut_links, pick
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import Term, align, cut_links, expand, flatten, pick
 from pymc_nnsteps.graphs.rearranging import as_stated
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import length_of, lengths

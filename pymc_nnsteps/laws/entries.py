@@ -7,9 +7,8 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import AffineMap, broadcast
-from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.linear_terms import Link
+from pymc_nnsteps.graphs.linear_terms import Link, expand
 from pymc_nnsteps.graphs.monomial import Monomial, monomial
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import scalar_constant

@@ -29,8 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import LINE, is_a
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
 from pymc_nnsteps.graphs.search import children, dependents, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
@@ -39,7 +38,7 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, require_fre
 from pymc_nnsteps.laws.gaussian import OBSERVED, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.network.activations import logit_of
-from pymc_nnsteps.random.uniform import uniform
+from pymc_nnsteps.random.op import uniform
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.block import Block, Sizes
 from pymc_nnsteps.gaussian.evidence import Evidence, Total, total_of
 from pymc_nnsteps.gaussian.forms import draw
-from pymc_nnsteps.gaussian.layout import Member, dense_size, split
+from pymc_nnsteps.gaussian.layout import Member, dense_size, prior_of, split
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
-from pymc_nnsteps.gaussian.prior import prior_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.centred import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import is_a
+from pymc_nnsteps.graphs.known import describe, distribution, is_a
 from pymc_nnsteps.graphs.linear_terms import Link, Term, cut_link
-from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
 from pymc_nnsteps.laws.conditional import (

@@ -37,11 +37,9 @@ from pymc_nnsteps.gaussian.factor import draw_by_label, draw_from_factor
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
-from pymc_nnsteps.graphs.arrays import flatten
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import LINE, is_a
-from pymc_nnsteps.graphs.linear_terms import cut_link
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
+from pymc_nnsteps.graphs.linear_terms import cut_link, flatten
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like

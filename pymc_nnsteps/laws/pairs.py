@@ -54,10 +54,9 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import UNIT, is_a, kind_of
+from pymc_nnsteps.graphs.known import UNIT, describe, distribution, is_a, kind_of
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
-from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, parameters, unwrapped
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import scalar_constant, typed_like

@@ -31,8 +31,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import is_a
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution, is_a
 from pymc_nnsteps.graphs.piecewise_linear import Argument, PiecewiseForm, PiecewiseFunction
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import known_shape, lengths

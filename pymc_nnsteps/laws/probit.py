@@ -28,7 +28,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import typed_like

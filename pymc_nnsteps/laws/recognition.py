@@ -6,7 +6,7 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.laws.scales import is_scale

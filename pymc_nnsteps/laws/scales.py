@@ -81,10 +81,9 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import POSITIVE, kind_of
+from pymc_nnsteps.graphs.known import POSITIVE, describe, distribution, kind_of
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.monomial import Monomial
-from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like

@@ -32,8 +32,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import LINE, is_a
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import draw_tridiagonal

@@ -19,7 +19,7 @@ from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.graphs.values import natural_values

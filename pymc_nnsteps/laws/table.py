@@ -11,8 +11,7 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import kind_of
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution, kind_of
 from pymc_nnsteps.graphs.search import children, once_per_model
 from pymc_nnsteps.laws.conditional import Conditional
 

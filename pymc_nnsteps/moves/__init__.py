@@ -4,7 +4,6 @@
 module                   its subject
 =======================  ===============================================================
 ``contract``             what a joint move is and proposes, and the table of moves
-``options``              how a sweep is put together
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``collapse``             gates and weights of a layer, without its activations

@@ -28,8 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, rows_of
 from pymc_nnsteps.gaussian.layout import Layout, Member, split
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
-from pymc_nnsteps.graphs.arrays import align, expand
-from pymc_nnsteps.graphs.linear_terms import Length
+from pymc_nnsteps.graphs.linear_terms import Length, align, expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.kernels.chain import LayerObservations, Layers, LayerSizes
 from pymc_nnsteps.kernels.ops import draw_chain

@@ -42,12 +42,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import rows_of
 from pymc_nnsteps.gaussian.factor import draw_from_factor
-from pymc_nnsteps.gaussian.layout import split
+from pymc_nnsteps.gaussian.layout import prior_of, split, with_labels
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
-from pymc_nnsteps.gaussian.prior import prior_of, with_labels
-from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
@@ -58,8 +57,8 @@ from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)

@@ -73,11 +73,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.layout import Member, by_label
-from pymc_nnsteps.gaussian.prior import prior_of, with_labels
-from pymc_nnsteps.graphs.arrays import concatenate, expand
+from pymc_nnsteps.gaussian.layout import Member, by_label, prior_of, with_labels
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import concatenate, expand
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
@@ -96,8 +95,8 @@ from pymc_nnsteps.moves.outgoing_weights import (
     outputs_by_child,
 )
 from pymc_nnsteps.moves.residual_scales import scales_of_response
+from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random.uniform import uniform
 
 MOST_OUTPUTS = 6
 """Number of outputs up to which their covariance is inverted for each sample of each step."""

@@ -51,13 +51,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.layout import Member, block_of, dense_size, split
+from pymc_nnsteps.gaussian.layout import Member, block_of, dense_size, prior_of, split, with_labels
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
-from pymc_nnsteps.gaussian.prior import prior_of, with_labels
-from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, has_law
+from pymc_nnsteps.graphs.linear_terms import expand, varies
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import known_shape
@@ -69,8 +67,8 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.network.activations import read_activation
+from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random.uniform import uniform
 
 LONGEST_ROW = 128
 """Number of a unit's weights up to which they are interwoven where that is left open."""

@@ -54,12 +54,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence
-from pymc_nnsteps.gaussian.layout import block_of, dense_size, split
+from pymc_nnsteps.gaussian.layout import block_of, dense_size, prior_of, split, with_labels
 from pymc_nnsteps.gaussian.observation import evidence_of
-from pymc_nnsteps.gaussian.prior import prior_of, with_labels
-from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
@@ -73,8 +72,8 @@ from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interweaving import why_too_long
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random.uniform import uniform
 
 
 @dataclass(frozen=True)

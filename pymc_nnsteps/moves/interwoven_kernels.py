@@ -36,13 +36,11 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.layout import split
+from pymc_nnsteps.gaussian.layout import prior_of, split
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
-from pymc_nnsteps.gaussian.prior import prior_of
-from pymc_nnsteps.graphs.arrays import varies
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.linear_terms import Length
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import Length, varies
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, typed_like

@@ -52,9 +52,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.arrays import expand
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.layer_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_layer
@@ -68,8 +68,8 @@ from pymc_nnsteps.moves.outgoing_weights import (
     outputs_by_child,
 )
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
+from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random.uniform import uniform
 
 TARGET_ACCEPT = 0.75
 """Target acceptance probability of a trajectory."""

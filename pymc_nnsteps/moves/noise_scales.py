@@ -37,9 +37,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.groups import ChildLikelihood
-from pymc_nnsteps.graphs.arrays import expand
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, has_law
+from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes

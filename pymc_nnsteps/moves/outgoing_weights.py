@@ -46,8 +46,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member
 from pymc_nnsteps.gaussian.observation import Observation
-from pymc_nnsteps.graphs.arrays import expand, varies
-from pymc_nnsteps.graphs.linear_terms import Term, cut_links
+from pymc_nnsteps.graphs.linear_terms import Term, cut_links, expand, varies
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like

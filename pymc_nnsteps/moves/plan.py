@@ -11,12 +11,11 @@ import pandas as pd
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves.contract import Context, moves_in_order
-from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.contract import Context, Options, moves_in_order
 from pymc_nnsteps.moves.scan import order_scan
 from pymc_nnsteps.tables import as_text
 

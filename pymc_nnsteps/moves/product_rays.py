@@ -32,9 +32,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law
+from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
 from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.effects import Effects

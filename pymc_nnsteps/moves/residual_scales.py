@@ -63,10 +63,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.arrays import expand, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.linear_terms import Link
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import Link, expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.kernels.ops import (
@@ -81,7 +80,7 @@ from pymc_nnsteps.laws.orbits import of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step
-from pymc_nnsteps.random.uniform import uniform
+from pymc_nnsteps.random.op import uniform
 
 MOST_OUTPUTS = 100
 """Number of outputs up to which the eigenvalues of their covariance are found in each sweep."""

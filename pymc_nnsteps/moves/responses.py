@@ -29,8 +29,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.observation import Child
-from pymc_nnsteps.graphs.arrays import align, varies
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.linear_terms import align, varies
 from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import substitute_given, typed_like

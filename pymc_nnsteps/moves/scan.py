@@ -6,7 +6,7 @@ from typing import Literal
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.laws.conditional import Conditional
 
 Scan = Literal["sequential", "parallel"]

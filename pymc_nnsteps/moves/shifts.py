@@ -70,8 +70,8 @@ from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Term, same_link
-from pymc_nnsteps.graphs.names import describe
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like

@@ -50,14 +50,14 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.arrays import varies
+from pymc_nnsteps.graphs.linear_terms import varies
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights, outputs_by_child
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
-from pymc_nnsteps.random.uniform import uniform
+from pymc_nnsteps.random.op import uniform
 
 
 @dataclass(frozen=True)

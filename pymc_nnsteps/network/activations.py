@@ -19,9 +19,8 @@ from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import has_law, is_a
+from pymc_nnsteps.graphs.known import describe, distribution, has_law, is_a
 from pymc_nnsteps.graphs.monomial import REARRANGEMENTS
-from pymc_nnsteps.graphs.names import describe, distribution
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm, piecewise_linear
 from pymc_nnsteps.graphs.search import dependents, operands, parameters, unwrapped
 from pymc_nnsteps.graphs.shapes import known_shape

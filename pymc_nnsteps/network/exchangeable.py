@@ -31,8 +31,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import is_by_entry, kind_of
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, is_by_entry, kind_of
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import once_per_model, parameters, stated_in

@@ -30,8 +30,7 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe, law_as_stated
+from pymc_nnsteps.graphs.known import describe, has_law, law_as_stated
 from pymc_nnsteps.graphs.search import operands, parameters, unwrapped
 from pymc_nnsteps.network.activations import gated, temperature_of
 

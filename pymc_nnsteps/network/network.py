@@ -7,7 +7,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.network.layers import Layer, layer_of

@@ -9,7 +9,6 @@ module              its subject
 ``new_inputs``      :func:`predict`, the room's door; :func:`encode` for ``pm.set_data``
 ``log_likelihood``  :func:`log_likelihood` of each row; :func:`stacking_weights` of chains
 ``dependence``      :func:`partial_dependence` on one input or two
-``latents``         :func:`without_latents`: what a chain must store for predictions
 ``forward``         the output, or the law of the targets, as a function of the inputs
 ``closed_forms``    networks of which a part is integrated out in closed form
 ``sums``            the law of a sum of independent units
@@ -26,7 +25,7 @@ module              its subject
 """
 
 from pymc_nnsteps.prediction.dependence import partial_dependence
-from pymc_nnsteps.prediction.latents import without_latents
+from pymc_nnsteps.prediction.gaps import without_latents
 from pymc_nnsteps.prediction.log_likelihood import log_likelihood, stacking_weights
 from pymc_nnsteps.prediction.new_inputs import encode, predict
 

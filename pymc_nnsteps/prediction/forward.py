@@ -29,8 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters

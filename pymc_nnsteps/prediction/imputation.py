@@ -40,8 +40,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
@@ -54,21 +53,14 @@ __all__ = ["Imputation", "ImputedColumn", "imputation_of", "imputations_of"]
 
 @dataclass(frozen=True)
 class ImputedColumn:
-    """Missing entries of one column.
-
-    Attributes
-    ----------
-    before, after : TensorVariable, shape (n_obs, n_features)
-        The inputs without these entries, and with them.
-    entries : TensorVariable, shape (n_missing,)
-        The random variable of these.
-    """
+    """Missing entries of one column."""
 
     number: int
     rows: NDArray[np.intp]
+    # before, after of shape (n_obs, n_features): the inputs without these entries, and with them.
     before: TensorVariable
     after: TensorVariable
-    entries: TensorVariable
+    entries: TensorVariable  # shape (n_missing,): the random variable of these
 
     @property
     def mean(self) -> Any:
@@ -78,31 +70,16 @@ class ImputedColumn:
 
 @dataclass(frozen=True)
 class Imputation:
-    """The laws of missing inputs of a model.
+    """The laws of missing inputs of a model."""
 
-    Attributes
-    ----------
-    model : pm.Model
-        Without observed inputs, for reading only.
-    made : dict of Variable to TensorVariable
-        Completed inputs, in terms of the data container, NaN where entries are missing, of the
-        model's variables, and of the noise.
-    columns : tuple of Column
-        In the order in which they are completed.
-    observed : tuple of TensorVariable
-        The other entries of each column.
-    noise : TensorVariable, shape (n_obs, n_columns)
-        Standard normal.
-    missing : ndarray of bool, shape (n_obs, n_features)
-        Of the model's own rows.
-    """
-
-    model: pm.Model
+    model: pm.Model  # without observed inputs, for reading only
+    # Completed inputs, in terms of the data container, NaN where entries are missing, of the
+    # model's variables, and of the noise.
     made: dict[Variable, TensorVariable]
-    columns: tuple[ImputedColumn, ...]
-    observed: tuple[TensorVariable, ...]
-    noise: TensorVariable
-    missing: NDArray[np.bool_]
+    columns: tuple[ImputedColumn, ...]  # in the order in which they are completed
+    observed: tuple[TensorVariable, ...]  # the other entries of each column
+    noise: TensorVariable  # shape (n_obs, n_columns): standard normal
+    missing: NDArray[np.bool_]  # shape (n_obs, n_features): of the model's own rows
 
     @property
     def inputs(self) -> TensorVariable:

@@ -45,7 +45,7 @@ import scipy
 from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums

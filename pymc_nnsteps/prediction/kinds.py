@@ -15,7 +15,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal

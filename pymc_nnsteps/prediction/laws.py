@@ -27,8 +27,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law, prior_kind
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution, has_law, prior_kind
 from pymc_nnsteps.graphs.search import children, random_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.probit import match_probit

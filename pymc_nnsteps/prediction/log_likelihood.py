@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.kernels.threads import one_thread

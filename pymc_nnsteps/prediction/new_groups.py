@@ -29,8 +29,13 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.centred import differences, vector_about_mean
-from pymc_nnsteps.graphs.known import has_foreign_density, potential_on
-from pymc_nnsteps.graphs.names import describe, describe_expression, distribution
+from pymc_nnsteps.graphs.known import (
+    describe,
+    describe_expression,
+    distribution,
+    has_foreign_density,
+    potential_on,
+)
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped

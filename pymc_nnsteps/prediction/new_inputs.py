@@ -21,7 +21,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute

@@ -13,7 +13,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.tables import Table, in_type
 
 SAMPLES = ("chain", "draw")

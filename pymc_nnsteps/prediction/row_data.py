@@ -23,7 +23,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows
 from pymc_nnsteps.graphs.search import random_in, size_of
 from pymc_nnsteps.prediction.posterior import holds, sampled_rows

@@ -20,7 +20,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.ops import choose_point, choose_points
-from pymc_nnsteps.random.uniform import uniform
+from pymc_nnsteps.random.op import uniform
 
 POINTS = 128
 

@@ -19,13 +19,15 @@ and does not loop.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import upcast
 from pytensor.tensor import TensorLike
+from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -136,3 +138,26 @@ def step(length: int, n: int) -> int:
     if length == 1:
         return 0
     raise ValueError("a parameter has neither one element nor one for each draw")
+
+
+class UnitUniformRV(DirectRV, UniformRV):
+    """Uniform numbers whose bounds are zero and one.
+
+    NumPy draws them in a fifth of the time that it takes for bounds which may differ by entry.
+    """
+
+    @override
+    def rng_fn(self, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
+        """Draw an array of the shape given last."""
+        *_, size = bounds_and_size
+        return rng.random(size)
+
+
+unit_uniform = UnitUniformRV()
+
+
+def uniform(rng: Variable, size: Any) -> tuple[Variable, TensorVariable]:
+    """Draw numbers between zero and one, of an array with the given shape."""
+    zero, one = pt.zeros((), config.floatX), pt.ones((), config.floatX)
+    next_rng, draw = unit_uniform(zero, one, size=size, rng=rng, return_next_rng=True)
+    return next_rng, draw

@@ -34,7 +34,7 @@ from pytensor.printing import debugprint
 from pytensor.tensor.random.type import RandomType
 
 from pymc_nnsteps.runs.tasks import COMPILING
-from pymc_nnsteps.steps.assigned import Step
+from pymc_nnsteps.steps.assignment import Step
 
 DIGEST_SIZE = 16
 

@@ -22,7 +22,7 @@ from pymc.util import RandomGenerator, get_random_generator
 
 from pymc_nnsteps.runs.fingerprint import Fingerprint, steps_in_words
 from pymc_nnsteps.runs.tasks import COMPILING
-from pymc_nnsteps.steps.assigned import Step, assign
+from pymc_nnsteps.steps.assignment import Step, assign
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pymc_nnsteps.runs.fingerprint import Fingerprint, location_of, writing
 from pymc_nnsteps.runs.run import Checkpoint, Run, begin, restore, state_of
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.runs.tasks import COMPILING, require_client
-from pymc_nnsteps.steps.assigned import Step
+from pymc_nnsteps.steps.assignment import Step
 
 
 class _Loaded(threading.local):

@@ -26,13 +26,13 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.row_axes import Lengths, MixesRows, RowAxis, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, size_of, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
-from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.contract import Options
 from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.moves.scan import Scan
 

@@ -6,8 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
+from pymc.initial_point import PointType, make_initial_point_fns_per_chain
 from pymc.model import modelcontext
-from pymc.step_methods import STEP_METHODS
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pymc.sampling.mcmc import (
+    assign_step_methods,
+    get_default_tune_steps,
+    init_nuts,
+    instantiate_steppers,
+)
+from pymc.step_methods import NUTS, STEP_METHODS
+from pymc.step_methods.arraystep import PopulationArrayStepShared
+from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
 from pymc.vartypes import continuous_types
 from pytensor.compile.mode import get_mode
 from pytensor.graph.traversal import ancestors
@@ -16,16 +26,74 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.initial_values import locals_of
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.functional import WIDE
-from pymc_nnsteps.steps.assigned import assign
 from pymc_nnsteps.steps.information import is_expected
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
 from pymc_nnsteps.steps.networks import has_law, needs_gibbs, networks_of
+
+type Step = BlockedStep | CompoundStep
+
+
+def assign(
+    model: pm.Model,
+    step: Step | Sequence[Step] | None,
+    chains: int,
+    seeds: list[int],
+    tune: int | None,
+    initvals: Any,
+    init: str,
+    compile_kwargs: Mapping[str, Any] | None,
+    kwargs: Mapping[str, Any],
+) -> tuple[Step, int, Sequence[PointType]]:
+    """Return one step for all variables, its number of tuning draws and the starting points.
+
+    Arguments have their names in :func:`pymc.sample`: :mod:`~pymc_nnsteps.steps.assignment` reads
+    them by these names.
+    """
+    provided, selected = assign_step_methods(model, step, methods=STEP_METHODS)
+    options = resolve_backend_compile_kwargs(None, compile_kwargs)
+    points: Sequence[PointType]
+    steps: Any
+    if not provided and len(selected) == 1 and issubclass(next(iter(selected)), NUTS):
+        rest = dict(kwargs)
+        points, steps = init_nuts(
+            init=init,
+            chains=chains,
+            model=model,
+            random_seed=seeds,
+            progressbar=False,
+            tune=tune,
+            initvals=initvals,
+            compile_kwargs=options,
+            **rest.pop("nuts", {}),
+            **rest,
+        )
+    else:
+        places = make_initial_point_fns_per_chain(
+            model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+        )
+        points = [place(seed) for place, seed in zip(places, seeds, strict=True)]
+        steps = instantiate_steppers(
+            model,
+            steps=provided,
+            selected_steps=selected,
+            step_kwargs=dict(kwargs),
+            initial_point=points[0],
+            compile_kwargs=options,
+        )
+        if isinstance(steps, list):
+            steps = CompoundStep(steps)
+    if any(isinstance(each, PopulationArrayStepShared) for each in flatten_steps(steps)):
+        raise ValueError(
+            "step has chains that depend on each other, which cannot be run apart; use another."
+        )
+    return steps, get_default_tune_steps(steps, tune), points
+
 
 _log = logging.getLogger("pymc.nnsteps")
 _enabled = True

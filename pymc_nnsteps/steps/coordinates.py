@@ -13,8 +13,7 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.names import describe, law_as_stated
+from pymc_nnsteps.graphs.known import describe, has_prior, law_as_stated
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.laws.multivariate import inverted
 from pymc_nnsteps.steps.target import moved_with, unbatched

@@ -26,7 +26,7 @@ from pymc.pytensorf import compile as pymc_compile
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice, without_bookkeeping
 from pymc_nnsteps.laws.verification import RTOL, RTOL_SINGLE
 from pymc_nnsteps.steps.hamiltonian import HMC

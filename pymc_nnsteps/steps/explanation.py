@@ -5,11 +5,11 @@ from dataclasses import replace
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.laws.recognition import recognise
-from pymc_nnsteps.moves.options import Choice, Options
+from pymc_nnsteps.moves.contract import Choice, Options
 from pymc_nnsteps.moves.plan import Explanation, Plan, plan
 from pymc_nnsteps.moves.scan import Scan
 from pymc_nnsteps.network.exchangeable import why_told_apart

@@ -21,12 +21,12 @@ from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
-from pymc_nnsteps.moves.options import Choice, Options
+from pymc_nnsteps.moves.contract import Choice, Options
 from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.moves.scan import Scan, refreshed_after
 from pymc_nnsteps.steps.assignment import announce, gibbs_is_competent

@@ -91,16 +91,10 @@ def limit(n_tests: int, level: float) -> float:
 
 @dataclass(frozen=True)
 class Scales:
-    """Fixed centre and reach of each entry of a variable, used in its identities.
-
-    Attributes
-    ----------
-    reach : ndarray
-        Size of moves: roughly the standard deviation given all other entries.
-    """
+    """Fixed centre and reach of each entry of a variable, used in its identities."""
 
     centre: Array
-    reach: Array
+    reach: Array  # size of moves: roughly the standard deviation given all other entries
 
     @classmethod
     def of(cls, values: Array, slopes: Array | None) -> "Scales":
@@ -119,24 +113,15 @@ def stein_terms(value: Array, slope: Array, scales: Scales) -> tuple[Array, Arra
 
 @dataclass(frozen=True)
 class Axes:
-    """Directions in which all variables of a chain move together, the longest ones.
+    """Directions in which all variables of a chain move together, the longest ones."""
 
-    Attributes
-    ----------
-    places : dict
-        Slice of each variable, by name, in the vector of all entries.
-    centre, spread : ndarray, shape (n,)
-    directions : ndarray, shape (n_axes, n)
-        Directions of the axes, with entries in units of their spread.
-    lengths : ndarray, shape (n_axes,)
-        Standard deviations along the axes.
-    """
-
-    places: dict[str, slice]
+    places: dict[str, slice]  # slice of each variable, by name, in the vector of all entries
+    # centre, spread of shape (n,).
     centre: Array
     spread: Array
+    # shape (n_axes, n): directions of the axes, with entries in units of their spread.
     directions: Array
-    lengths: Array
+    lengths: Array  # shape (n_axes,): standard deviations along the axes
 
     @classmethod
     def of(cls, values: Mapping[str, Array]) -> "Axes":

@@ -32,8 +32,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
@@ -49,19 +48,12 @@ STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
 
 @dataclass(frozen=True)
 class RowMove:
-    """What moves with the missing entries of a table.
-
-    Attributes
-    ----------
-    layers : tuple of TensorVariable
-        Normal latent layers whose noise is held.
-    judges : dict of TensorVariable to pair of TensorVariable
-        Other variables, by whose densities a row is accepted: what stands for each, and its log
-        density there.
-    """
+    """What moves with the missing entries of a table."""
 
     imputation: Imputation
-    layers: tuple[TensorVariable, ...]
+    layers: tuple[TensorVariable, ...]  # Normal latent layers whose noise is held
+    # Other variables, by whose densities a row is accepted: what stands for each, and its log
+    # density there.
     judges: dict[TensorVariable, tuple[TensorVariable, TensorVariable]]
 
     @property

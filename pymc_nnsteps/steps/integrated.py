@@ -22,17 +22,16 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Total, total_of
-from pymc_nnsteps.gaussian.layout import dense_size
+from pymc_nnsteps.gaussian.layout import BlockPrior, dense_size, prior_of
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
-from pymc_nnsteps.gaussian.prior import BlockPrior, prior_of
-from pymc_nnsteps.graphs.arrays import expand, flatten
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.linear_terms import expand, flatten
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.laws.conditional import Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.recognition import find_conditionals, match
-from pymc_nnsteps.moves.options import Choice
+from pymc_nnsteps.moves.contract import Choice
 from pymc_nnsteps.steps.network_curvature import network_curvature
 
 LARGEST = 100

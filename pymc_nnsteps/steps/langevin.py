@@ -14,7 +14,7 @@ from pymc.util import RandomGenerator
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import (

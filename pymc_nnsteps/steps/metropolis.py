@@ -53,22 +53,14 @@ SymbolicState = ChainState[TensorVariable]
 
 @dataclass(frozen=True)
 class Proposal:
-    """How to propose and what to accept with, in coordinates.
+    """How to propose and what to accept with, in coordinates."""
 
-    Attributes
-    ----------
-    move : callable
-        From a variable's coordinates, the gradient with respect to them (or None), standard
-        normals and the step size to the coordinates that are proposed. A step of size zero
-        stays where it is.
-    log_ratio : callable
-        From the current and the proposed place and the step size to the log of the acceptance
-        ratio.
-    """
-
+    # From a variable's coordinates, the gradient with respect to them (or None), standard normals
+    # and the step size to the coordinates that are proposed. A step of size zero stays where it is.
     move: Callable[
         [TensorVariable, TensorVariable | None, TensorVariable, TensorVariable], TensorVariable
     ]
+    # From the current and the proposed place and the step size to the log of the acceptance ratio.
     log_ratio: Callable[[SymbolicState, SymbolicState, TensorVariable], TensorVariable]
     uses_gradient: bool
 

@@ -52,8 +52,7 @@ from pytensor.tensor.subtensor import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import prior_kind
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, prior_kind
 from pymc_nnsteps.graphs.search import dependents, depends_on, once_per_model, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.conditional import value_of
@@ -118,22 +117,15 @@ def prior_precision(
 
 @dataclass(frozen=True)
 class NetworkCurvature:
-    """Curvature of minus a log density in weights.
+    """Curvature of minus a log density in weights."""
 
-    Attributes
-    ----------
-    priors, likelihoods : dict
-        Curvatures of the prior of each weight, and of all else, expressions of the model's other
-        variables and of ``references``.
-    references : dict
-        What stands for expressions of what is moved, at a typical place; and these.
-    factors : tuple of TensorVariable
-        Random variables whose curvature in the network's outputs has been read.
-    """
-
+    # priors, likelihoods: curvatures of the prior of each weight, and of all else, expressions of
+    # the model's other variables and of ``references``.
     priors: dict[TensorVariable, TensorVariable]
     likelihoods: dict[TensorVariable, TensorVariable]
+    # What stands for expressions of what is moved, at a typical place; and these.
     references: dict[TensorVariable, TensorVariable]
+    # Random variables whose curvature in the network's outputs has been read.
     factors: tuple[TensorVariable, ...]
 
 

@@ -42,20 +42,12 @@ HELD = 30
 
 @dataclass(frozen=True)
 class Networks:
-    """What the networks of a model consist of.
+    """What the networks of a model consist of."""
 
-    Attributes
-    ----------
-    of_gibbs : frozenset of TensorVariable
-        Variables that NUTS draws wrongly or poorly.
-    functional : frozenset of TensorVariable
-        Variables of networks whose hidden layers are functions, and what these stand beside.
-    wide : frozenset of TensorVariable
-        Hidden weights of a wide network whose readout is whitened by the data.
-    """
-
-    of_gibbs: frozenset[TensorVariable]
+    of_gibbs: frozenset[TensorVariable]  # variables that NUTS draws wrongly or poorly
+    # Variables of networks whose hidden layers are functions, and what these stand beside.
     functional: frozenset[TensorVariable]
+    # Hidden weights of a wide network whose readout is whitened by the data.
     wide: frozenset[TensorVariable]
 
 

@@ -227,19 +227,11 @@ def basis_of(outer: Recent) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TunedScales:
-    """What is adapted.
-
-    Attributes
-    ----------
-    n_held : int
-        Number of draws that hold scales yet.
-    curvature : Recent or None
-        Products of slopes.
-    """
+    """What is adapted."""
 
     adaptation: DualAveraging
-    n_held: int
-    curvature: Recent | None = None
+    n_held: int  # number of draws that hold scales yet
+    curvature: Recent | None = None  # products of slopes
 
     @staticmethod
     def of(tune: int) -> "TunedScales":

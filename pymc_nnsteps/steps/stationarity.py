@@ -15,9 +15,9 @@ import pymc as pm
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import flatten_steps
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.kernels.compiling import without_blas_notice
-from pymc_nnsteps.steps.assigned import Step, assign
+from pymc_nnsteps.steps.assignment import Step, assign
 from pymc_nnsteps.steps.density_check import Array, Target, require_density
 from pymc_nnsteps.steps.gibbs import Gibbs
 from pymc_nnsteps.steps.hamiltonian import HMC
@@ -59,20 +59,12 @@ Row = tuple[str, str, float]
 
 @dataclass(frozen=True)
 class Stationarity:
-    """What a chain's identities say.
+    """What a chain's identities say."""
 
-    Attributes
-    ----------
-    rows : tuple of (str, str, float)
-        Variable, identity, and the z-score of largest size among its entries and their mean.
-    n_tests : int
-        Number of z-scores.
-    draws, thinning : int
-        Number of draws, and of sweeps per draw.
-    """
-
+    # Variable, identity, and the z-score of largest size among its entries and their mean.
     rows: tuple[Row, ...]
-    n_tests: int
+    n_tests: int  # number of z-scores
+    # draws, thinning: number of draws, and of sweeps per draw.
     draws: int
     thinning: int
 
@@ -209,21 +201,12 @@ class _TunedChain:
 
 @dataclass(frozen=True)
 class _Pilot:
-    """Scales and thinning found in the pilot of a chain, by names of values.
+    """Scales and thinning found in the pilot of a chain, by names of values."""
 
-    Attributes
-    ----------
-    scales : dict
-        Scales of each variable that is not empty.
-    smooth : dict
-        Scales of the variables along which the log density is differentiable without a jump found.
-    axes : Axes or None
-        Principal axes of the smooth variables together.
-    """
-
-    scales: dict[str, Scales]
+    scales: dict[str, Scales]  # scales of each variable that is not empty
+    # Scales of the variables along which the log density is differentiable without a jump found.
     smooth: dict[str, Scales]
-    axes: Axes | None
+    axes: Axes | None  # principal axes of the smooth variables together
     thinning: int
 
     @classmethod

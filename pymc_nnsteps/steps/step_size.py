@@ -15,13 +15,6 @@ LARGEST_SHIFT = 50.0
 class DualAveraging:
     """State of the adaptation; :meth:`update` returns the next one.
 
-    Parameters
-    ----------
-    target : float
-        Acceptance probability to aim at.
-    start : float
-        First coordinate, towards which later ones are shrunk.
-
     References
     ----------
     Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014), Section 3.2.
@@ -35,8 +28,8 @@ class DualAveraging:
     True
     """
 
-    target: float
-    start: float
+    target: float  # acceptance probability to aim at
+    start: float  # first coordinate, towards which later ones are shrunk
     shift: float = 0.0
     average_shift: float = 0.0
     error: float = 0.0

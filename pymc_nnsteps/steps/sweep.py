@@ -17,7 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
@@ -175,30 +175,14 @@ def chain_draws(
 
 @dataclass(frozen=True)
 class Chained:
-    """Draws that follow each other.
+    """Draws that follow each other."""
 
-    Attributes
-    ----------
-    rng : Variable
-        The advanced generator.
-    current : dict
-        From random variable to its value after the draws.
-    drawn : dict
-        The entries of ``current`` that are drawn.
-    acceptances : list of Variable
-        Mean probabilities of acceptance of the moves that are adapted.
-    averages : list of Variable
-        Numbers that are averaged over the tuning.
-    given : list of set of TensorVariable
-        Variables that each draw conditions on.
-    """
-
-    rng: Variable
-    current: dict[Variable, Variable]
-    drawn: dict[Variable, Variable]
-    acceptances: list[Variable]
-    averages: list[Variable]
-    given: list[set[TensorVariable]]
+    rng: Variable  # the advanced generator
+    current: dict[Variable, Variable]  # from random variable to its value after the draws
+    drawn: dict[Variable, Variable]  # the entries of ``current`` that are drawn
+    acceptances: list[Variable]  # mean probabilities of acceptance of the moves that are adapted
+    averages: list[Variable]  # numbers that are averaged over the tuning
+    given: list[set[TensorVariable]]  # variables that each draw conditions on
 
     def stored(self, model: pm.Model) -> dict[Any, Variable]:
         """From value variable to its new value (transformed, where the variable is)."""

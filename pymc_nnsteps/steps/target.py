@@ -18,8 +18,7 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, has_prior
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.laws.multivariate import inverted

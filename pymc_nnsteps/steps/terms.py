@@ -47,16 +47,10 @@ ROWS = 512
 
 @dataclass(frozen=True)
 class ByRow:
-    """Observed variables whose rows are independent given the free variables.
-
-    Attributes
-    ----------
-    factors : tuple of TensorVariable
-    containers : frozenset of SharedVariable
-        Data with one entry for each row, along the first axis.
-    """
+    """Observed variables whose rows are independent given the free variables."""
 
     factors: tuple[TensorVariable, ...] = ()
+    # Data with one entry for each row, along the first axis.
     containers: frozenset[SharedVariable] = frozenset()
 
     def has_rows(self, part: Any) -> bool:
@@ -176,22 +170,13 @@ FEWEST = 3_000
 
 @dataclass(frozen=True)
 class Terms:
-    """A log density in terms of a model's value variables.
+    """A log density in terms of a model's value variables."""
 
-    Attributes
-    ----------
-    rest : TensorVariable
-        What is no sum over rows.
-    sums : tuple of TensorVariable
-        Sums over the rows of data: of one block of rows, if the data have only these. The first one
-        is a part of the log density.
-    by_row : ByRow
-        These rows.
-    """
-
-    rest: TensorVariable
+    rest: TensorVariable  # what is no sum over rows
+    # Sums over the rows of data: of one block of rows, if the data have only these. The first one
+    # is a part of the log density.
     sums: tuple[TensorVariable, ...]
-    by_row: ByRow
+    by_row: ByRow  # these rows
 
     def graphs(
         self,
@@ -219,15 +204,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class OfSums(Terms):
-    """A log density that is a function of sums over rows.
+    """A log density that is a function of sums over rows."""
 
-    Attributes
-    ----------
-    given : tuple of TensorVariable
-        What stands for the sums in ``rest``.
-    """
-
-    given: tuple[TensorVariable, ...] = ()
+    given: tuple[TensorVariable, ...] = ()  # what stands for the sums in ``rest``
 
     def graphs(
         self,

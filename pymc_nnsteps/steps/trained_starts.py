@@ -33,8 +33,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import finite_number, positive_integer, positive_number, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe, has_prior
 from pymc_nnsteps.graphs.search import model_or_context, parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping

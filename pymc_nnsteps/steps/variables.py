@@ -8,7 +8,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.type import XTensorType, as_xtensor
 
-from pymc_nnsteps.graphs.names import describe
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import typed_like
 

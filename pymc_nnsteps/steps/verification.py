@@ -12,7 +12,7 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.verification import compare_laws
-from pymc_nnsteps.steps.assigned import Step
+from pymc_nnsteps.steps.assignment import Step
 from pymc_nnsteps.steps.stationarity import check_chain
 from pymc_nnsteps.tables import as_text
 

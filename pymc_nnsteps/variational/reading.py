@@ -23,9 +23,8 @@ from pytensor.tensor.random.basic import InvGammaRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import POSITIVE, has_law, prior_kind
+from pymc_nnsteps.graphs.known import POSITIVE, describe, has_law, law_as_stated, prior_kind
 from pymc_nnsteps.graphs.monomial import monomial
-from pymc_nnsteps.graphs.names import describe, law_as_stated
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE

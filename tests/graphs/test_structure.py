@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from pymc.distributions.transforms import log
 
-from pymc_nnsteps.graphs.names import describe, distribution
+from pymc_nnsteps.graphs.known import describe, distribution
 from pymc_nnsteps.graphs.search import children, depends_on, once_per_model
 from pymc_nnsteps.graphs.shapes import known_shape, lengths, stated_lengths
 from pymc_nnsteps.graphs.values import scalar_constant

@@ -6,9 +6,9 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_nnsteps.kernels.barrier import plus
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.elementwise import Loop
+from pymc_nnsteps.kernels.ops import plus
 
 NOISE, MEAN = np.random.default_rng(0).normal(size=(2, 5, 3))
 

@@ -7,7 +7,7 @@ import pytest
 
 from pymc_nnsteps.kernels.compiling import InPython, c_by_default
 from pymc_nnsteps.kernels.thunks import function_of
-from pymc_nnsteps.random.uniform import uniform
+from pymc_nnsteps.random.op import uniform
 from tests.modes import AS_WRITTEN
 
 MATRIX = np.random.default_rng(0).normal(size=(4, 6))

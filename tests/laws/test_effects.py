@@ -18,8 +18,7 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import joined_effects
-from pymc_nnsteps.moves.contract import Context
-from pymc_nnsteps.moves.options import Options
+from pymc_nnsteps.moves.contract import Context, Options
 from tests.laws.graphs import (
     assert_exact_gaussian,
     gaussian_law,

@@ -16,8 +16,8 @@ from pymc_nnsteps.random import (
     polya_gamma,
     truncated_normal,
 )
+from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-from pymc_nnsteps.random.uniform import uniform
 from tests.cases import slow
 from tests.random.oracles import ACTIVATIONS
 

@@ -19,7 +19,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs import sampling, tasks
 from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.runs.store import Store
-from pymc_nnsteps.steps import assigned
+from pymc_nnsteps.steps import assignment
 
 IN_C = {"compile_kwargs": c_by_default()}
 QUIET = {"compute_convergence_checks": False, "progressbar": False}
@@ -106,7 +106,7 @@ def test_arguments_for_nuts_leave_it_the_weights(tmp_path, monkeypatch):
         chosen.append({step.__name__ for step in selected_steps})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(assigned, "instantiate_steppers", selected)
+    monkeypatch.setattr(assignment, "instantiate_steppers", selected)
     for options in ({}, {"nuts": {"target_accept": 0.9}}, IN_C):
         with pytest.raises(KeyboardInterrupt):
             nns.sample_distributed(model, store=tmp_path / "run", **options)
