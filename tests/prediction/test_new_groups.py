@@ -178,7 +178,9 @@ def test_what_is_not_known_of_new_groups(effects, message):
     nns.predict(draws, X, model=model, sample_new_groups=True)
     with pytest.raises(ValueError, match="sample_new_groups must be True or False; got 'yes'"):
         nns.predict(draws, X, model=model, sample_new_groups="yes")
-    with pytest.raises(ValueError, match=r"X_new picks entry 4 of .* are numbers, or .*new_groups=True"):
+    with pytest.raises(
+        ValueError, match=r"X_new picks entry 4 of .* are numbers, or .*new_groups=True"
+    ):
         nns.predict(draws, NEW, model=model)
 
 
@@ -299,7 +301,9 @@ def test_numbers_of_new_groups_that_leave_some_out():
     with pytest.raises(ValueError, match=r"the new group 6 of a, but none of 5; .* on from 4"):
         nns.predict(draws, given, model=model, sample_new_groups=True)
     given["group"] = [10**9, 10**9]
-    with pytest.raises(ValueError, match=r"1000000000 of a, but none of 4, 5, 6, 7, 8, \.\.\.; num"):
+    with pytest.raises(
+        ValueError, match=r"1000000000 of a, but none of 4, 5, 6, 7, 8, \.\.\.; num"
+    ):
         nns.predict(draws, given, model=model, sample_new_groups=True)
 
 
