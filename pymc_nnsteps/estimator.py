@@ -203,9 +203,12 @@ class NetworkEstimator(BaseEstimator):
         """Predictions of all draws for new rows, of shape (n_draws, n_obs, n_outputs)."""
         check_is_fitted(self, "idata_")
         rows = self._validated(X, reset=False)
+        new = {"inputs": self.input_scaler_.transform(self._named(rows))}
+        if "exposure" in self.model_:
+            new["exposure"] = np.ones(len(rows))
         predicted = predict(
             self.idata_,
-            self.input_scaler_.transform(self._named(rows)),
+            new,
             model=self.model_,
             kind=kind,
             random_seed=self._noise_seed,

@@ -60,7 +60,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     options : mapping of str, optional
         Further arguments of the builder, such as ``{"activation": "relu"}``, or
         ``{"missing": "impute"}`` for inputs with NaN. Scales among them are those of standardised
-        data.
+        data. With ``exposure``, predictions are for an exposure of one.
     draws, tune, chains : int
         As of ``pm.sample``. The defaults are for the hierarchical network; Gibbs sweeps of the
         others are cheaper, and more of them are needed.
@@ -292,6 +292,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         """
         require_choice("network", self.network, tuple(CLASS_LIKELIHOODS))
         rows, labels = self._validated(X, y, ensure_min_samples=2)
+        if n_missing := int(pd.isna(labels).sum()):
+            raise ValueError(f"y has {n_missing} missing labels; leave those rows out.")
         check_classification_targets(labels)
         rows, labels = repeated(rows, labels, sample_weight)
         self.classes_, codes = np.unique(labels, return_inverse=True)

@@ -148,6 +148,15 @@ def test_likelihoods_that_the_builder_has():
     assert network.model_["y"].owner.op.name == "t"
 
 
+@pytest.mark.slow
+def test_predictions_are_for_an_exposure_of_one():
+    X, exposure = np.linspace(-1, 1, 60)[:, None], np.linspace(1, 9, 60)
+    options = LINEAR | {"options": {"exposure": exposure}}
+    network = NetworkRegressor("hierarchical", likelihood="poisson", **options)
+    predicted = network.fit(X, np.random.default_rng(1).poisson(exposure)).predict(X)
+    assert abs(predicted.mean() - 1) < 0.3
+
+
 def test_progress_is_for_somebody_who_sees_it(monkeypatch, caplog):
     """A line that says what was sampled, in a terminal and on request."""
     X = np.linspace(-1, 1, 9)[:, None]
@@ -268,6 +277,11 @@ def test_probabilities_are_in_the_order_of_the_labels(network, labels):
 def test_wrong_arguments(estimator, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit([[0.0], [1.0], [2.0]], [0, 1, 0])
+
+
+def test_missing_labels():
+    with pytest.raises(ValueError, match="y has 1 missing labels; leave those rows out"):
+        NetworkClassifier().fit([[0.0], [1.0], [2.0]], np.array(["a", None, "b"], object))
 
 
 def test_coverage_of_an_interval():

@@ -136,6 +136,8 @@ def plot_calibration(
     if targets.shape not in (drawn.shape[2:], drawn.shape[2:-1] if drawn.shape[-1] == 1 else ()):
         raise ValueError(f"y must have shape {drawn.shape[2:]}; got {targets.shape}.")
     seen = ~np.isnan(targets.ravel())
+    if not seen.any():
+        raise ValueError("y has no targets to compare with; pass rows that have some.")
     values = drawn.values.reshape((-1, targets.size))[:, seen]
     below = (values < targets.ravel()[seen]).sum(axis=0)
     equal = (values == targets.ravel()[seen]).sum(axis=0)

@@ -23,6 +23,7 @@ from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.prediction.dependence import PARTS
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
+from pymc_nnsteps.tables import as_array
 
 SHOWN = 4
 """Panels of function values that are shown of many."""
@@ -180,6 +181,17 @@ class AxisLabels:
     # Mean and standard deviation by which each was standardised.
     units: Mapping[str, tuple[float, float]]
     labels: Mapping[str, str]  # what to write for each
+
+    def __post_init__(self) -> None:
+        """Check that there is a mean and a standard deviation of each."""
+        for name, given in self.units.items():
+            pair = as_array(f"units[{name!r}]", given)
+            is_pair = pair.shape == (2,) and pair.dtype.kind in "iuf"
+            if not is_pair or not np.isfinite(pair).all() or pair[1] <= 0:
+                raise ValueError(
+                    f"units must have the mean and the standard deviation, which is positive, of "
+                    f"{name}; got {given!r}."
+                )
 
     def label(self, name: str) -> str:
         """What to write for a name."""

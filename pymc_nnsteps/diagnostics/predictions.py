@@ -289,7 +289,7 @@ def _data(
     number: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows of an input whose targets are known, and these."""
-    numbers, _ = some_rows(model, y)
+    numbers, _ = some_rows(model, y, container)
     seen = _targets(idata, model, y, container)[:, number]
     known = ~np.isnan(seen)
     return (x if numbers is None else x[numbers])[known], seen[known]

@@ -27,6 +27,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
@@ -179,6 +180,8 @@ def _axis_of_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
 def _axis_of_whole_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     first = places[0]
     match op:
+        case RandomVariable() if not any(places):
+            return None  # a law that is a parameter, as of the scales of a Cholesky factor
         case Shape() | Shape_i():
             return None
         case SpecifyShape() | Softmax() | LogSoftmax() if isinstance(first, Rows):
@@ -234,6 +237,8 @@ def _axis_of_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
 
 def _axis_of_all_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     match op:
+        case RandomVariable() if not any(places):
+            return None
         case Elemwise():
             return _turned(op.scalar_op, node, places)
         case CAReduce():

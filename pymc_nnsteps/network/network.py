@@ -94,21 +94,21 @@ def response_of(
     potentials = [p for p in model.potentials if depends_on(p, {inputs})]
     if any_response:
         observed = observed or potentials
-    if named is not None:
+    if named is not None and observed:
         for rv in observed:
             if rv.name == named:
                 return rv
         raise ValueError(
             f"output must name an observed variable that depends on {describe(inputs)}, one of "
-            f"{', '.join(map(describe, observed)) or 'none'}; got {named!r}."
+            f"{', '.join(map(describe, observed))}; got {named!r}."
         )
     if len(observed) == 1 or (observed and any_response):
         return observed[0]
     found = "none: give the network of one this pm.Data itself, not the array in it"
     if potentials:
         found = (
-            f"only the potential {describe(potentials[0])}: give predict as output= the name of a "
-            "pm.Deterministic for function values"
+            f"only the potential {describe(potentials[0])}, which tells no distribution of "
+            "targets: give predict as output= the name of a pm.Deterministic for function values"
         )
     if observed:
         found = (

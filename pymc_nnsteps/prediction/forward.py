@@ -156,7 +156,7 @@ def noisy_pass(
     network = network_of(model, container, named=named)
     y = network.response
     law, stated, child, value = read_law(network)
-    numbers, whole = some_rows(model, y)
+    numbers, whole = some_rows(model, y, container)
     _require_no_potential(model, container)
     latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}

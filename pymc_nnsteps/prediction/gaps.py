@@ -18,9 +18,11 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.builders import infer_shape
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -137,15 +139,16 @@ def without(model: pm.Model, gone: Collection[Variable]) -> pm.Model:
 
 
 def some_rows(
-    model: pm.Model, y: TensorVariable
+    model: pm.Model, y: TensorVariable, container: TensorSharedVariable
 ) -> tuple[NDArray[np.intp] | None, dict[Variable, TensorVariable]]:
-    """The numbers of the rows that a variable is observed of, if it picks them by constants.
+    """The numbers of the rows that a variable is observed of, if constants or data pick them.
 
-    They are None if these are all. With them: from what is picked to what it is picked of.
+    They are None if these are all. With them: from what is picked to what it is picked of, which
+    has a row for each of the inputs.
     """
     found: NDArray[np.intp] | None = None
     whole: dict[Variable, TensorVariable] = {}
-    random = model.basic_RVs
+    random, n_obs = model.basic_RVs, len(own_rows(container))
     for part in set(ancestors(y.owner.inputs, random)).difference(random):
         if part.owner is None or not isinstance(part.owner.op, Subtensor | AdvancedSubtensor):
             continue
@@ -154,9 +157,11 @@ def some_rows(
         index, *others = indices_from_subtensor(given, part.owner.op.idx_list)
         is_whole = index == slice(None) or any(other != slice(None) for other in others)
         leaves = [] if is_whole or part.type.ndim < table.ndim else graph_inputs([table], random)
-        data = [*behind(table, Rows(0), set(leaves).difference(random))]
-        if data and all(isinstance(leaf, Constant) for leaf in graph_inputs(given)):
-            n_obs = len(own_rows(data[0]))
+        data = behind(table, Rows(0), set(leaves).difference(random))
+        are_rows = n_obs in map(len, map(own_rows, data))
+        if are_rows and all(
+            isinstance(leaf, Constant | SharedVariable) for leaf in graph_inputs(given)
+        ):
             numbers = pt.arange(n_obs)[index].eval(mode="FAST_COMPILE")
             is_same = found is None or np.array_equal(numbers, found)
             if not is_same or not len({*numbers}) == len(numbers) < n_obs:

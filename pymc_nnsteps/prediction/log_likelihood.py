@@ -163,10 +163,14 @@ def _networks(
     whole, _, noise = read_inputs(model, container, gaps=True)
     observed, gaps = responses_of(whole, container), bool(noise)
     known = [str(rv.name) for rv in observed]
-    named = [var_names] if isinstance(var_names, str) else list(var_names or known)
+    named = (
+        [var_names]
+        if isinstance(var_names, str)
+        else list(known if var_names is None else var_names)
+    )
     if not known:
         return [noisy_pass(model, container, gaps=gaps)]
-    if not set(named).issubset(known):
+    if not named or not set(named).issubset(known):
         raise ValueError(
             f"var_names must name observed variables that depend on {describe(container)}, of "
             f"{', '.join(known)}; got {var_names!r}."
@@ -222,6 +226,11 @@ def _integrator(
     """The likelihood of the rows that the model holds."""
     [y] = pytensor.function([], [network.value], mode="FAST_COMPILE")()
     name, X = str(container.name), container.get_value()
+    if not y.size:
+        raise ValueError(
+            f"{network.y.name} has no rows, and so no log likelihood; leave it out of var_names, "
+            "or set data that have rows."
+        )
     if network.numbers is None:
         rows = rows_of(name, network.rows, container, X, {})
     else:

@@ -9,6 +9,7 @@ their differences from their mean, that is the mean of the groups that are known
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,9 @@ def require_entries(
             last = "on" if length is None else f"to {length - 1}"
             raise ValueError(
                 f"{argument} picks entry {first:g} of {describe_expression(picked.array)}, which "
-                f"has the entries from 0 {last}; pass rows whose groups the model knows, or with "
-                "sample_new_groups=True those of new groups, counted on."
+                f"has the entries from 0 {last}; pass rows whose groups the model knows, by their "
+                "numbers if their labels are numbers, or with sample_new_groups=True those of new "
+                "groups, counted on."
             )
 
 
@@ -134,7 +136,7 @@ def group_numbers(
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         return given
     array = as_array(name, given)
-    if array.dtype.kind not in "OUT" or not numbers_groups(model, data):
+    if array.dtype.kind not in "OUTM" or not numbers_groups(model, data):
         return given
     if not array.size:
         return array.astype("int64")
@@ -144,11 +146,11 @@ def group_numbers(
             f"{name} must be numeric; got dtype {array.dtype}; number the groups, or give the "
             "dimension of their effects labels by coords= of the model."
         )
-    asked = array.ravel().tolist()
+    asked = pd.Index(array.ravel()).tolist()
     missing = np.flatnonzero(pd.isna(asked))
     if len(missing):
         raise ValueError(f"{name} has {len(missing)} missing labels; remove those rows.")
-    numbers = {label: number for number, label in enumerate(labels)}
+    numbers = {label: number for number, label in enumerate(pd.Index(labels).tolist())}
     unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
     if unknown and not sample_new_groups:
         raise ValueError(
@@ -221,7 +223,8 @@ def lengths_with_new_groups(
                 new.setdefault(effect, set()).update(counted.tolist())
                 n_known[effect] = each.length
     for effect, numbers in new.items():
-        if absent := sorted(set(range(n_known[effect], lengths[effect])) - numbers):
+        others = (n for n in range(n_known[effect], lengths[effect]) if n not in numbers)
+        if absent := list(islice(others, 6)):
             raise ValueError(
                 f"{argument} has rows of the new group {max(numbers)} of {describe(effect)}, but "
                 f"none of {', '.join(map(str, absent[:5]))}{', ...' if absent[5:] else ''}; number "

@@ -121,8 +121,9 @@ def predict(
         the hidden layers are not drawn but integrated, to the last digits; so are those of networks
         without such noise.
     groups : array_like or dict, optional
-        The group of each row, by its number or its label, where the model has ``pm.Data`` of one
-        kind of groups; of several kinds by the names of their ``pm.Data``.
+        The group of each row, by its number from 0 on or, unless labels are whole numbers, by its
+        label, where the model has ``pm.Data`` of one kind of groups; of several kinds by the names
+        of their ``pm.Data``.
     sample_new_groups : bool
         Whether rows may be of new groups, whose numbers continue those of the model's groups, or
         whose labels are others. At

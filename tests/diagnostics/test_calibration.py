@@ -168,6 +168,9 @@ def test_what_cannot_be_shown():
     model, draws, rows, y = line(1.0, 5)
     with pytest.raises(ValueError, match='kind must be one of "pit", "coverage"'):
         nns.plot_calibration(draws, rows, y, kind="loo", model=model)
+    for n in (0, 5):
+        with pytest.raises(ValueError, match="y has no targets to compare with; pass rows"):
+            nns.plot_calibration(draws, rows[:n], np.full(n, np.nan), model=model)
     with pytest.raises(ValueError, match=r"y must have shape \(5, 1\); got \(4,\)"):
         nns.plot_calibration(draws, rows, y[:4], model=model)
     probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")

@@ -84,6 +84,11 @@ def test_names_units_and_data_are_shown(found):
     np.testing.assert_allclose(line.get_ydata(), 3 + 4 * named["mean"][:, 0])
     marks = plot.viz["rug"]["inputs[0]"].item().get_offsets()
     np.testing.assert_allclose(marks[:, 0], 10 + 2 * named["data"][:, 0])
+    for pair in (3, (10.0, 0.0), (np.nan, 2.0), ("10", "2")):
+        with pytest.raises(
+            ValueError, match=r"units must have the mean and .* of inputs\[1\]; got"
+        ):
+            nns.plot_partial_dependence(found[2], units={"inputs[1]": pair})
     two = nns.plot_partial_dependence(found[2], units={"inputs[1]": (10.0, 2.0)})
     values = 10 + 2 * found[2]["inputs[1]"].values
     lines = two.viz["lines"]["inputs[0]"]

@@ -128,7 +128,9 @@ BAD = {
     "x a vector": ({"x": X[:, 0]}, "x must be 2-D .*; it has 1 axes; .* pass x"),
     "x NaN": ({"x": np.where(X > 1, np.nan, X)}, "x has .* NaN or infinite values, the first at"),
     "x of dates": ({"x": pd.DataFrame({"a": pd.to_datetime(["2020"])})}, "x has dates .* 'a'"),
-    "x text": ({"x": "data"}, "x must be a tensor or an array of numbers"),
+    "x text": ({"x": "data"}, "x must be numeric; got dtype <U4; pass a tensor or an array"),
+    "x objects": ({"x": [[None]]}, "x must be numeric; got dtype object; pass a tensor"),
+    "x masked": ({"x": np.ma.masked_array(X, X > 1)}, "x has .* NaN or infinite values, the fi"),
     "outputs": ({"outputs": 0}, "outputs must be a positive integer; got 0"),
     "name empty": ({"name": ""}, "name must be a name"),
     "name nested": ({"name": "a::b"}, 'name must be a name such as "f", without "::"'),
@@ -157,6 +159,13 @@ def test_indicators_beside_numbers():
         nns.blocks.hierarchical(frame.to_numpy(float), hidden=(2,), name="g")
     point = model.initial_point()
     assert point["f::W_ih1"].shape == point["g::W_ih1"].shape == (2, 2)
+
+
+def test_inputs_of_no_rows_hold_a_place():
+    with pm.Model():
+        f = nns.blocks.hierarchical(pm.Data("inputs", X[:0]), hidden=(2,))
+        pm.set_data({"inputs": X})
+    assert f.eval(mode="FAST_COMPILE").shape == (len(X),)
 
 
 LEVELS = ["north", "south", "east"]

@@ -93,7 +93,23 @@ def embedded():
     return nns.hierarchical_mlp(table, X[:, 0], hidden=(3,), embed={"depot": 2, "kind": 3})
 
 
-BUILDS = {**ZOO, "odd_by_hand": odd_by_hand, "embedded": embedded}
+def beside_correlated_effects():
+    """The scales of the Cholesky factor have a law, which is no variable of the model."""
+    with pm.Model() as model:
+        w, v = pm.Normal("w", shape=(2, 3)), pm.Normal("v", shape=3)
+        chol, *_ = pm.LKJCholeskyCov("chol", eta=2, n=2, sd_dist=pm.Exponential.dist(1))
+        effects = pm.MvNormal("effects", np.zeros(2), chol=chol, shape=(4, 2))
+        mean = pt.tanh(X @ w) @ v + effects[np.arange(len(X)) % 4, 0]
+        pm.Normal("y", mean, observed=X[:, 0])
+    return model
+
+
+BUILDS = {
+    **ZOO,
+    "odd_by_hand": odd_by_hand,
+    "embedded": embedded,
+    "beside_correlated_effects": beside_correlated_effects,
+}
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -131,6 +147,7 @@ def test_signs():
     relu = nns.intermediate_noise_mlp(X, X[:, 0], hidden=(3,), noise=0.1)
     assert found(relu)[0][1] == []
     assert [signs for _, signs in found(odd_by_hand())] == [[{"w", "z", "v"}], [{"u"}]]
+    assert found(beside_correlated_effects()) == [({"w": 1, "v": 0}, [{"w", "v"}])]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +196,16 @@ def a_density_of_their_own():
     return pm.Normal("w", shape=(2, 3)), v
 
 
+def a_mixture_for_each_unit():
+    laws = [pm.Normal.dist([1.0, 2.0, 3.0]), pm.Normal.dist(0, 1)]
+    return pm.Normal("w", shape=(2, 3)), pm.Mixture("v", [0.5, 0.5], laws)
+
+
+def bounded_units():
+    v = pm.Truncated("v", pm.Normal.dist([1.0, 2.0, 3.0]), lower=-2)
+    return pm.Normal("w", shape=(2, 3)), v
+
+
 def observed_units():
     w, v = pm.Normal("w", shape=(2, 3)), pm.Normal("v", shape=3)
     pm.Normal("seen", v, observed=[1.0, 2.0, 3.0])
@@ -194,6 +221,8 @@ def observed_units():
         correlated_units,
         observed_units,
         a_density_of_their_own,
+        a_mixture_for_each_unit,
+        bounded_units,
     ],
 )
 def test_units_that_are_told_apart(weights):

@@ -85,7 +85,7 @@ LAWS = {
 }
 
 
-QUICK = {"zero-inflated", "mixture", "censored", "classes", "first", "some"}
+QUICK = {"zero-inflated", "mixture", "censored", "classes", "first", "by data"}
 
 
 def some_slow(cases):
@@ -124,7 +124,13 @@ def test_a_container_with_dims_and_missing_targets():
     np.testing.assert_array_equal(found["y_dim_0"], np.flatnonzero(seen))
 
 
-PICKED = {"first": slice(7), "every other": slice(1, None, 2), "some": [5, 0, 9], "if": GROUP > 0}
+PICKED = {
+    "first": slice(7),
+    "every other": slice(1, None, 2),
+    "some": [5, 0, 9],
+    "if": GROUP > 0,
+    "by data": [5, 0, 9],
+}
 
 
 @pytest.mark.parametrize("which", some_slow(PICKED))
@@ -134,8 +140,9 @@ def test_likelihood_on_some_rows(which):
 
     def observe(f, rate, psi):
         pm.Poisson("whole", rate, observed=COUNTS)
-        share = psi[pm.Data("group", GROUP)[rows]]
-        pm.ZeroInflatedPoisson("y", share, rate[rows] * E[rows], observed=COUNTS[rows])
+        picked = pm.Data("picked", rows) if which == "by data" else rows
+        share = psi[pm.Data("group", GROUP)[picked]]
+        pm.ZeroInflatedPoisson("y", share, rate[picked] * E[rows], observed=COUNTS[rows])
 
     model = network(observe)
     ours, theirs = likelihoods(model)
@@ -144,6 +151,27 @@ def test_likelihood_on_some_rows(which):
     np.testing.assert_array_equal(ours["y"][ours["y"].dims[-1]], np.arange(N)[rows])
     [alone] = likelihoods(model, var_names="y")[0].values()
     np.testing.assert_array_equal(alone, ours["y"])
+
+
+@pytest.mark.parametrize("state", [np.array, pm.Data])
+def test_rows_that_pick_entries_of_a_longer_table(state):
+    """Districts of groups are no rows, as many as there may be."""
+    groups = np.arange(N) + 3
+
+    def observe(f, rate, psi):
+        index = groups if state is np.array else pm.Data("index", groups)
+        pm.HurdlePoisson(
+            "y", psi[0], rate * pm.Data("of_groups", np.arange(20.0))[index], observed=COUNTS
+        )
+
+    ours, theirs = likelihoods(network(observe))
+    np.testing.assert_allclose(ours["y"], theirs["y"], rtol=1e-12)
+
+
+def test_no_rows():
+    model = network(lambda f, rate, psi: two_normals(f[:0], observed=REAL[:0]))
+    with pytest.raises(ValueError, match="y has no rows, and so no log likelihood; leave it out"):
+        nns.log_likelihood(DRAWS, model)
 
 
 def test_some_rows_keep_their_labels():
@@ -170,6 +198,7 @@ def test_one_variable_does_not_block_the_others():
     for options, message in (
         ({}, "the law of joint is not known row by row of inputs"),
         ({"var_names": ["y", "z"]}, "var_names must name observed variables that depend on inputs"),
+        ({"var_names": []}, "var_names must name observed variables that depend on inputs"),
     ):
         with pytest.raises(ValueError, match=message):
             nns.log_likelihood(DRAWS, model, **options)

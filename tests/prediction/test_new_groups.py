@@ -178,7 +178,9 @@ def test_what_is_not_known_of_new_groups(effects, message):
     nns.predict(draws, X, model=model, sample_new_groups=True)
     with pytest.raises(ValueError, match="sample_new_groups must be True or False; got 'yes'"):
         nns.predict(draws, X, model=model, sample_new_groups="yes")
-    with pytest.raises(ValueError, match=r"X_new picks entry 4 of .* sample_new_groups=True"):
+    with pytest.raises(
+        ValueError, match=r"X_new picks entry 4 of .* are numbers, or .*new_groups=True"
+    ):
         nns.predict(draws, NEW, model=model)
 
 
@@ -234,6 +236,19 @@ def test_groups_by_their_labels(effects):
         predicted([None, *ASKED[1:]], sample_new_groups=True)
 
 
+@pytest.mark.parametrize("dtype", ["datetime64[D]", "datetime64[ns]", object])
+def test_groups_by_dates(dtype):
+    """NumPy makes numbers of a list of nanoseconds."""
+    days = pd.date_range("2020-01-01", periods=N_GROUPS)
+    with pm.Model(coords={"day": days}) as model:
+        x, day = pm.Data("inputs", X), pm.Data("day_of_row", GROUP)
+        pm.Normal("y", pm.Normal("a", dims="day")[day] + x[:, 0], 1, observed=X[:, 0])
+    draws = xr.Dataset({"a": (("chain", "draw", "day"), RNG.normal(size=(1, 3, N_GROUPS)))})
+    expected = nns.predict(draws, X[:2], groups=[2, 0], model=model)
+    asked = days[[2, 0]].to_numpy().astype(dtype) if dtype is not object else list(days[[2, 0]])
+    np.testing.assert_array_equal(nns.predict(draws, X[:2], groups=asked, model=model), expected)
+
+
 def test_groups_beside_a_table():
     """As an argument, by name, as a column, and as numbers for ``pm.set_data``."""
     polars = pytest.importorskip("polars")
@@ -285,8 +300,10 @@ def test_numbers_of_new_groups_that_leave_some_out():
     given["other"] = [0, 1]
     with pytest.raises(ValueError, match=r"the new group 6 of a, but none of 5; .* on from 4"):
         nns.predict(draws, given, model=model, sample_new_groups=True)
-    given["group"] = [12, 12]
-    with pytest.raises(ValueError, match=r"12 of a, but none of 4, 5, 6, 7, 8, \.\.\.; number"):
+    given["group"] = [10**9, 10**9]
+    with pytest.raises(
+        ValueError, match=r"1000000000 of a, but none of 4, 5, 6, 7, 8, \.\.\.; num"
+    ):
         nns.predict(draws, given, model=model, sample_new_groups=True)
 
 

@@ -313,8 +313,10 @@ def test_a_potential_in_the_place_of_a_likelihood():
     several = posterior(model, latents=True, n_draws=9)
     table = nns.diagnose(several, X, model=model, output="mean")
     assert "log_likelihood" in str(table)
-    with pytest.raises(ValueError, match="has only the potential fit: give predict as output="):
+    with pytest.raises(ValueError, match="has only the potential fit, which tells no dist"):
         nns.predict(draws, X_NEW, model=model)
+    with pytest.raises(ValueError, match="has only the potential fit, which tells no dist"):
+        nns.predict(draws, X_NEW, model=model, output="mean", kind="response")
 
 
 # --- inputs of integers and booleans -------------------------------------------------------

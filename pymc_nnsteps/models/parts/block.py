@@ -31,7 +31,7 @@ from pymc_nnsteps.models.parts.context import (
 )
 from pymc_nnsteps.models.parts.data import Inputs
 from pymc_nnsteps.models.parts.scaffold import warn_of_scales
-from pymc_nnsteps.tables import is_table
+from pymc_nnsteps.tables import is_table, numbers
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
@@ -69,7 +69,7 @@ class NetworkBlock:
             feature = self.stack.unit_dims[0]
             labels = self.dims[feature].labels or model.coords.get(feature)
             inputs = Inputs(self.inputs.eval(mode=ONCE), labels)
-            if np.ptp(inputs.values, axis=0).any():  # otherwise they hold a place
+            if (inputs.values != inputs.values[:1]).any():  # otherwise they hold a place
                 warn_of_scales(inputs, None, usual=usual, name="x")
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
@@ -133,7 +133,10 @@ def _inputs(x: Any) -> TensorVariable:
     try:
         inputs: TensorVariable = pt.as_tensor_variable(x)
     except (TypeError, ValueError, NotImplementedError):
-        raise ValueError(f"x must be a tensor or an array of numbers; got {type(x)}.") from None
+        if isinstance(x, Variable):
+            raise ValueError(f"x must be a tensor or an array of numbers; got {type(x)}.") from None
+        advice = "pass a tensor or an array of numbers"
+        inputs = pt.as_tensor_variable(numbers("x", x, ("obs", "feature"), advice).values)
     if inputs.ndim != 2:
         hint = "; for a single feature pass x[:, None]" if inputs.ndim == 1 else ""
         raise ValueError(
