@@ -157,7 +157,8 @@ def noisy_pass(
     y = network.response
     law, stated, child, value = read_law(network)
     numbers, whole = some_rows(model, y, container)
-    _require_no_potential(model, container)
+    if network.latents or of_inputs:
+        _require_no_potential(model, container)
     latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
