@@ -157,7 +157,7 @@ def noisy_pass(
     y = network.response
     law, stated, child, value = read_law(network)
     numbers, whole = some_rows(model, y, container)
-    _require_no_potential(model, container)
+    _require_no_potential(model, container, [*network.latents, *of_inputs])
     latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
@@ -370,10 +370,12 @@ def _mean(network: Network, rv: TensorVariable) -> TensorVariable:
     return layer.mean.astype(rv.dtype)
 
 
-def _require_no_potential(model: pm.Model, container: TensorSharedVariable) -> None:
+def _require_no_potential(
+    model: pm.Model, container: TensorSharedVariable, latents: Sequence[Variable]
+) -> None:
     """Check that no potential changes the law of latent variables."""
     for potential in model.potentials:
-        if depends_on(potential, {container}):
+        if latents and depends_on(potential, {container}):
             raise ValueError(
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
                 "law of latent variables is not that of the network; state it as a distribution."

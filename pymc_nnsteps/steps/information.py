@@ -209,7 +209,8 @@ def information(
     if not is_expected(response):
         return _observed(response, value, inputs)
     totals: list[Any] = [pt.zeros_like(each, dtype="float64") for each in inputs]
-    for weight, function in DIRECTIONS[kind_of(response)](*parameters(response)):
+    numbers = (pt.cast(each, "float64") for each in parameters(response))  # 2**-2 is no integer
+    for weight, function in DIRECTIONS[kind_of(response)](*numbers):
         weights = _over_copies(weight, function, value)
         for i, place in enumerate(inputs):
             if place in ancestors([function]):

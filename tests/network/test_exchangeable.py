@@ -86,13 +86,6 @@ def odd_by_hand():
     return model
 
 
-def embedded():
-    """Learnt rows of two categories are some of the inputs of a network."""
-    depot, kind = np.resize(["n", "s", "e"], len(X)), np.resize(["a", "b"], len(X))
-    table = pd.DataFrame({"x": X[:, 0], "depot": depot, "kind": kind})
-    return nns.hierarchical_mlp(table, X[:, 0], hidden=(3,), embed={"depot": 2, "kind": 3})
-
-
 def beside_correlated_effects():
     """The scales of the Cholesky factor have a law, which is no variable of the model."""
     with pm.Model() as model:
@@ -104,11 +97,18 @@ def beside_correlated_effects():
     return model
 
 
+def embedded():
+    """Learnt rows of two categories are some of the inputs of a network."""
+    depot, kind = np.resize(["n", "s", "e"], len(X)), np.resize(["a", "b"], len(X))
+    table = pd.DataFrame({"x": X[:, 0], "depot": depot, "kind": kind})
+    return nns.hierarchical_mlp(table, X[:, 0], hidden=(3,), embed={"depot": 2, "kind": 3})
+
+
 BUILDS = {
     **ZOO,
     "odd_by_hand": odd_by_hand,
-    "embedded": embedded,
     "beside_correlated_effects": beside_correlated_effects,
+    "embedded": embedded,
 }
 
 

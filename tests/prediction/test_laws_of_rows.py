@@ -188,9 +188,12 @@ def test_some_rows_keep_their_labels():
 
 
 def test_one_variable_does_not_block_the_others():
+    """Nor does a potential, as there are no latent variables whose law it could change."""
+
     def observe(f, rate, psi):
         pm.HurdlePoisson("y", psi[0], rate, observed=COUNTS)
         pm.MvNormal("joint", f, np.eye(N), observed=REAL)
+        pm.Potential("penalty", -(f**2).sum())
 
     model = network(observe)
     ours, theirs = likelihoods(model, var_names=["y"])

@@ -37,6 +37,7 @@ FAMILIES = {
     "log_normal": (POSITIVE, lambda u, v: pm.LogNormal.dist(u, pt.exp(v))),
     "exponential": (POSITIVE, lambda u, v: pm.Exponential.dist(pt.exp(u))),
     "weibull": (POSITIVE, lambda u, v: pm.Weibull.dist(pt.exp(v), pt.exp(u))),
+    "whole_scale": (LINE, lambda u, v: pm.Normal.dist(u, 2)),
     "gamma": (POSITIVE, lambda u, v: pm.Gamma.dist(mu=pt.exp(u), sigma=pt.exp(v))),
     "inverse_gamma": (POSITIVE, lambda u, v: pm.InverseGamma.dist(4 + pt.exp(v), pt.exp(u))),
     "beta": (UNIT, lambda u, v: pm.Beta.dist(mu=pt.sigmoid(u), nu=9 * pt.exp(v))),
