@@ -50,10 +50,7 @@ def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
 def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
     """Covariance of the response given the gates of units before one, from the last in an order.
 
-    Returns
-    -------
-    array, shape (units + 1, m (m + 1) / 2, n_obs)
-        The last one is given all gates.
+    The covariances are (units + 1, m (m + 1) / 2, n_obs); the last one is given all gates.
     """
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
     behind = np.empty((units + 1, n_pairs, n_obs))
@@ -73,13 +70,7 @@ def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> 
 def add_gains(
     scene: GatedWorkspace, pairs: Array, residual: Array, outgoing: Array, unit: int, odds: Array
 ) -> None:
-    """Add what residuals say to the log odds of a unit's gates.
-
-    Parameters
-    ----------
-    pairs : array, shape (m (m + 1) / 2, n_obs)
-        Covariance of the response.
-    """
+    """Add to log odds what residuals of covariance ``pairs`` (m (m + 1) / 2, n_obs) say."""
     (m, n_obs), active = residual.shape, scene.active[unit]
     own, known = np.empty(m), np.empty((m, m))
     if m == 1:

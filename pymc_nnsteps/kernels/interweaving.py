@@ -386,17 +386,9 @@ def move_rows(
     ``new``                    the unit at :math:`W_a'`
     =========================  =====================================================
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-        ``z_a``.
-    above : Above
-        What is seen of the activations, and the variance of their noise.
-    rho : array, shape (units,)
-        Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays.
-    normal : array, shape (passes, units, d)
-        Standard normals.
-    uniform : array, shape (passes, units)
+    ``pre`` holds the ``z_a``, (units, n_obs); ``above`` has the variance of the activations' noise.
+    ``rho``, (units,), are autocorrelations of Crank-Nicolson proposals in [0, 1]; a row of one
+    stays. Normals are (passes, units, d), uniform numbers (passes, units).
     """
     units, d = layer.rows.shape
     n_obs = len(layer.inputs)

@@ -279,18 +279,9 @@ def move_gated_rows(
     ``new``                        the same at :math:`W_a'`
     =============================  =====================================================
 
-    Parameters
-    ----------
-    above : Above
-        What is seen of the activations, and the variance of their noise.
-    rho : array, shape (units,)
-        Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays, as its
-        gates do.
-    normal : array, shape (passes, units, d)
-        Standard normals.
-    refresh : array, shape (passes, units, n_obs)
-        Uniform, for the gates.
-    uniform : array, shape (passes, units)
+    ``above`` has the variance of the activations' noise. ``rho``, (units,), are autocorrelations of
+    Crank-Nicolson proposals in [0, 1]; a row of one stays, as its gates do. Normals are (passes,
+    units, d), uniform numbers (passes, units, n_obs) for the gates and (passes, units).
     """
     units, d = layer.rows.shape
     n_obs = len(layer.inputs)

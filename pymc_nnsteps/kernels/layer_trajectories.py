@@ -202,25 +202,13 @@ def move_layer(
 ) -> MovedLayer:
     """Follow one trajectory.
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-    seen : Outgoing, shape (m, width)
-        Outgoing weights of each output, and its bias if that is moved.
-    above : Above
-        Its response is the one with the biases of the outputs; weights are zero where it is not
-        seen. Its design is not used.
-    scaled : array, shape (k, m)
-        1 where a variance that is moved is that of an output; a row of zeros is none.
-    gram : array, shape (d, d)
-        ``X^T X``.
-    averages : array, shape (n_averages(m, k),)
-        Numbers of the metric; zero before there are any: then nothing moves.
-    rho : array, shape (1,)
-        One minus the step size; 1: nothing moves.
-    normal : array, shape (units * d + m * (units + 1) + k,)
-    uniform : array, shape (1,)
-        Length of the trajectory.
+    ``pre`` is (units, n_obs), and ``seen`` has for each output its outgoing weights and its bias if
+    that is moved. The response of ``above`` is the one with the biases; its weights are zero where
+    it is not seen, and its design is not used. A row of ``scaled``, (k, m), is 1 where a variance
+    that is moved is that of an output; a row of zeros is none. ``gram`` is ``X^T X``, ``averages``
+    are the n_averages(m, k) numbers of the metric, and ``rho``, (1,), is one minus the step size.
+    Nothing moves where averages are zero, before there are any, or rho is 1. There are ``units * d
+    + m * (units + 1) + k`` normals, and a uniform number for the length.
     """
     rows, (n_scales, m), log_ratio = weights.rows.size, scaled.shape, np.zeros(1)
     start, outgoing = weights.rows.copy(), seen.outgoing.copy().reshape(-1)

@@ -126,19 +126,9 @@ def follow(
 ) -> tuple[float, float, int]:
     """Move a place, momenta and the slope along a trajectory.
 
-    Parameters
-    ----------
-    worst : float
-        Error of the energy beyond which the trajectory is given up.
-    log_density : float
-        At the place where it begins.
-
-    Returns
-    -------
-    log_density, log_ratio : float
-        At its end; the logarithm of what ``exp(-H)`` is multiplied by, minus infinity if the
-        trajectory is given up.
-    n_steps : int
+    It is given up where the energy's error exceeds ``worst``. Returned are the log density at its
+    end, the logarithm of what ``exp(-H)`` is multiplied by (minus infinity if it is given up), and
+    the number of steps.
     """
     velocity = np.empty(len(p))
     begin, log_ratio, n, follows = log_density - fill_velocity(metric, p, velocity), 0.0, 0, True

@@ -165,22 +165,14 @@ def draw_outgoing(
     noise: Array,
     normal: Array,
 ) -> Array:
-    r"""Draw the weights that outputs see a layer through, unit by unit.
+    """Draw the weights that outputs see a layer through, unit by unit.
 
     Those of a unit are drawn given activations of the unit that are drawn for them, and with those
     of the other units integrated out (:mod:`pymc_nnsteps.moves.outgoing_weights`).
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-        ``z_a``.
-    offset : array, shape (units, n_obs) or (units, 1)
-        Of the activations' mean.
-    above : Above
-        Its design is the present weights.
-    noise : array, shape (units, n_obs)
-    normal : array, shape (units, m)
-        Standard normals.
+    ``pre`` holds the ``z_a``, (units, n_obs); the offset of the activations' mean is (units, n_obs
+    or 1). The design of ``above`` is the present weights. Standard normals are ``noise`` (units,
+    n_obs) and ``normal`` (units, m).
     """
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)

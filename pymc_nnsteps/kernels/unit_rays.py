@@ -119,10 +119,7 @@ def log_densities_at_points(
 ) -> None:
     """Fill ``log q`` under the flat density of the response's scale.
 
-    Parameters
-    ----------
-    others, spread : float
-        ``v^2 tau``, summed over the other units, and of the unit.
+    ``spread`` is ``v^2 tau`` of the unit, ``others`` that summed over the other units.
     """
     for j in range(len(points)):
         factor = math.exp(points[j])
@@ -180,20 +177,12 @@ def move_units(
     keeps: Array,
     level: Array,
 ) -> MovedUnits:
-    r"""Move all units in turn, from the first or from the last.
+    """Move all units in turn, from the first or from the last.
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-    slopes : array, shape (2,)
-        Of the activation below and above zero.
-    above : AboveOne
-        Its weight is ``1 / D``.
-    keeps : array, shape (1,)
-        1 if ``D`` makes up for what a unit's noise adds to the response, 0 if it stays.
-    level : array, shape (units + 1, 3)
-        Uniform numbers: for each unit the spacing of its lattice, its place, and the choice of a
-        point; and the order.
+    ``pre`` is (units, n_obs); slopes are those of the activation below and above zero. The weight
+    of ``above`` is ``1 / D``; ``keeps`` is 1 if ``D`` makes up for what a unit's noise adds to the
+    response, 0 if it stays. Uniform numbers, (units + 1, 3), are for each unit the spacing of its
+    lattice, its place, and the choice of a point; and the order.
     """
     units, n_obs = pre.shape
     rows, moved, outgoing = weights.rows.copy(), pre.copy(), seen.outgoing.copy()

@@ -45,20 +45,10 @@ def step_of_one(
 def move_scales_of_groups(
     lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
 ) -> Array:
-    """Step in the scale of each group of rows.
+    """Step in the scale of each of q groups of rows; shifts of the logarithms are returned.
 
-    Parameters
-    ----------
-    count, squares, own : array, shape (q,)
-        Number of rows, sum of squares of their residuals, and their variance as far as it is a
-        matter of the scale.
-    spread : array, shape (1,)
-        The rest of the variance.
-
-    Returns
-    -------
-    array, shape (q,)
-        Shifts of the logarithms.
+    A group has a number of rows, the sum of squares of their residuals, and their variance ``own``
+    as far as it is a matter of the scale; ``spread``, (1,), is the rest of the variance.
     """
     shift = np.empty(len(own))
     for g in range(len(own)):
@@ -101,21 +91,9 @@ def move_scales_of_outputs(
 ) -> Array:
     """Step in the scale of each output, given the new scales of those before it.
 
-    Parameters
-    ----------
-    count : array, shape (1,)
-        Number of rows.
-    squares : array, shape (q, q)
-        Products of the outputs' residuals, summed over rows.
-    own : array, shape (q,)
-        Variances that are a matter of the scales.
-    spread : array, shape (q, q)
-        Covariance of the noise that outputs have in common.
-
-    Returns
-    -------
-    array, shape (q,)
-        Shifts of the logarithms.
+    ``squares``, (q, q), are products of the outputs' residuals, summed over rows, whose number is
+    ``count``. The variances ``own`` are a matter of the scales; ``spread``, (q, q), is the
+    covariance of noise that outputs have in common. Shifts of the logarithms are returned.
     """
     q = len(own)
     shift, known, covariance, row = np.empty(q), np.empty((q, q)), spread.copy(), np.empty(q)

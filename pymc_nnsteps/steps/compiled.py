@@ -26,19 +26,7 @@ from pymc_nnsteps.kernels.compiling import without_blas_notice, without_bookkeep
 
 
 class OfData:
-    """Quantities that depend on a model's data only, recomputed when data have been exchanged.
-
-    Parameters
-    ----------
-    data : sequence of SharedVariable
-        Data whose exchange is detected.
-    parts : sequence of Variable
-        Graphs of shared variables.
-
-    Attributes
-    ----------
-    values : list of ndarray
-    """
+    """Graphs of a model's data alone: their values, recomputed when data have been exchanged."""
 
     def __init__(self, data: Sequence[SharedVariable], parts: Sequence[Variable]) -> None:
         self._data = list(data)
@@ -70,16 +58,7 @@ class OfData:
 
 
 class Compiled:
-    """Compiled function of the values that change in a chain.
-
-    Parameters
-    ----------
-    inputs : sequence of Variable or pytensor.In
-        Arguments of exactly these types: nothing is converted.
-    outputs : sequence of Variable
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-    """
+    """Compiled function of the values that change in a chain, which have the types of inputs."""
 
     @without_bookkeeping()
     def __init__(

@@ -56,29 +56,12 @@ class Located(NamedTuple):
 class FlatDensity:
     """Log density of some variables given the others, and its gradient.
 
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        The free variables that are moved.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-        Without a mode it is C++, or Numba's where that is not possible.
-    block : Gaussian, optional
-        Block of variables that is integrated out.
-    called_by : sequence of (Kernel, str)
-        Kernels that will call the function, and the types of their arguments: they are built
-        together.
-
-    Attributes
-    ----------
-    values : list of str
-        Names of the value variables that are moved.
-
-    Notes
-    -----
-    The log density is of everything that depends on the variables, their priors and Jacobians
-    included. What rows of data add is a function of its own where the density is no sum over them
-    (:mod:`.terms`); otherwise one function gives all, with the first rows what belongs to no row.
+    The density is that of everything that depends on the variables, their priors and Jacobians
+    included; a block may be integrated out. What rows of data add is a function of its own where
+    the density is no sum over them (:mod:`.terms`); otherwise one function gives all, with the
+    first rows what belongs to no row. Without a mode in ``compile_kwargs`` it is C++, or Numba's
+    where that is not possible, built together with the kernels that it is called by, given with the
+    types of their arguments.
     """
 
     def __init__(

@@ -178,33 +178,10 @@ class Unaligned(NotConjugate):
 def information(
     response: TensorVariable, value: TensorVariable, inputs: list[TensorVariable]
 ) -> list[TensorVariable]:
-    """Information of a response in variables that its parameters are computed from.
+    """Information of a response in variables (``inputs``) that its parameters are computed from.
 
-    Where the expected information has no closed form, it is the squared slope of the observed log
-    density, averaged over rows.
-
-    Parameters
-    ----------
-    response : TensorVariable
-        A random variable.
-    value : TensorVariable
-        What is observed of it.
-    inputs : list of TensorVariable
-        Leaves of its graph: rows do not share entries of them.
-
-    Returns
-    -------
-    list of TensorVariable
-        With the shapes of ``inputs``, not negative.
-
-    Examples
-    --------
-    >>> import pytensor
-    >>> eta = pt.vector("eta", shape=(2,))
-    >>> y = pm.Poisson.dist(3 * pt.exp(eta))
-    >>> [found] = information(y, pt.zeros(2), [eta])
-    >>> found.eval({eta: [0.0, 1.0]}).round(3)
-    array([3.   , 8.155])
+    Rows do not share entries of these. Where the expected information has no closed form, it is the
+    squared slope of the log density at the observed value, averaged over rows.
     """
     if not is_expected(response):
         return _observed(response, value, inputs)

@@ -43,24 +43,7 @@ def block_to_collapse(
 ) -> Gaussian | None:
     """Return the largest Gaussian block of some variables if it is to be integrated out.
 
-    All children of the block are Normal, without auxiliary variables.
-
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        Variables that the step moves; the block never contains all of them.
-    collapse : bool or "auto"
-        As for :class:`~pymc_nnsteps.HMC`.
-    shapes : mapping from random variable to tuple of int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> with pm.Model() as model:
-    ...     w, v, b = pm.Normal("w", shape=3), pm.Normal("v", shape=3), pm.Normal("b")
-    ...     y = pm.Normal("y", pt.tanh(np.ones((4, 1)) * w) @ v + b, observed=np.ones(4))
-    >>> block_to_collapse(model, [w, v, b], "auto", {w: (3,), v: (3,), b: ()}).draws
-    (v, b)
+    It never contains all of them. All its children are Normal, without auxiliary variables.
     """
     if collapse is False or (collapse == "auto" and not _is_precise_network(model, rvs)):
         return None

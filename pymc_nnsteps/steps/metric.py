@@ -27,16 +27,7 @@ Point = Mapping[str, np.ndarray]
 class Metric:
     """Prior precisions and curvatures at the present values of all variables.
 
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        The free variables that are moved.
-    metric : {"auto", "network", "learnt", "prior"}
-        As for :class:`~pymc_nnsteps.HMC`.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-    integrated_out : sequence of TensorVariable
-        Variables integrated out of the density; the metric must not depend on them either.
+    They depend neither on the variables that are moved nor on those that are integrated out.
     """
 
     def __init__(
@@ -85,13 +76,9 @@ class Metric:
         return self._references(point)
 
     def __call__(self, point: Point, references: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        """Precisions and, where some are learnt, what belongs to these.
+        """Precisions (n,) and, where some are learnt, the gradient of their priors and a mask.
 
-        Returns
-        -------
-        list of array, shape (n,)
-            Precisions; the gradient of the priors that are included in those to be learnt; one for
-            these, zero for others.
+        The gradient is of the priors that are included in those to be learnt, whose mask is one.
         """
         return self._precisions(point, references)
 

@@ -72,26 +72,7 @@ def dot(left: Sequence[TensorVariable], right: Sequence[TensorVariable]) -> Tens
 
 
 class CompiledProposal:
-    """A proposal for some variables of a model, under a log density.
-
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        The free variables that are moved.
-    coordinates : sequence of Coordinates
-        Of the values of ``rvs``.
-    factors : sequence of TensorVariable
-        The random variables and potentials whose log densities make up the target.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-
-    Attributes
-    ----------
-    values : list of str
-        Names of the value variables that are moved.
-    others : list of str
-        Names of the value variables that are only read.
-    """
+    """A proposal for some variables of a model, under the product of densities of some factors."""
 
     def __init__(
         self,
@@ -235,16 +216,7 @@ class MetropolisState(StepMethodState):
 class MetropolisHastings(Step):
     """A step that proposes, and accepts or rejects.
 
-    Parameters
-    ----------
-    rvs, coordinates, factors, proposal, compile_kwargs
-        As for :class:`CompiledProposal`.
-    size : float or None
-        Fixed step size. None: it is adapted during tuning.
-    target_accept : float or None
-        Acceptance probability that the adaptation aims at; None: the method's own.
-    steps : int
-        Proposals per draw.
+    A ``size`` of None is adapted during tuning, to the method's own target if there is none.
     """
 
     _state_class = MetropolisState

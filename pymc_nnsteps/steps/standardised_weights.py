@@ -62,20 +62,7 @@ Point = Mapping[str, np.ndarray]
 
 
 class StandardisedWeights:
-    """Scales that other steps draw, and how they move with the weights of a step.
-
-    Parameters
-    ----------
-    moved : sequence of TensorVariable
-        Free variables that the step moves.
-    integrated_out : collection of TensorVariable
-        Those integrated out of its density.
-
-    Attributes
-    ----------
-    scales : list of TensorVariable
-        Free variables that are moved along; empty if there are none.
-    """
+    """Scales that other steps draw, and how they move with the weights of a step."""
 
     def __init__(
         self,
@@ -240,15 +227,7 @@ class TunedScales:
 
 
 class ScaleTrajectories:
-    """Trajectories of the scales of some weights.
-
-    Attributes
-    ----------
-    along : list of TensorVariable
-        The scales.
-    stats : dict
-        Statistics of a draw, as steps declare them.
-    """
+    """Trajectories of the scales of some weights."""
 
     stats: ClassVar[dict[str, Any]] = {
         "scales_acceptance": (np.float64, []),
