@@ -95,7 +95,7 @@ class FlatDensity:
         kept = [leaf for leaf in used if isinstance(leaf, SharedVariable)]
         computed = {shared: part for part, shared in invariants.items()}
         of_data: list[Variable] = [computed.get(shared, shared) for shared in kept]
-        self._of_data = OfData(data, of_data)
+        self.of_data = OfData(data, of_data)
         self._has_rows = [density.by_row.has_rows(part) for part in of_data]
         known = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
         self.values = [value.name for value in values]
@@ -106,21 +106,13 @@ class FlatDensity:
         self.functions = _compiled(inputs, substitute(outputs, known), options, called_by)
         self._in_numba: Any = None
 
-    def refresh(self) -> None:
-        """Compute again what depends on the model's data only."""
-        self._of_data.refresh()
-
-    def distrust(self) -> None:
-        """Take the model's data for exchanged."""
-        self._of_data.distrust()
-
     def read(self, point: Point) -> Located:
         """Arguments of the function at a point."""
-        self._of_data.refresh_if_data_changed()
+        self.of_data.refresh_if_data_changed()
         moved = [np.asarray(point[name]) for name in self.values]
         given = [np.asarray(point[name]) for name in self._others]
         uncut: list[slice | None] = [None] * len(given)
-        layout, given = _layout(moved), [*given, *self._of_data.values]
+        layout, given = _layout(moved), [*given, *self.of_data.values]
         layouts = [
             [*layout, k > 0, (k > 0) + 1, *_layout(given, len(IS_FIRST), [*uncut, *cuts])]
             for k, cuts in enumerate(self._blocks())
@@ -131,7 +123,7 @@ class FlatDensity:
     def _blocks(self) -> list[list[slice | None]]:
         """Rows of each array of data, block by block; None for an array that is not cut."""
         lengths = [
-            len(x) for x, cut in zip(self._of_data.values, self._has_rows, strict=True) if cut
+            len(x) for x, cut in zip(self.of_data.values, self._has_rows, strict=True) if cut
         ]
         n_rows = max(lengths, default=0)
         count = max(1, math.ceil(n_rows / ROWS))

@@ -58,22 +58,10 @@ class Metric:
             outputs.append(_flat(gradient_of(included, values, values), values))
             outputs.append(_flat([pt.constant(float(rv in learnt)) for rv in rvs], values))
         typical = substitute(places.values(), natural)
-        self._references = _Function(model, (), typical, compile_kwargs)
+        # What the precisions are evaluated at in the place of what is moved.
+        self.references = _Function(model, (), typical, compile_kwargs)
         self._precisions = _Function(model, list(places), outputs, compile_kwargs)
-
-    def refresh(self) -> None:
-        """Compute again what depends on the model's data only."""
-        self._references.compiled.refresh()
-        self._precisions.compiled.refresh()
-
-    def distrust(self) -> None:
-        """Treat the model's data as exchanged."""
-        self._references.compiled.distrust()
-        self._precisions.compiled.distrust()
-
-    def references(self, point: Point) -> list[np.ndarray]:
-        """What the precisions are evaluated at in the place of what is moved."""
-        return self._references(point)
+        self.of_data = self.references.compiled, self._precisions.compiled
 
     def __call__(self, point: Point, references: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
         """Precisions (n,) and, where some are learnt, the gradient of their priors and a mask.
