@@ -117,16 +117,8 @@ class Gibbs(Step):
         Whether the units of each hidden layer change places at random at the end of a sweep, and
         signs where the density does not change, so that all have the same law. False for traces of
         single units, and for overlaps with a teacher. It leaves the posterior invariant.
-    model : pm.Model, optional
-        Taken from the context if not given.
-    rng : RandomGenerator, optional
-    blocked : bool
-        An argument of PyMC's steps; a Gibbs step takes all its variables as one block.
-    initial_point : dict, optional
-        A point with the shapes of the variables. PyMC passes it.
-    compile_kwargs : dict, optional
-        Options of :func:`pymc.pytensorf.compile`, such as ``{"mode": "NUMBA"}``. By default the
-        sweep is compiled to C, and with numba where PyTensor finds no C++ compiler.
+    model, rng, blocked, initial_point, compile_kwargs
+        As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
 
     Attributes
     ----------

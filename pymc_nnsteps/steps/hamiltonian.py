@@ -146,18 +146,11 @@ class HMC(Step):
         network, whose scales need more frequent draws than no-U-turn trajectories allow, 1000 while
         tuning, to find where the posterior is, and after that 400 if scales are moved along, or
         else 1000; None in other metrics.
-    model : pm.Model, optional
-        Taken from the context if not given.
-    rng : RandomGenerator, optional
-    blocked : bool
-        An argument of PyMC's steps; the variables are moved as one block.
-    initial_point : dict, optional
-        A point with the shapes of the variables. PyMC passes it.
+    model, rng, blocked, initial_point
+        As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
     compile_kwargs : dict, optional
-        Options of :func:`pymc.pytensorf.compile`. By default the gradient is compiled by Numba,
-        the metric to C.
-        With another mode, such as ``{"mode": "CVM"}``, the same trajectories are followed by
-        Python, at several times the cost.
+        Options of :func:`pymc.pytensorf.compile`. With a mode such as ``{"mode": "CVM"}`` the same
+        trajectories are followed by Python, at several times the cost.
 
     Raises
     ------

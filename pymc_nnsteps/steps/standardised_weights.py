@@ -44,7 +44,7 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import natural_values, scalar_constant, substitute
@@ -177,11 +177,8 @@ def _proportional(model: pm.Model, child: TensorVariable, rv: TensorVariable) ->
     kind = prior_kind(model, child, POSITIVE)
     if not has_location and kind not in SCALES:
         return None
-    try:
-        seen = scaled_child(model, child, rv)
-    except NotConjugate:
-        return None
-    if has_location or kind is HalfNormalRV:
+    seen = known_or_none(scaled_child, model, child, rv)
+    if seen is not None and (has_location or kind is HalfNormalRV):
         location = parameters(child)[seen.role.scale - 1]
         return seen if scalar_constant(location) == 0 else None
     return seen
